@@ -1,0 +1,1 @@
+//! The `#[every_arch]` test attribute.

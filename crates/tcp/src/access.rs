@@ -1,0 +1,108 @@
+//! What TCP asks of whoever keeps the connection: *hold-sets*, never locks.
+//!
+//! A PCB is six parts (after the SICS split that Nahum et al. measured): [`HeaderIn`], [`ReceiveWindow`],
+//! [`Reassembly`], [`SendWindow`], [`RetransmitQueue`], [`HeaderOut`]. Protocol code never sees a PCB whole by
+//! accident: it names the parts that it needs for a step, and gets exclusive use of just these for the length of a
+//! closure. Who makes the use exclusive, and how, is not TCP's business: `&mut` (one owner), one lock for the whole
+//! event, two locks, or six. The parts are always asked for in one canonical order,
+//! `HeaderIn < ReceiveWindow < Reassembly < SendWindow < RetransmitQueue < HeaderOut`, and no hold-set is asked for
+//! inside another: the accessors take `&mut self`, so a nested hold-set is a borrow error.
+//!
+//! Between two hold-sets of one event another event of the same connection may run (on the staged drivers). So every
+//! step validates what it holds, and values that cross from one step to the next are snapshots, merged monotonically.
+//! Connection set-up, FIN, RST and every state but ESTABLISHED ask for [`PcbAccess::whole`].
+
+use crate::outbox::Outbox;
+use crate::pcb::{HeaderIn, HeaderOut, ReceiveWindow, Reassembly, RetransmitQueue, SendWindow};
+
+/// Exclusive use of a connection's parts, one hold-set at a time.
+///
+/// Implemented by [`PcbMut`] (everything is already exclusive: the *whole* driver) and, in the `stack` crate, by types
+/// that take two or six locks as the hold-sets are asked for (the *staged* drivers).
+pub trait PcbAccess {
+    /// The part that says whether the fast established path applies, and how headers are judged on input.
+    fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R;
+
+    /// The receive side: window and in-order queue, with the out-of-order queue.
+    fn receive_side<R>(&mut self, f: impl FnOnce(&mut ReceiveWindow, &mut Reassembly) -> R) -> R;
+
+    /// The send side: window, congestion and timing state, with the data not yet acknowledged.
+    fn send_side<R>(&mut self, f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue) -> R) -> R;
+
+    /// The send side and the header template: the only hold-set in which segments are made.
+    ///
+    /// What `f` puts into `out.segments` leaves for the device in this order before any later `transmit` of the same
+    /// connection begins (invariant G7). An implementation that drops its guards at the end of this call emits
+    /// `out.segments` first; the whole driver leaves them in `out` for its caller, who still holds the guard.
+    fn transmit<R>(
+        &mut self,
+        out: &mut Outbox<'_>,
+        f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue, &mut HeaderOut, &mut Outbox<'_>) -> R,
+    ) -> R;
+
+    /// All six parts at once, for the rare transitions: set-up, FIN, RST, close, abort, time-outs. Segments that `f`
+    /// puts into `out` obey the rule of [`PcbAccess::transmit`].
+    fn whole<R>(&mut self, out: &mut Outbox<'_>, f: impl FnOnce(PcbMut<'_>, &mut Outbox<'_>) -> R) -> R;
+}
+
+/// All parts of one connection, exclusively held.
+pub struct PcbMut<'a> {
+    /// See [`HeaderIn`].
+    pub header_in: &'a mut HeaderIn,
+    /// See [`ReceiveWindow`].
+    pub receive_window: &'a mut ReceiveWindow,
+    /// See [`Reassembly`].
+    pub reassembly: &'a mut Reassembly,
+    /// See [`SendWindow`].
+    pub send_window: &'a mut SendWindow,
+    /// See [`RetransmitQueue`].
+    pub retransmit_queue: &'a mut RetransmitQueue,
+    /// See [`HeaderOut`].
+    pub header_out: &'a mut HeaderOut,
+}
+
+impl PcbMut<'_> {
+    /// The same parts for a shorter time.
+    #[inline]
+    pub fn reborrow(&mut self) -> PcbMut<'_> {
+        PcbMut {
+            header_in: self.header_in,
+            receive_window: self.receive_window,
+            reassembly: self.reassembly,
+            send_window: self.send_window,
+            retransmit_queue: self.retransmit_queue,
+            header_out: self.header_out,
+        }
+    }
+}
+
+impl PcbAccess for PcbMut<'_> {
+    #[inline(always)]
+    fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R {
+        f(self.header_in)
+    }
+
+    #[inline(always)]
+    fn receive_side<R>(&mut self, f: impl FnOnce(&mut ReceiveWindow, &mut Reassembly) -> R) -> R {
+        f(self.receive_window, self.reassembly)
+    }
+
+    #[inline(always)]
+    fn send_side<R>(&mut self, f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue) -> R) -> R {
+        f(self.send_window, self.retransmit_queue)
+    }
+
+    #[inline(always)]
+    fn transmit<R>(
+        &mut self,
+        out: &mut Outbox<'_>,
+        f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue, &mut HeaderOut, &mut Outbox<'_>) -> R,
+    ) -> R {
+        f(self.send_window, self.retransmit_queue, self.header_out, out)
+    }
+
+    #[inline(always)]
+    fn whole<R>(&mut self, out: &mut Outbox<'_>, f: impl FnOnce(PcbMut<'_>, &mut Outbox<'_>) -> R) -> R {
+        f(self.reborrow(), out)
+    }
+}
