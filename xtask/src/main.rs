@@ -1,2 +1,42 @@
-//! Workspace chores.
-fn main() {}
+//! `cargo xtask`: the chores of the workspace. `cargo xtask help` lists them; `docs/ci.md` explains each step.
+//!
+//! `main` parses the verb and turns failures into one line and an exit status; each verb has a file of its own.
+#![forbid(unsafe_code)]
+
+mod deps;
+mod metadata;
+mod steps;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask deps            print the rooms and their edges; fail on one that xtask/deps.txt does not have
+cargo xtask deps --bless    write the edges as they are to xtask/deps.txt (edges that go up are refused all the same)
+cargo xtask check           formatting, clippy, deps, documentation
+cargo xtask ci              everything that `make test` runs: check, tests, models, benches, licences
+cargo xtask ci STEP..       some steps of it
+cargo xtask help            this text";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words[..] {
+        ["deps"] => deps::check(),
+        ["deps", "--bless"] => deps::bless(),
+        ["check"] => steps::run(steps::CHECK),
+        ["ci"] => steps::run(steps::ALL),
+        ["ci", ref names @ ..] => steps::run(names),
+        ["help" | "--help"] => {
+            println!("{USAGE}\nSteps: {}", steps::ALL.join(", "));
+            Ok(())
+        }
+        _ => Err(format!("no such chore: cargo xtask {}\n{USAGE}", words.join(" "))),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,1 +1,274 @@
-//! (contract: ARCHITECTURE.md)
+//! A Linux TAP device with several queues and offload headers.
+//!
+//! [`Tap`] opens (or makes) an interface of the kernel's network stack and plays the station at the other end of its
+//! cable: what the kernel sends out of the interface is received here, what is transmitted here arrives in the kernel.
+//! Each queue pair is one file descriptor of `/dev/net/tun`; one read or write moves one frame, or with offloads one
+//! super-segment of up to 64 KiB.
+//!
+//! # Queues
+//!
+//! The kernel chooses the queue of a frame by flow: it remembers on which queue it last heard from a flow and sends
+//! that flow's frames there, so replies come to the queue whose thread transmitted.
+//!
+//! # Offloads
+//!
+//! With [`Offloads::All`] frames from the kernel come with unfinished checksums (marked `Verified`: they were never on
+//! a wire) and as super-segments, and the kernel takes both from us. The mask of what the kernel may leave undone is
+//! the interface's, not the descriptor's, so it is set at every opening, to nothing if no offload is wanted: a
+//! persistent interface may remember what somebody else asked for.
+//!
+//! # What may never happen
+//!
+//! A queue never blocks but in [`wait`](dev::RxQueue::wait). An interface that vanishes is noticed by the next read,
+//! write or wait, and reported by [`gone`](dev::RxQueue::gone); an interface that is merely down is not gone.
+
+mod error;
+mod queue;
+mod sys;
+mod vnet;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use dev::{Capabilities, Device, QueuePair};
+use observe::Counters;
+use wire::ethernet::MacAddr;
+
+pub use crate::error::TapError;
+
+use crate::queue::Link;
+use crate::sys::Netdevice;
+
+/// Most queues that the kernel gives one TAP device (`MAX_TAP_QUEUES`).
+const MAX_QUEUES: usize = 256;
+/// Bits that change a frame's length on the way: TCP segmentation.
+const TSO: u32 = sys::TUN_F_TSO4 | sys::TUN_F_TSO6;
+/// UDP segmentation, which kernels before 6.2 do not know.
+const USO: u32 = sys::TUN_F_USO4 | sys::TUN_F_USO6;
+
+/// What is left to the other side of the interface, in both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Offloads {
+    /// Nothing: whole frames with complete checksums.
+    None,
+    /// Checksums.
+    Checksum,
+    /// Checksums and segmentation.
+    #[default]
+    All,
+}
+
+/// How to open a TAP device.
+#[derive(Clone, Debug)]
+pub struct TapOptions {
+    /// Queue pairs, 1 to 256.
+    pub queues: usize,
+    /// What is left to the other side.
+    pub offloads: Offloads,
+    /// MTU to give the interface, in bytes; `None` leaves it as it is (1500 for a new one).
+    pub mtu: Option<usize>,
+    /// Address of our end of the cable; `None` derives one from the interface's. It must not be the interface's own.
+    pub mac: Option<MacAddr>,
+    /// Bring the interface up if it is down.
+    pub bring_up: bool,
+}
+
+impl Default for TapOptions {
+    fn default() -> TapOptions {
+        TapOptions { queues: 1, offloads: Offloads::All, mtu: None, mac: None, bring_up: true }
+    }
+}
+
+/// An open TAP device.
+#[derive(Debug)]
+pub struct Tap {
+    name: String,
+    capabilities: Capabilities,
+    host_mac: MacAddr,
+    fds: Vec<OwnedFd>,
+    header_len: usize,
+    link: Arc<Link>,
+}
+
+impl Tap {
+    /// Opens interface `name`, making it if it does not exist (`%d` in the name is replaced by a number). An interface
+    /// made here goes with the last descriptor.
+    pub fn open(name: &str, options: TapOptions) -> Result<Tap, TapError> {
+        check_name(name)?;
+        if !(1..=MAX_QUEUES).contains(&options.queues) {
+            return Err(TapError::BadQueueCount { name: name.to_owned(), queues: options.queues });
+        }
+        let flags = sys::IFF_TAP | sys::IFF_NO_PI | sys::IFF_MULTI_QUEUE | sys::IFF_VNET_HDR;
+        let mut name = name.to_owned();
+        let mut fds = Vec::with_capacity(options.queues);
+        for queue in 0..options.queues {
+            let fd = sys::open_tun().map_err(|error| opening(&name, error))?;
+            name = sys::attach(fd.as_fd(), &name, flags).map_err(|error| attaching(&name, queue, error))?;
+            fds.push(fd);
+        }
+        Tap::set_up(name, fds, vnet::LEN, options)
+    }
+
+    /// Takes descriptors that somebody with more rights has opened and attached: one per queue, all of one TAP
+    /// interface. `options.queues` is ignored. Without offload headers on the interface (`IFF_VNET_HDR`) there are no
+    /// offloads.
+    pub fn from_fds(fds: Vec<OwnedFd>, mut options: TapOptions) -> Result<Tap, TapError> {
+        options.queues = fds.len();
+        let mut of: Option<(String, u16)> = None;
+        for (index, fd) in fds.iter().enumerate() {
+            let attached = sys::attached_to(fd.as_fd()).map_err(|_| TapError::NotATap { index })?;
+            if attached.1 & sys::IFF_TAP == 0 || attached.1 & sys::IFF_NO_PI == 0 {
+                return Err(TapError::NotATap { index });
+            }
+            match &of {
+                Some((name, _)) if *name != attached.0 => {
+                    return Err(TapError::Mixed { name: name.clone(), other: attached.0 });
+                }
+                _ => of = Some(attached),
+            }
+        }
+        let Some((name, flags)) = of else {
+            return Err(TapError::BadQueueCount { name: "(none)".to_owned(), queues: 0 });
+        };
+        for fd in &fds {
+            sys::set_nonblocking(fd.as_fd()).map_err(|source| failed(&name, "setting O_NONBLOCK", source))?;
+        }
+        let header_len = if flags & sys::IFF_VNET_HDR != 0 { vnet::LEN } else { 0 };
+        if header_len == 0 {
+            options.offloads = Offloads::None;
+        }
+        Tap::set_up(name, fds, header_len, options)
+    }
+
+    fn set_up(name: String, fds: Vec<OwnedFd>, header_len: usize, options: TapOptions) -> Result<Tap, TapError> {
+        let offloads = if header_len == 0 { 0 } else { negotiate(&name, &fds, options.offloads)? };
+        let netdevice = Netdevice::open().map_err(|source| failed(&name, "opening a socket", source))?;
+        if let Some(mtu) = options.mtu {
+            netdevice.set_mtu(&name, mtu).map_err(|source| TapError::BadMtu { name: name.clone(), mtu, source })?;
+        }
+        bring_up(&netdevice, &name, options.bring_up)?;
+        let mtu = netdevice.mtu(&name).map_err(|source| failed(&name, "reading the MTU", source))?;
+        let host_mac = netdevice.mac(&name).map_err(|source| failed(&name, "reading the address", source))?;
+        let checksum = offloads & sys::TUN_F_CSUM != 0;
+        let segments = offloads & TSO != 0;
+        let capabilities = Capabilities {
+            mtu,
+            mac: options.mac.unwrap_or(opposite(host_mac)),
+            queue_pairs: fds.len(),
+            tx_checksum: checksum,
+            rx_checksum: checksum,
+            segmentation: segments.then_some(65_535),
+            coalescing: segments,
+            rss_key: None,
+        };
+        Ok(Tap { name, capabilities, host_mac, fds, header_len, link: Arc::new(Link::new()) })
+    }
+
+    /// The interface's own address, the kernel's end of the cable.
+    pub fn host_mac(&self) -> MacAddr {
+        self.host_mac
+    }
+
+    /// Why the device is gone, if it is.
+    pub fn gone_because(&self) -> Option<io::Error> {
+        self.link.gone_because()
+    }
+}
+
+impl Device for Tap {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn take_queues(&mut self) -> Vec<QueuePair> {
+        let fds = std::mem::take(&mut self.fds);
+        queue::pairs(fds, &self.capabilities, self.header_len, &self.link)
+    }
+
+    fn counters(&self) -> Option<Arc<Counters>> {
+        Some(self.link.counters.clone())
+    }
+}
+
+fn check_name(name: &str) -> Result<(), TapError> {
+    let bad = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
+    let pattern = name.replacen("%d", "", 1);
+    if name.is_empty()
+        || name.len() > 15
+        || name == "."
+        || name == ".."
+        || pattern.contains(bad)
+        || pattern.contains('%')
+    {
+        return Err(TapError::BadName { name: name.to_owned() });
+    }
+    Ok(())
+}
+
+/// Sets the header length and the device-wide mask; returns the mask that the kernel took.
+fn negotiate(name: &str, fds: &[OwnedFd], offloads: Offloads) -> Result<u32, TapError> {
+    // Both are the interface's, so one descriptor speaks for all.
+    let Some(fd) = fds.first() else { return Ok(0) };
+    sys::set_header_len(fd.as_fd(), vnet::LEN).map_err(|source| failed(name, "setting the header length", source))?;
+    let masks: &[u32] = match offloads {
+        Offloads::None => &[0],
+        Offloads::Checksum => &[sys::TUN_F_CSUM],
+        Offloads::All => &[sys::TUN_F_CSUM | TSO | USO, sys::TUN_F_CSUM | TSO],
+    };
+    let mut refusal = None;
+    for mask in masks {
+        match sys::set_offloads(fd.as_fd(), *mask) {
+            Ok(()) => return Ok(*mask),
+            Err(error) => refusal = Some(error),
+        }
+    }
+    let source = refusal.unwrap_or_else(|| io::Error::from(io::ErrorKind::Unsupported));
+    Err(failed(name, "setting the offloads", source))
+}
+
+fn bring_up(netdevice: &Netdevice, name: &str, wanted: bool) -> Result<(), TapError> {
+    let is_up = netdevice.is_up(name).map_err(|source| failed(name, "reading the state", source))?;
+    if is_up || !wanted {
+        return Ok(());
+    }
+    netdevice.bring_up(name).map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => TapError::Down { name: name.to_owned() },
+        _ => failed(name, "bringing it up", error),
+    })
+}
+
+/// An address for the other end of the cable: the interface's, with the local bit set and one more bit turned.
+fn opposite(mac: MacAddr) -> MacAddr {
+    let mut bytes = mac.0;
+    bytes[0] = (bytes[0] | 0x02) & !0x01;
+    bytes[5] ^= 0x01;
+    MacAddr(bytes)
+}
+
+fn failed(name: &str, doing: &'static str, source: io::Error) -> TapError {
+    TapError::Io { name: name.to_owned(), doing, source }
+}
+
+fn opening(name: &str, error: io::Error) -> TapError {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => TapError::NotPermitted { name: name.to_owned() },
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => TapError::NoDriver,
+        _ => failed(name, "opening /dev/net/tun", error),
+    }
+}
+
+fn attaching(name: &str, queue: usize, error: io::Error) -> TapError {
+    let name = name.to_owned();
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => TapError::NotPermitted { name },
+        Some(libc::EBUSY) => TapError::Busy { name },
+        Some(libc::EINVAL) => TapError::WrongKind { name },
+        Some(libc::E2BIG) => TapError::BadQueueCount { name, queues: queue + 1 },
+        _ => TapError::Io { name, doing: "attaching a queue", source: error },
+    }
+}

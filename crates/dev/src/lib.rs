@@ -1,1 +1,170 @@
-//! (contract: ARCHITECTURE.md)
+//! Devices: where frames enter and leave a stack.
+//!
+//! This crate owns the traits every back-end implements ([`Device`], [`RxQueue`], [`TxQueue`]) and the back-ends that
+//! need no operating system: [`mem`] (two linked ports), [`peer`] (a remote end played by the driver), [`fault`] (loss,
+//! delay, reordering and worse, around any device) and [`pcap`] (recording, and replaying of captures). Back-ends with
+//! system calls live in crates of their own (`dev-tap`).
+//!
+//! # Model
+//!
+//! A device has N *queue pairs*. A queue belongs to one thread at a time (`&mut self`), so that no queue needs a lock;
+//! a stack that lets several threads use one queue puts its own lock around it. Frames move by ownership: a
+//! [`PktBuf`] given to [`TxQueue::transmit`] is gone, one taken from [`RxQueue::receive`] is the receiver's.
+//!
+//! # What a frame carries
+//!
+//! The buffer starts at the Ethernet header. Its [`pktbuf::Meta`] says what the device still has to do
+//! (`Checksum::Partial`, `segment_size`) or has already done (`Checksum::Verified`, `segment_size` of a coalesced
+//! super-segment, `flow_hash`, `queue`). `Checksum::Partial { start, offset }` on a transmitted frame counts `start`
+//! from the first byte of the frame; the checksum field at `start + offset` holds the folded, uncomplemented
+//! pseudo-header sum, as in virtio (section 5.1.6.2 of its specification).
+//!
+//! # What may never happen
+//!
+//! A frame is never lost without a [`DropReason`](observe::DropReason) counted in [`Device::counters`]; frames that
+//! entered one transmit queue for one receive queue never leave it in another order (but for [`fault`], whose job that
+//! is); no protocol rule lives here: a device reads headers only to hash, to segment and to coalesce, as network
+//! interfaces do.
+
+#![forbid(unsafe_code)]
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use observe::Counters;
+use pktbuf::PktBuf;
+use wire::ethernet::MacAddr;
+
+pub mod coalesce;
+pub mod fault;
+pub mod layout;
+mod link;
+pub mod mem;
+pub mod pcap;
+pub mod peer;
+pub mod rss;
+pub mod segment;
+
+/// What a device can do, fixed for as long as it is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Largest payload of an Ethernet frame, in bytes (the link header not counted). At least 68 (RFC 791).
+    pub mtu: usize,
+    /// The address of this end of the link.
+    pub mac: MacAddr,
+    /// Number of queue pairs, at least 1.
+    pub queue_pairs: usize,
+    /// Completes the checksum of transmitted frames marked `Checksum::Partial`.
+    pub tx_checksum: bool,
+    /// May mark received frames `Checksum::Verified`.
+    pub rx_checksum: bool,
+    /// Largest super-segment that may be transmitted (bytes of the frame without its link header), if the device
+    /// segments.
+    pub segmentation: Option<usize>,
+    /// Received frames may be super-segments: `segment_size` set and longer than the MTU.
+    pub coalescing: bool,
+    /// The key of the Toeplitz hash by which received frames are spread over the queues, if the device says.
+    pub rss_key: Option<[u8; 40]>,
+}
+
+/// Why [`RxQueue::wait`] came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitOutcome {
+    /// Frames can be received.
+    Ready,
+    /// Somebody called [`Wake::wake`].
+    Woken,
+    /// The time ran out.
+    TimedOut,
+    /// The device has vanished and nothing more will arrive; see [`RxQueue::gone`].
+    Gone,
+}
+
+/// Ends another thread's [`RxQueue::wait`] early.
+pub trait Wake: Send + Sync {
+    /// The wait under way, or else the next one, returns [`WaitOutcome::Woken`]. Wakes do not add up.
+    fn wake(&self);
+}
+
+/// The receiving half of a queue pair.
+pub trait RxQueue: Send {
+    /// Appends at most `max` frames to `batch` without waiting and returns how many.
+    fn receive(&mut self, batch: &mut Vec<PktBuf>, max: usize) -> usize;
+
+    /// Waits until there are frames, a wake, or `timeout` has passed (`None`: for ever). Returns at once when frames
+    /// are ready.
+    fn wait(&mut self, timeout: Option<Duration>) -> WaitOutcome;
+
+    /// A handle with which any thread can end [`wait`](RxQueue::wait).
+    fn waker(&self) -> Arc<dyn Wake>;
+
+    /// A file descriptor that polls readable when frames may be ready, if the device has one.
+    fn pollable(&self) -> Option<RawFd> {
+        None
+    }
+
+    /// True once the device has vanished (unplugged, deleted, other port closed) and every frame that had arrived
+    /// was handed over.
+    fn gone(&self) -> bool {
+        false
+    }
+}
+
+/// The transmitting half of a queue pair.
+pub trait TxQueue: Send {
+    /// How many frames the queue is sure to take now, whichever flows they belong to.
+    fn credit(&self) -> usize;
+
+    /// Gives one frame to the device. `Ok` says that the device has taken charge of it: it is sent, or dropped with a
+    /// counted reason. `Err` gives the frame back because there is no room now; try again later.
+    ///
+    /// A receiver that sleeps may not hear of the frame before [`flush`](TxQueue::flush).
+    fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf>;
+
+    /// Ends a batch: whoever sleeps at the other end is woken, and whatever the device gathers is sent off.
+    fn flush(&mut self);
+}
+
+/// One receive and one transmit queue with the same index.
+pub struct QueuePair {
+    /// The receiving half.
+    pub rx: Box<dyn RxQueue>,
+    /// The transmitting half.
+    pub tx: Box<dyn TxQueue>,
+}
+
+/// A network interface.
+pub trait Device: Send {
+    /// What the device can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// The interface's name, as in `tap0` or `mem-a`.
+    fn name(&self) -> &str;
+
+    /// Hands out all queue pairs in the order of their index; a second call returns none.
+    fn take_queues(&mut self) -> Vec<QueuePair>;
+
+    /// The device's counters: its drops by reason. `None` from a device that cannot lose a frame, or does not know.
+    fn counters(&self) -> Option<Arc<Counters>> {
+        None
+    }
+}
+
+impl Device for Box<dyn Device> {
+    fn capabilities(&self) -> &Capabilities {
+        (**self).capabilities()
+    }
+
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn take_queues(&mut self) -> Vec<QueuePair> {
+        (**self).take_queues()
+    }
+
+    fn counters(&self) -> Option<Arc<Counters>> {
+        (**self).counters()
+    }
+}

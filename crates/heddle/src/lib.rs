@@ -1,1 +1,76 @@
-//! (contract: ARCHITECTURE.md)
+//! A multi-core TCP/UDP/IP stack in user space whose *process architecture* (which thread may touch which connection,
+//! and how it gets exclusive use of it) is chosen at run time.
+//!
+//! ```
+//! use heddle::{Stack, TcpListener, TcpStream, mem};
+//! use std::io::{Read, Write};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (a, b) = mem::pair(mem::MemConfig::default());
+//! let server = Stack::builder().device(a, ["10.0.0.1/24"]).architecture("connp-l").build()?;
+//! let client = Stack::builder().device(b, ["10.0.0.2/24"]).architecture("giant").build()?;
+//!
+//! let listener = TcpListener::bind(&server, "10.0.0.1:7")?;
+//! let mut stream = TcpStream::connect(&client, "10.0.0.1:7")?;
+//! stream.write_all(b"hello")?;
+//! let (mut peer, _) = listener.accept()?;
+//! let mut greeting = [0; 5];
+//! peer.read_exact(&mut greeting)?;
+//! assert_eq!(&greeting, b"hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`TcpListener`], [`TcpStream`] and [`UdpSocket`] are shaped like `std::net`'s: `Read` and `Write`, time-outs,
+//! non-blocking mode. [`Poller`] watches many sockets with one thread and has one pollable file descriptor. The feature
+//! `tokio` adds `AsyncRead` and `AsyncWrite`. Everything may be used from any thread under every architecture.
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod builder;
+pub mod error;
+mod listener;
+mod poller;
+mod stream;
+#[cfg(feature = "tokio")]
+pub mod tokio;
+mod udp;
+
+pub use address::{Cidr, ToAddr};
+pub use builder::{Builder, Polled, Stack};
+pub use error::{AcceptError, BindError, BuildError, ConnectError};
+pub use listener::{Incoming, TcpListener};
+pub use poller::{Event, Poller, Source};
+pub use stack::socket::Readiness;
+pub use stack::{Census, Plan, VirtualClock};
+pub use stream::TcpStream;
+pub use sync::LockKind;
+pub use udp::UdpSocket;
+
+/// The in-memory device: two linked ports.
+pub mod mem {
+    pub use dev::mem::{MemConfig, MemDevice};
+
+    /// Two linked ports on the real platform. What one sends the other receives.
+    pub fn pair(config: MemConfig) -> (MemDevice, MemDevice) {
+        dev::mem::pair::<sync::Real>(config)
+    }
+}
+
+/// Linux TAP devices.
+pub mod tap {
+    pub use dev_tap::*;
+}
+
+/// Devices around devices, and the device traits.
+pub mod device {
+    pub use dev::{Capabilities, Device, RxQueue, TxQueue};
+    pub use dev::{fault, pcap, peer};
+}
+
+/// TCP's parameters.
+pub mod config {
+    pub use tcp::config::{BufferSizes, ChecksumPlacement, Config, ConnectionOptions, KeepAlive};
+    pub use tcp::congestion::Kind as CongestionControl;
+}

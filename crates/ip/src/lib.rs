@@ -1,1 +1,52 @@
-//! (contract: ARCHITECTURE.md)
+//! The Internet layer: IPv4 and IPv6 input and output, fragments, routes, neighbours and ICMP.
+//!
+//! Everything here is plain data with `&mut self` methods and a `now` argument. A packet comes in as a
+//! [`PktBuf`](pktbuf::PktBuf), goes out as one, and is never copied on the way unless it is cut or put together. The
+//! `stack` calls in, once per packet and once per deadline, and performs what is returned; nothing here calls out.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `interface.rs` | [`InterfaceView`]: addresses, groups, source selection |
+//! | `datagram.rs` | [`Datagram`], [`Fragment`]: what input hands on |
+//! | `input.rs` | every check a host owes a packet (RFC 1122, RFC 8200), in the order a packet meets them |
+//! | `output.rs` | IP and link headers in front of a transport packet; fragmentation; identification (RFC 6864) |
+//! | `reassembly.rs` | [`ReassemblyTable`]: fragments into packets, overlap kills |
+//! | `route.rs` | [`RouteTable`]: longest prefix match |
+//! | `neighbour.rs`, `neighbour/` | [`NeighbourTable`]: ARP and Neighbour Discovery in one state machine |
+//! | `icmp.rs`, `icmp/` | echo, error messages and when not to send them, errors received |
+//! | `path_mtu.rs` | [`PathMtuTable`]: what routers told us about paths |
+//!
+//! **Who counts a drop.** A [`DropReason`](observe::DropReason) that a function *returns*, in whatever variant, is
+//! counted by its caller; everything else that is dropped is counted where that happens, in the `counters` argument.
+//! No packet is counted twice and none vanishes uncounted.
+//!
+//! **Sharing.** [`RouteAccess`], [`NeighbourAccess`] and [`ReassemblyAccess`] are what the rest of the Internet layer
+//! may ask of the three tables; the plain tables implement them, and the `stack` implements them again over whatever
+//! exclusion a process architecture uses.
+//!
+//! What may never happen: a panic on bytes from the wire, work or memory that grows with what a stranger sends, an
+//! ICMP error about an ICMP error.
+#![forbid(unsafe_code)]
+
+mod datagram;
+pub mod icmp;
+pub mod input;
+pub mod interface;
+pub mod neighbour;
+pub mod output;
+pub mod path_mtu;
+pub mod reassembly;
+pub mod route;
+
+pub use datagram::{Datagram, Fragment};
+pub use icmp::{ErrorKind, IcmpError, RateLimit};
+pub use input::{Input, Refused};
+pub use interface::{Cast, InterfaceView};
+pub use neighbour::{Effects, NeighbourAccess, NeighbourTable, Resolution};
+pub use output::LinkHeader;
+pub use path_mtu::PathMtuTable;
+pub use reassembly::{Reassembled, ReassemblyAccess, ReassemblyTable};
+pub use route::{NextHop, Route, RouteAccess, RouteTable};
+
+#[cfg(test)]
+mod testing;

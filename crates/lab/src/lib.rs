@@ -1,1 +1,30 @@
-//! (contract: ARCHITECTURE.md)
+//! The benchmark lab: what is measured, how often, and what may be said about it afterwards.
+//!
+//! The way through it, in the order a comparison takes:
+//!
+//! | step | module | what it owns |
+//! |---|---|---|
+//! | 1 | [`machine`] | the machine before and after the run, and what makes its figures doubtful |
+//! | 2 | [`kernel`] | the Linux kernel's own TCP as one of the contenders |
+//! | 3 | [`sampling`] | contenders in short slices, side by side, in a fixed rotated order |
+//! | 4 | [`cpu`] | CPU time and context switches of a slice |
+//! | 5 | [`stats`] | means, Student-t intervals, fairness |
+//! | 6 | [`result`], [`csv`] | the document, as JSON and CSV |
+//! | 7 | [`recommend`] | one sentence of advice |
+//! | 8 | [`table`], [`units`] | the terminal |
+//! | 9 | [`report`] | the page with the figures |
+//!
+//! The lab holds no protocol and no lock of the stack; it asks contenders for slices and counts.
+#![forbid(unsafe_code)]
+
+pub mod cpu;
+pub mod csv;
+pub mod kernel;
+pub mod machine;
+pub mod recommend;
+pub mod report;
+pub mod result;
+pub mod sampling;
+pub mod stats;
+pub mod table;
+pub mod units;

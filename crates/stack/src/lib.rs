@@ -1,1 +1,50 @@
-//! (contract: ARCHITECTURE.md)
+//! The stack: one protocol implementation under a process architecture that is chosen at run time.
+//!
+//! # Map
+//!
+//! | file | owns |
+//! |---|---|
+//! | `stack.rs` | [`Stack`]: interfaces, architecture and drivers put together; the control plane |
+//! | `rx.rs` | [`Driver`]: from a device's queue to `post`, the one line where architectures part |
+//! | `arch.rs`, `arch/` | the [`Architecture`](arch::Architecture) trait; one file for each; `select.rs` knows the names |
+//! | `cell.rs` | [`Cell`](cell::Cell): connections, table, timers behind one `&mut`, and all that can happen to them |
+//! | `pcb/` | a PCB behind one, two or six locks, for architectures without exclusive cells |
+//! | `call.rs`, `handoff.rs` | work as values, and work that crosses threads |
+//! | `after.rs` | effects that wait until the last guard has dropped |
+//! | `tx.rs` | from a segment to the device, in the order of its making |
+//! | `table/`, `timers.rs`, `replicas.rs` | keyed connection table, timer wheel, bound sockets |
+//! | `socket/` | what a connection and its user share: readiness, accept queues, datagram queues, poll sets |
+//! | `internet.rs` | neighbours, fragments, path MTUs behind their locks |
+//! | `shared.rs`, `ports.rs`, `secrets.rs`, `clock.rs`, `flow.rs` | what all cells share |
+//!
+//! # What is absent
+//! No file but those under `arch/` and `pcb/` says how a thread comes to hold a connection. No file under `arch/` says
+//! what a segment means. There is no system call and no wire offset in this crate.
+
+#![forbid(unsafe_code)]
+
+pub mod after;
+pub mod arch;
+pub mod call;
+pub mod cell;
+pub mod clock;
+pub mod flow;
+pub mod handoff;
+pub mod internet;
+pub mod pcb;
+pub mod ports;
+pub mod replicas;
+pub mod rx;
+pub mod secrets;
+pub mod shared;
+pub mod socket;
+pub mod stack;
+pub mod table;
+pub mod timers;
+pub mod tx;
+
+pub use arch::Census;
+pub use arch::select::{ALL as ALL_PLANS, Plan, UnknownPlan};
+pub use clock::{Clock, VirtualClock};
+pub use rx::Driver;
+pub use stack::{BindRefused, BuildError, ConnectRefused, InterfaceConfig, Stack, StackConfig};

@@ -1,1 +1,59 @@
-//! (contract: ARCHITECTURE.md)
+//! The platform seam, and everything built on it that orders threads: locks, queues, parking.
+//!
+//! The crate knows no protocol. Each primitive is generic over [`Platform`], so that the code which ships is the code
+//! that a model checker explores and that the virtual multiprocessor charges for:
+//!
+//! | platform | atomics | who schedules |
+//! |---|---|---|
+//! | [`Real`] | the machine's | the kernel |
+//! | `loom::Loom` (feature `loom`) | C11 memory model, every allowed reordering | loom, exhaustively within a bound |
+//! | `shuttle::Shuttle` (feature `shuttle`) | sequentially consistent | shuttle, at random or by PCT |
+//! | the simulator's (crate `vsmp`) | charged per cache line | virtual time |
+//!
+//! Way in, by need:
+//!
+//! | need | type | file |
+//! |---|---|---|
+//! | exclusive use, kind chosen at run time | [`Lock`], [`LockKind`], [`LockClass`] | `lock/` |
+//! | exclusive use by structure (one thread) | [`OwnerCell`] | `owner_cell.rs` |
+//! | exclusive use or hand the work to the holder | [`GateCell`] with [`ring::Mpsc`] | `gate_cell.rs` |
+//! | pass values between threads | [`ring::spsc`], [`ring::Mpsc`] | `ring/` |
+//! | sleep until there is work | [`Parker`], [`EventCount`], [`Condvar`], [`Doorbell`] | one file each |
+//! | a value per thread, summed when asked | [`PerThread`] | `per_thread.rs` |
+//! | how often each lock was taken and waited for | [`profile`] | `profile.rs` |
+//! | which lock may be taken under which | [`LockClass`], [`lock_order`] | `lock_class.rs`, `lock_order.rs` |
+
+mod cache_padded;
+mod condvar;
+mod doorbell;
+mod event_count;
+mod forward_atomic;
+mod gate_cell;
+mod lock;
+mod lock_class;
+pub mod lock_order;
+#[cfg(feature = "loom")]
+pub mod loom;
+mod owner_cell;
+mod parker;
+mod per_thread;
+mod platform;
+pub mod profile;
+pub mod real;
+pub mod ring;
+#[cfg(feature = "shuttle")]
+pub mod shuttle;
+
+pub use cache_padded::CachePadded;
+pub use condvar::Condvar;
+pub use doorbell::{Armed, DoorbellLike, Silent};
+pub use event_count::{EventCount, Listening};
+pub use gate_cell::{GateCell, GateGuard};
+pub use lock::{Guard, Lock, LockKind, RawLock, UnknownLockKind, raw};
+pub use lock_class::LockClass;
+pub use owner_cell::{NotOwner, OwnerCell};
+pub use parker::Parker;
+pub use per_thread::PerThread;
+pub use platform::{Atomic, CellLike, Integer, Platform};
+pub use real::{Doorbell, Real};
+pub use std::sync::atomic::Ordering;

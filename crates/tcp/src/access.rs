@@ -13,7 +13,7 @@
 //! Connection set-up, FIN, RST and every state but ESTABLISHED ask for [`PcbAccess::whole`].
 
 use crate::outbox::Outbox;
-use crate::pcb::{HeaderIn, HeaderOut, ReceiveWindow, Reassembly, RetransmitQueue, SendWindow};
+use crate::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
 
 /// Exclusive use of a connection's parts, one hold-set at a time.
 ///

@@ -1,1 +1,63 @@
-//! (contract: ARCHITECTURE.md)
+//! TCP (RFC 9293) as values: a connection is a PCB of six parts, everything that can happen to it is an event, and
+//! everything that it wants done comes back in an outbox.
+//!
+//! Nothing in this crate locks, waits, reads a clock, draws a random number or calls up or down. Whoever runs an event
+//! has exclusive use of the parts that [`PcbAccess`] hands out, passes `now`, and performs the effects in the
+//! [`Outbox`] afterwards. That is what lets one protocol run under every process architecture of the `stack` crate.
+//!
+//! # Map
+//!
+//! | file | RFC 9293 | content |
+//! |---|---|---|
+//! | [`access`] | | the hold-sets that TCP asks for |
+//! | [`pcb`] | 3.3.1 | the six parts of a connection |
+//! | [`state`] | 3.3.2 | states, and the transition table as data |
+//! | [`event`] | 3.10 | open, send, receive, close, abort, status, segment arrives, time-outs |
+//! | `fast_path` | | the established path, cut into hold-sets |
+//! | `output` | 3.7, 3.8 | the only place that makes segments of a connection |
+//! | [`closed`] | 3.10.7.1 | the answer to a segment that belongs to no connection |
+//! | [`rtt`], [`sack`], [`congestion`] | | RFC 6298, RFC 2018/6675, RFC 5681/9438 |
+//!
+//! # Vocabulary
+//!
+//! | RFC | here | meaning |
+//! |---|---|---|
+//! | SND.UNA | `SendWindow::una` | oldest octet not yet acknowledged |
+//! | SND.NXT | `SendWindow::nxt` | next octet to send for the first time; never moves back |
+//! | SND.WND | `SendWindow::wnd` | the peer's window in octets, scaled |
+//! | RCV.NXT | `ReceiveWindow::nxt` | next octet expected |
+//! | RCV.NXT + RCV.WND | `ReceiveWindow::edge` | right edge of the window, as the peer may know it |
+//! | TS.Recent | `ReceiveWindow::ts_recent` | the timestamp to echo (RFC 7323) |
+//! | Last.ACK.sent | `ReceiveWindow::last_ack_sent` | RCV.NXT of the last acknowledgement known to be sent |
+//! | RecoveryPoint | `SendWindow::recover` | SND.NXT when loss recovery began (RFC 6675) |
+//! | HighRxt | `SendWindow::high_rxt` | end of the highest octet retransmitted in this recovery (RFC 6675) |
+
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod closed;
+pub mod config;
+pub mod congestion;
+pub mod error;
+pub mod event;
+mod fast_path;
+pub mod outbox;
+mod output;
+pub mod pcb;
+pub mod rtt;
+pub mod sack;
+pub mod segment;
+pub mod state;
+
+pub use access::{PcbAccess, PcbMut};
+pub use config::{Config, ListenParams, OpenParams};
+pub use error::Error;
+pub use event::segment_arrives::listen;
+pub use event::{
+    Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Isn, PathMtu, Receive, Received, SegmentArrives,
+    Send, Sent, SetOption, Shutdown, SocketOption, Status, StatusReport, Timeouts, TransmitReady,
+};
+pub use outbox::{Outbox, Readiness, TableChange};
+pub use pcb::Pcb;
+pub use segment::{Segment, Verify};
+pub use state::State;

@@ -1,1 +1,56 @@
-//! (contract: ARCHITECTURE.md)
+//! Wire formats as views and values: Ethernet, ARP, IPv4, IPv6, ICMP, UDP and TCP, with their checksums and the RSS
+//! hash.
+//!
+//! **What it owns.** Every byte offset of the stack. A *view* is a `zerocopy` structure laid over received bytes and
+//! never leaves its module; a *value* (`Header`, `Packet`, `Message`) is a plain `Copy` structure in host byte order
+//! and is what the other crates see. `parse` turns bytes into a value and is the only place where lengths, versions and
+//! option lengths are checked; `emit` turns a legal value into bytes.
+//!
+//! **Who calls it.** `pktbuf` (the checksum kernel), `ip`, `tcp` and `udp` (headers), `dev` (RSS), `stack` (four-tuples).
+//!
+//! **What may never happen.** A panic, an allocation or an unbounded loop on any received bytes. No lock, no thread and
+//! no clock is named here. Work per header is bounded: at most 40 bytes of TCP options, 8 IPv6 extension headers in 256
+//! bytes, and neighbour-discovery options of one packet.
+//!
+//! | module | formats | source |
+//! |---|---|---|
+//! | [`ethernet`] | Ethernet II with one 802.1Q tag | IEEE 802.3, 802.1Q |
+//! | [`arp`] | ARP for IPv4 over Ethernet | RFC 826 |
+//! | [`ipv4`] | header and its checksum | RFC 791 |
+//! | [`ipv6`] | header, extension chain, fragment header | RFC 8200 |
+//! | [`icmpv4`] | echo and errors | RFC 792, 1191 |
+//! | [`icmpv6`] | echo, errors, neighbour discovery | RFC 4443, 4861 |
+//! | [`udp`] | header | RFC 768 |
+//! | [`tcp`] | header and options | RFC 9293, 7323, 2018 |
+//! | [`checksum`] | one's-complement sums | RFC 1071, 1624 |
+//! | [`rss`] | Toeplitz hash | Microsoft RSS specification |
+
+#![no_std]
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::unreachable)
+)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod arp;
+pub mod checksum;
+mod error;
+pub mod ethernet;
+pub mod icmpv4;
+pub mod icmpv6;
+pub mod ipv4;
+pub mod ipv6;
+pub mod protocol;
+pub mod rss;
+mod seq;
+pub mod tcp;
+mod tuple;
+pub mod udp;
+
+pub use error::ParseError;
+pub use seq::SeqNumber;
+pub use tuple::FourTuple;

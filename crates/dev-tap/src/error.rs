@@ -1,0 +1,135 @@
+//! What can go wrong when a TAP device is opened: each error one sentence that names the thing and the remedy.
+
+use std::fmt;
+use std::io;
+
+/// Why a TAP device could not be opened.
+#[derive(Debug)]
+pub enum TapError {
+    /// `/dev/net/tun` or the interface may not be opened by this user.
+    NotPermitted {
+        /// The interface.
+        name: String,
+    },
+    /// The kernel has no TUN/TAP driver.
+    NoDriver,
+    /// An interface name is 1 to 15 bytes without `/`, `:` and white space.
+    BadName {
+        /// The name asked for.
+        name: String,
+    },
+    /// Somebody else has the interface open.
+    Busy {
+        /// The interface.
+        name: String,
+    },
+    /// The interface exists, but is no TAP device with several queues and offload headers.
+    WrongKind {
+        /// The interface.
+        name: String,
+    },
+    /// More queues than the kernel grants, or none.
+    BadQueueCount {
+        /// The interface.
+        name: String,
+        /// The number asked for.
+        queues: usize,
+    },
+    /// A file descriptor that is not attached to a TAP interface.
+    NotATap {
+        /// Position in the list that was given.
+        index: usize,
+    },
+    /// File descriptors of different interfaces.
+    Mixed {
+        /// The first descriptor's interface.
+        name: String,
+        /// Another one's.
+        other: String,
+    },
+    /// The interface is down, and this user may not bring it up.
+    Down {
+        /// The interface.
+        name: String,
+    },
+    /// The interface refuses the MTU.
+    BadMtu {
+        /// The interface.
+        name: String,
+        /// The MTU asked for.
+        mtu: usize,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// Anything else.
+    Io {
+        /// The interface.
+        name: String,
+        /// What was being done.
+        doing: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for TapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TapError::NotPermitted { name } => write!(
+                f,
+                "TAP interface {name} needs the right to open it: run as root, or create it beforehand with \
+                 `ip tuntap add mode tap user $USER multi_queue vnet_hdr name {name}`, or pass file descriptors that \
+                 are already open"
+            ),
+            TapError::NoDriver => f.write_str(
+                "/dev/net/tun does not exist: load the driver with `modprobe tun`, or in a container pass the device \
+                 in (`--device /dev/net/tun`)",
+            ),
+            TapError::BadName { name } => write!(
+                f,
+                "{name:?} is no name for an interface: take 1 to 15 characters without '/', ':', '%' and white space"
+            ),
+            TapError::Busy { name } => {
+                write!(f, "TAP interface {name} is in use by another process: stop that one, or take another name")
+            }
+            TapError::WrongKind { name } => write!(
+                f,
+                "interface {name} exists but is no multi-queue TAP device with offload headers: delete it with \
+                 `ip link del {name}`, or take another name"
+            ),
+            TapError::BadQueueCount { name, queues } => {
+                write!(f, "TAP interface {name} cannot have {queues} queues: take 1 to 256")
+            }
+            TapError::NotATap { index } => write!(
+                f,
+                "file descriptor number {index} of those given is not attached to a TAP interface: open /dev/net/tun \
+                 and attach it with TUNSETIFF (IFF_TAP | IFF_NO_PI) first"
+            ),
+            TapError::Mixed { name, other } => write!(
+                f,
+                "the file descriptors belong to different interfaces, {name} and {other}: pass the queues of one"
+            ),
+            TapError::Down { name } => write!(
+                f,
+                "TAP interface {name} is down and this user may not bring it up: run `ip link set {name} up` as root"
+            ),
+            TapError::BadMtu { name, mtu, source } => write!(
+                f,
+                "TAP interface {name} refuses an MTU of {mtu} bytes ({source}): take 68 to 65521, and be root to \
+                 change it"
+            ),
+            TapError::Io { name, doing, source } => {
+                write!(f, "TAP interface {name}: {doing} failed ({source}); `ip -d link show {name}` tells its state")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TapError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            TapError::BadMtu { source, .. } | TapError::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! The queues of a TAP device.
+//!
+//! A read needs a buffer before the frame's length is known. With segmentation a frame may have 64 KiB, so the queue
+//! keeps one large buffer and reads into that: a super-segment goes up in it, an ordinary frame is copied into a small
+//! one (30 ns against 600 ns for the read) and the large buffer stays. Without segmentation the spare buffer is as
+//! large as a frame can be, and nothing is copied.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::{Duration, Instant};
+
+use dev::segment::Splitter;
+use dev::{Capabilities, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
+use observe::{Counters, DropReason};
+use pktbuf::{Checksum, PktBuf};
+
+use crate::{sys, vnet};
+
+/// Longest frame that is copied out of the large buffer.
+const COPIED: usize = 1800;
+/// Longest link header: Ethernet with a tag.
+const LINK_HEADER: usize = wire::ethernet::TAGGED_HEADER_LEN;
+/// What [`TxQueue::credit`] says of a queue that takes frames: the kernel does not tell how many.
+const CREDIT: usize = 256;
+
+/// What all queues of a device share.
+#[derive(Debug)]
+pub struct Link {
+    /// The error number with which the device vanished, 0 while it is there.
+    gone: AtomicI32,
+    /// Drops by reason.
+    pub counters: Arc<Counters>,
+}
+
+impl Link {
+    /// A device that is there.
+    pub fn new() -> Link {
+        Link { gone: AtomicI32::new(0), counters: Arc::new(Counters::shared()) }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed) != 0
+    }
+
+    /// Why the device is gone, if it is.
+    pub fn gone_because(&self) -> Option<io::Error> {
+        match self.gone.load(Ordering::Relaxed) {
+            0 => None,
+            number => Some(io::Error::from_raw_os_error(number)),
+        }
+    }
+
+    fn vanish(&self, number: i32) {
+        self.gone.store(number, Ordering::Relaxed);
+    }
+}
+
+/// Makes the queue pairs.
+pub fn pairs(fds: Vec<OwnedFd>, capabilities: &Capabilities, header_len: usize, link: &Arc<Link>) -> Vec<QueuePair> {
+    let longest = if capabilities.coalescing { 65_535 } else { capabilities.mtu } + LINK_HEADER;
+    let pair = |(index, fd): (usize, OwnedFd)| {
+        let fd = Arc::new(fd);
+        // Without the counter a wait cannot be ended early; it then returns every so often, see `wait`.
+        let bell = Arc::new(Bell { event: sys::event_fd().ok(), woken: AtomicBool::new(false) });
+        let rx = TapRx {
+            fd: fd.clone(),
+            index: index as u16,
+            header_len,
+            longest,
+            spare: None,
+            datagrams: None,
+            bell,
+            link: link.clone(),
+        };
+        let tx = TapTx {
+            fd,
+            header_len,
+            mtu: capabilities.mtu,
+            offloads: capabilities.tx_checksum,
+            segments: capabilities.segmentation.is_some(),
+            blocked: false,
+            link: link.clone(),
+        };
+        QueuePair { rx: Box::new(rx), tx: Box::new(tx) }
+    };
+    fds.into_iter().enumerate().map(pair).collect()
+}
+
+/// How a waiting receiver is woken.
+struct Bell {
+    event: Option<OwnedFd>,
+    woken: AtomicBool,
+}
+
+impl Wake for Bell {
+    fn wake(&self) {
+        self.woken.store(true, Ordering::Release);
+        if let Some(event) = &self.event {
+            sys::raise(event.as_fd());
+        }
+    }
+}
+
+struct TapRx {
+    fd: Arc<OwnedFd>,
+    index: u16,
+    header_len: usize,
+    longest: usize,
+    /// A buffer in which the next read may put a frame of any length.
+    spare: Option<PktBuf>,
+    /// A super-segment of UDP datagrams of which some have been handed out.
+    datagrams: Option<Splitter>,
+    bell: Arc<Bell>,
+    link: Arc<Link>,
+}
+
+impl TapRx {
+    /// Reads one frame; `None` when there is none now.
+    fn read(&mut self) -> Option<PktBuf> {
+        loop {
+            let mut buffer = match self.spare.take() {
+                Some(buffer) => buffer,
+                // The frame waits in the kernel until there is memory.
+                None => PktBuf::alloc(self.longest)?,
+            };
+            let mut header = [0; vnet::LEN];
+            let room = buffer.append(self.longest);
+            match sys::read_frame(self.fd.as_fd(), &mut header[..self.header_len], room) {
+                Ok(len) => {
+                    if let Some(frame) = self.accept(buffer, &header, len) {
+                        return Some(frame);
+                    }
+                }
+                Err(error) => {
+                    buffer.truncate(0);
+                    self.spare = Some(buffer);
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        self.note(&error);
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes what was read for a frame; `None` if it is none.
+    fn accept(&mut self, mut buffer: PktBuf, header: &[u8; vnet::LEN], len: usize) -> Option<PktBuf> {
+        let received = match vnet::decode(header) {
+            Some(received) if len >= self.header_len + wire::ethernet::HEADER_LEN => received,
+            _ => {
+                buffer.truncate(0);
+                self.spare = Some(buffer);
+                self.link.counters.drop_many(DropReason::DeviceError, 1);
+                return None;
+            }
+        };
+        buffer.truncate(len - self.header_len);
+        let mut frame = self.unload(buffer)?;
+        let meta = frame.meta_mut();
+        meta.queue = self.index;
+        meta.checksum = received.checksum;
+        meta.segment_size = received.segment_size;
+        if received.datagrams {
+            match Splitter::new(frame) {
+                Ok(datagrams) => self.datagrams = Some(datagrams),
+                Err(frame) => return Some(frame),
+            }
+            return self.next_datagram();
+        }
+        Some(frame)
+    }
+
+    /// Moves a short frame to a short buffer, so that the long one can be used again.
+    fn unload(&mut self, mut buffer: PktBuf) -> Option<PktBuf> {
+        if buffer.len() > COPIED || self.longest <= COPIED {
+            return Some(buffer);
+        }
+        let frame = PktBuf::from_slice(&buffer);
+        buffer.truncate(0);
+        self.spare = Some(buffer);
+        if frame.is_none() {
+            self.link.counters.drop_many(DropReason::NoBuffer, 1);
+        }
+        frame
+    }
+
+    fn next_datagram(&mut self) -> Option<PktBuf> {
+        loop {
+            match self.datagrams.as_mut()?.next_piece() {
+                Some(Ok(mut datagram)) => {
+                    datagram.meta_mut().checksum = Checksum::Verified;
+                    return Some(datagram);
+                }
+                Some(Err(())) => self.link.counters.drop_many(DropReason::NoBuffer, 1),
+                None => self.datagrams = None,
+            }
+        }
+    }
+
+    fn note(&self, error: &io::Error) {
+        match error.raw_os_error() {
+            Some(libc::EAGAIN) => {}
+            // EFAULT: the queue was shut down while it was being read.
+            Some(number @ (libc::EBADFD | libc::ENODEV | libc::EFAULT | libc::EIO)) => self.link.vanish(number),
+            _ => self.link.counters.drop_many(DropReason::DeviceError, 1),
+        }
+    }
+}
+
+impl RxQueue for TapRx {
+    fn receive(&mut self, batch: &mut Vec<PktBuf>, max: usize) -> usize {
+        let from = batch.len();
+        while batch.len() - from < max {
+            match self.next_datagram().or_else(|| self.read()) {
+                Some(frame) => batch.push(frame),
+                None => break,
+            }
+        }
+        batch.len() - from
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> WaitOutcome {
+        if self.datagrams.is_some() {
+            return WaitOutcome::Ready;
+        }
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            if self.bell.woken.swap(false, Ordering::AcqRel) {
+                return WaitOutcome::Woken;
+            }
+            if self.link.is_gone() {
+                return WaitOutcome::Gone;
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let event = self.bell.event.as_ref();
+            // A bell without a counter is looked at every now and then instead.
+            let until = if event.is_some() { left } else { Some(left.unwrap_or(PATIENCE).min(PATIENCE)) };
+            let polled = sys::poll(self.fd.as_fd(), libc::POLLIN, event.map(AsFd::as_fd), until);
+            if polled.event {
+                event.map(AsFd::as_fd).map(sys::lower);
+            }
+            if polled.readable {
+                return WaitOutcome::Ready;
+            }
+            if polled.error {
+                self.link.vanish(libc::EBADFD);
+            } else if left == Some(Duration::ZERO) && !polled.event {
+                return WaitOutcome::TimedOut;
+            }
+        }
+    }
+
+    fn waker(&self) -> Arc<dyn Wake> {
+        self.bell.clone()
+    }
+
+    fn pollable(&self) -> Option<RawFd> {
+        Some(self.fd.as_raw_fd())
+    }
+
+    fn gone(&self) -> bool {
+        self.datagrams.is_none() && self.link.is_gone()
+    }
+}
+
+/// How long a wait without a pollable bell lasts at most.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+struct TapTx {
+    fd: Arc<OwnedFd>,
+    header_len: usize,
+    mtu: usize,
+    offloads: bool,
+    segments: bool,
+    /// The last frame did not fit.
+    blocked: bool,
+    link: Arc<Link>,
+}
+
+impl TapTx {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// What the kernel's refusal of a frame means; true if the frame can be offered again.
+    fn refused(&mut self, error: &io::Error) -> bool {
+        let reason = match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::EINTR) => {
+                self.blocked = true;
+                return true;
+            }
+            // A write to an interface that is down fails with EIO; it may come up again.
+            Some(libc::EIO) => DropReason::InterfaceDown,
+            Some(number @ (libc::EBADFD | libc::ENODEV)) => {
+                self.link.vanish(number);
+                DropReason::InterfaceDown
+            }
+            Some(libc::ENOMEM | libc::ENOBUFS) => DropReason::NoBuffer,
+            _ => DropReason::DeviceError,
+        };
+        self.link.counters.drop_many(reason, 1);
+        false
+    }
+}
+
+impl TxQueue for TapTx {
+    fn credit(&self) -> usize {
+        if self.blocked && !sys::poll(self.fd(), libc::POLLOUT, None, Some(Duration::ZERO)).writable {
+            return 0;
+        }
+        CREDIT
+    }
+
+    fn transmit(&mut self, mut frame: PktBuf) -> Result<(), PktBuf> {
+        let is_super = frame.meta().segment_size != 0;
+        let longest = if is_super && self.segments { 65_535 } else { self.mtu } + LINK_HEADER;
+        if frame.len() > longest {
+            self.link.counters.drop_many(DropReason::FrameTooLong, 1);
+            return Ok(());
+        }
+        let Some(header) = vnet::encode(&mut frame, self.offloads && self.header_len != 0) else {
+            self.link.counters.drop_many(DropReason::SegmentationFailed, 1);
+            return Ok(());
+        };
+        match sys::write_frame(self.fd(), &header[..self.header_len], &frame) {
+            Ok(_) => {
+                self.blocked = false;
+                Ok(())
+            }
+            Err(error) if self.refused(&error) => Err(frame),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Every frame has been written already.
+    fn flush(&mut self) {}
+}

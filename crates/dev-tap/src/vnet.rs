@@ -1,0 +1,140 @@
+//! The header before each frame (`struct virtio_net_hdr_mrg_rxbuf`, virtio 1.2 section 5.1.6): twelve bytes in the
+//! machine's byte order, which say what the frame's sender has left undone.
+//!
+//! Received frames that the kernel of this machine sent were never on a wire; `NEEDS_CSUM` on them means that the
+//! checksum field was never finished because nothing can have corrupted the frame. They are handed on as `Verified`.
+
+use dev::layout::{self, Layout, TCP};
+use pktbuf::{Checksum, PktBuf};
+use wire::checksum;
+
+/// Length of the header in bytes.
+pub const LEN: usize = 12;
+
+const NEEDS_CSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
+const GSO_NONE: u8 = 0;
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
+const GSO_ECN: u8 = 0x80;
+
+/// What the header of a received frame says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// What is known about the transport checksum.
+    pub checksum: Checksum,
+    /// Segment size of a super-segment, else 0.
+    pub segment_size: u16,
+    /// The super-segment is of UDP datagrams, which have to be told apart before a stack sees them.
+    pub datagrams: bool,
+}
+
+/// Reads a header. `None`: it speaks of a kind of segmentation that was not asked for.
+pub fn decode(header: &[u8; LEN]) -> Option<Received> {
+    let checksum = match header[0] {
+        flags if flags & (NEEDS_CSUM | DATA_VALID) != 0 => Checksum::Verified,
+        _ => Checksum::None,
+    };
+    let size = u16::from_ne_bytes([header[4], header[5]]);
+    let (segment_size, datagrams) = match header[1] & !GSO_ECN {
+        GSO_NONE => (0, false),
+        GSO_TCPV4 | GSO_TCPV6 => (size, false),
+        GSO_UDP_L4 => (size, true),
+        _ => return None,
+    };
+    Some(Received { checksum, segment_size, datagrams })
+}
+
+/// Writes the header for a frame to be transmitted, from its meta data. With `offloads` the kernel finishes partial
+/// checksums and cuts super-segments up; without, the checksum is completed here. `None`: the frame is a super-segment
+/// that cannot be described.
+pub fn encode(frame: &mut PktBuf, offloads: bool) -> Option<[u8; LEN]> {
+    let mut header = [0; LEN];
+    let segment_size = usize::from(frame.meta().segment_size);
+    let layout = match (frame.meta().checksum, segment_size) {
+        // The common frame without work left to do is not even looked at.
+        (Checksum::None | Checksum::Verified, 0) => return Some(header),
+        _ => Layout::of(frame),
+    };
+    let is_super = layout.is_some_and(|layout| segment_size != 0 && layout.end - layout.data > segment_size);
+    if !offloads {
+        layout::complete_checksum(frame);
+        return (!is_super).then_some(header);
+    }
+    if is_super {
+        let layout = layout.filter(|layout| layout.protocol == TCP)?;
+        header[1] = if layout.v6 { GSO_TCPV6 } else { GSO_TCPV4 };
+        header[2..4].copy_from_slice(&(layout.data as u16).to_ne_bytes());
+        header[4..6].copy_from_slice(&(segment_size as u16).to_ne_bytes());
+        if !matches!(frame.meta().checksum, Checksum::Partial { .. }) {
+            prime_checksum(frame, &layout);
+        }
+        leave_checksum(&mut header, layout.l4, layout.checksum_field());
+    } else if let Checksum::Partial { start, offset } = frame.meta().checksum {
+        let start = usize::from(start);
+        let (start, field) = match layout {
+            Some(layout) => (layout.l4, layout.checksum_field()),
+            None => (start, start + usize::from(offset)),
+        };
+        leave_checksum(&mut header, start, field);
+    }
+    Some(header)
+}
+
+fn leave_checksum(header: &mut [u8; LEN], start: usize, field: usize) {
+    header[0] = NEEDS_CSUM;
+    header[6..8].copy_from_slice(&(start as u16).to_ne_bytes());
+    header[8..10].copy_from_slice(&((field - start) as u16).to_ne_bytes());
+}
+
+/// Puts the pseudo-header sum where a complete checksum was: the kernel expects it in every super-segment.
+fn prime_checksum(frame: &mut PktBuf, layout: &Layout) {
+    let (src, dst) = layout.addresses(frame);
+    let len = (layout.end - layout.l4) as u32;
+    let sum = checksum::pseudo_header(src, dst, layout.protocol, len).fold();
+    let field = layout.checksum_field();
+    frame[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_of_received_frames() {
+        let plain = [0; LEN];
+        let expected = Received { checksum: Checksum::None, segment_size: 0, datagrams: false };
+        assert_eq!(decode(&plain), Some(expected));
+
+        let mut tso = [0; LEN];
+        tso[0] = NEEDS_CSUM;
+        tso[1] = GSO_TCPV4 | GSO_ECN;
+        tso[4..6].copy_from_slice(&1448u16.to_ne_bytes());
+        let expected = Received { checksum: Checksum::Verified, segment_size: 1448, datagrams: false };
+        assert_eq!(decode(&tso), Some(expected));
+
+        let mut uso = tso;
+        uso[1] = GSO_UDP_L4;
+        assert!(decode(&uso).is_some_and(|received| received.datagrams));
+
+        let mut unknown = tso;
+        unknown[1] = 3;
+        assert_eq!(decode(&unknown), None);
+    }
+
+    #[test]
+    fn a_frame_without_work_has_an_empty_header() {
+        let mut frame = PktBuf::from_slice(&[0; 60]).expect("a buffer");
+        assert_eq!(encode(&mut frame, true), Some([0; LEN]));
+    }
+
+    #[test]
+    fn a_partial_checksum_of_an_unknown_protocol_is_described_by_the_meta_data() {
+        let mut frame = PktBuf::from_slice(&[0; 60]).expect("a buffer");
+        frame.meta_mut().checksum = Checksum::Partial { start: 34, offset: 2 };
+        let header = encode(&mut frame, true).expect("a header");
+        assert_eq!(header[0], NEEDS_CSUM);
+        assert_eq!(header[6..10], [34u16.to_ne_bytes(), 2u16.to_ne_bytes()].concat());
+    }
+}

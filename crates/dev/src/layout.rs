@@ -1,0 +1,161 @@
+//! Where the headers of a frame lie.
+//!
+//! Hashing, segmenting and coalescing all ask the same question of a frame: is it an unfragmented TCP or UDP datagram,
+//! and at which offsets do its headers and its data begin? [`Layout::of`] answers it by reading lengths only. It is
+//! called for every frame of a device, so it checks no checksum and builds no header value; it never reads outside the
+//! frame, whatever the bytes say.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use pktbuf::{Checksum, PktBuf};
+use wire::{FourTuple, checksum};
+
+/// Length of an Ethernet header without tag.
+pub const ETHERNET_HEADER: usize = 14;
+/// Protocol number of TCP.
+pub const TCP: u8 = 6;
+/// Protocol number of UDP.
+pub const UDP: u8 = 17;
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+const ETHERTYPE_VLAN: u16 = 0x8100;
+const FRAGMENT_MASK: u16 = 0x3fff;
+
+/// Offsets into a frame that carries TCP or UDP, from the frame's first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The IP header.
+    pub l3: usize,
+    /// The TCP or UDP header.
+    pub l4: usize,
+    /// The first byte of data.
+    pub data: usize,
+    /// One past the last byte of data; Ethernet padding lies beyond.
+    pub end: usize,
+    /// [`TCP`] or [`UDP`].
+    pub protocol: u8,
+    /// IPv6 rather than IPv4.
+    pub v6: bool,
+}
+
+impl Layout {
+    /// The layout of an unfragmented TCP or UDP frame; `None` for anything else: other protocols, fragments, IPv6
+    /// extension headers, lengths that do not fit the frame.
+    #[inline]
+    pub fn of(frame: &[u8]) -> Option<Layout> {
+        let mut l3 = ETHERNET_HEADER;
+        let mut ethertype = be16(frame, 12)?;
+        if ethertype == ETHERTYPE_VLAN {
+            ethertype = be16(frame, 16)?;
+            l3 += 4;
+        }
+        let (l4, end, protocol, v6) = match ethertype {
+            ETHERTYPE_IPV4 => {
+                let header = frame.get(l3..l3 + 20)?;
+                let header_len = usize::from(header[0] & 0x0f) * 4;
+                let fragment = u16::from_be_bytes([header[6], header[7]]) & FRAGMENT_MASK;
+                if header[0] >> 4 != 4 || header_len < 20 || fragment != 0 {
+                    return None;
+                }
+                let total_len = usize::from(u16::from_be_bytes([header[2], header[3]]));
+                (l3 + header_len, l3 + total_len, header[9], false)
+            }
+            ETHERTYPE_IPV6 => {
+                let header = frame.get(l3..l3 + 40)?;
+                if header[0] >> 4 != 6 {
+                    return None;
+                }
+                let payload_len = usize::from(u16::from_be_bytes([header[4], header[5]]));
+                (l3 + 40, l3 + 40 + payload_len, header[6], true)
+            }
+            _ => return None,
+        };
+        if end > frame.len() {
+            return None;
+        }
+        let data = match protocol {
+            TCP => l4 + usize::from(*frame.get(l4 + 12)? >> 4) * 4,
+            UDP => l4 + 8,
+            _ => return None,
+        };
+        let least = l4 + if protocol == TCP { 20 } else { 8 };
+        (data >= least && data <= end).then_some(Layout { l3, l4, data, end, protocol, v6 })
+    }
+
+    /// Source and destination address, in that order.
+    pub fn addresses(&self, frame: &[u8]) -> (IpAddr, IpAddr) {
+        if self.v6 {
+            let at = |offset: usize| {
+                let mut bytes = [0u8; 16];
+                bytes.copy_from_slice(&frame[self.l3 + offset..self.l3 + offset + 16]);
+                IpAddr::V6(Ipv6Addr::from(bytes))
+            };
+            (at(8), at(24))
+        } else {
+            let at = |offset: usize| {
+                let mut bytes = [0u8; 4];
+                bytes.copy_from_slice(&frame[self.l3 + offset..self.l3 + offset + 4]);
+                IpAddr::V4(Ipv4Addr::from(bytes))
+            };
+            (at(12), at(16))
+        }
+    }
+
+    /// The connection as the receiver of the frame names it: local is the destination.
+    pub fn receiver_tuple(&self, frame: &[u8]) -> FourTuple {
+        let (src, dst) = self.addresses(frame);
+        let port = |offset: usize| u16::from_be_bytes([frame[self.l4 + offset], frame[self.l4 + offset + 1]]);
+        FourTuple { local_addr: dst, remote_addr: src, local_port: port(2), remote_port: port(0) }
+    }
+
+    /// Whether the checksums of the frame can be trusted: somebody vouches for them, or they are right. An IPv4 header
+    /// is summed too; a UDP checksum of zero is none (RFC 768) and passes.
+    pub fn checksum_is_good(&self, frame: &PktBuf) -> bool {
+        if frame.meta().checksum != Checksum::None {
+            return true;
+        }
+        if !self.v6 && !checksum::sum(&frame[self.l3..self.l4]).is_valid() {
+            return false;
+        }
+        let field = self.checksum_field();
+        if self.protocol == UDP && frame[field..field + 2] == [0, 0] {
+            return !self.v6;
+        }
+        let (src, dst) = self.addresses(frame);
+        let len = (self.end - self.l4) as u32;
+        checksum::pseudo_header(src, dst, self.protocol, len).add(pktbuf::sum(&frame[self.l4..self.end])).is_valid()
+    }
+
+    /// Offset of the transport checksum field.
+    pub fn checksum_field(&self) -> usize {
+        self.l4 + if self.protocol == TCP { 16 } else { 6 }
+    }
+}
+
+#[inline]
+fn be16(frame: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]))
+}
+
+/// Completes the transport checksum of a frame marked `Checksum::Partial { start, offset }`: sums from the transport
+/// header to the end (the checksum field holding the pseudo-header sum), stores the complement, and marks the frame
+/// `Checksum::None`. A frame that is not `Partial`, or whose range lies outside it, is left as it is.
+///
+/// Where the frame is plain TCP or UDP its own headers say where to sum, so Ethernet padding is left out; `start` and
+/// `offset` are believed for everything else.
+pub fn complete_checksum(frame: &mut PktBuf) {
+    let Checksum::Partial { start, offset } = frame.meta().checksum else { return };
+    let (start, field, end) = match Layout::of(frame) {
+        Some(layout) => (layout.l4, layout.checksum_field(), layout.end),
+        None => (usize::from(start), usize::from(start) + usize::from(offset), frame.len()),
+    };
+    if start > field || field + 2 > end {
+        return;
+    }
+    let sum = pktbuf::sum(&frame[start..end]);
+    let is_udp = field - start == 6;
+    let checksum = if is_udp { sum.finish_udp() } else { sum.finish() };
+    frame[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
+    frame.meta_mut().checksum = Checksum::None;
+}

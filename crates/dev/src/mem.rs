@@ -1,0 +1,359 @@
+//! Two linked ports in memory.
+//!
+//! [`pair`] makes them; what one transmits the other receives. A frame crosses by ownership: the copy with which its
+//! sender filled the buffer is the only one. Each port has N queue pairs; the receiving queue is chosen by
+//! [`rss`](crate::rss), and the rings behind it are those of `link`: one per pair of queues, so no lock anywhere.
+//!
+//! The link loses nothing of its own accord: a full ring pushes back ([`TxQueue::transmit`] returns the frame). What it
+//! must refuse it drops with a reason, counted at the sending port: frames longer than the MTU, frames too short for a
+//! link header, frames for a port that is gone.
+//!
+//! Super-segments (`segment_size` set) are taken when the configuration says `segmentation`. They cross whole; a
+//! coalescing receiver gets them whole, any other receives the frames that a segmenting interface would have put on
+//! the wire, made at the moment it takes them. Checksum offload is as cheap as on real hardware: a frame marked
+//! `Partial` arrives marked `Verified`, its checksum field still unfinished, since memory does not corrupt.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use observe::{Counters, DropReason};
+use pktbuf::{Checksum, PktBuf};
+use sync::Platform;
+use wire::ethernet::MacAddr;
+use wire::rss::SYMMETRIC_KEY;
+
+use crate::layout::{self, Layout};
+use crate::link::{self, LinkRx, LinkTx};
+use crate::rss::Rss;
+use crate::segment::Splitter;
+use crate::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake, coalesce};
+
+pub use crate::link::MAX_QUEUES;
+
+/// What the two ports of a [`pair`] are like. Both are alike but for their addresses.
+#[derive(Clone, Debug)]
+pub struct MemConfig {
+    /// Queue pairs per port, 1 to [`MAX_QUEUES`].
+    pub queues: usize,
+    /// Largest payload of a frame in bytes, 68 to 65,535.
+    pub mtu: usize,
+    /// Frames each ring holds; rounded up to a power of two. There are `queues` squared rings per direction.
+    pub ring_frames: usize,
+    /// Largest super-segment taken (bytes behind the link header, up to 65,535); `None`: the port does not segment.
+    pub segmentation: Option<usize>,
+    /// Receivers take super-segments whole, and in-order segments of a batch are merged.
+    pub coalescing: bool,
+    /// Transmitted `Partial` checksums need not be completed; they arrive as `Verified`.
+    pub checksum_offload: bool,
+    /// Address of the first port.
+    pub mac_a: MacAddr,
+    /// Address of the second port.
+    pub mac_b: MacAddr,
+    /// Key of the hash that chooses receive queues.
+    pub rss_key: [u8; 40],
+}
+
+impl Default for MemConfig {
+    fn default() -> MemConfig {
+        MemConfig {
+            queues: 1,
+            mtu: 1500,
+            ring_frames: 512,
+            segmentation: None,
+            coalescing: false,
+            checksum_offload: false,
+            // Locally administered, unicast.
+            mac_a: MacAddr([0x02, 0x68, 0x65, 0x64, 0x00, 0x0a]),
+            mac_b: MacAddr([0x02, 0x68, 0x65, 0x64, 0x00, 0x0b]),
+            rss_key: SYMMETRIC_KEY,
+        }
+    }
+}
+
+impl MemConfig {
+    pub(crate) fn check(&self) {
+        assert!((1..=MAX_QUEUES).contains(&self.queues), "queues must be 1 to {MAX_QUEUES}, not {}", self.queues);
+        assert!((68..=65_535).contains(&self.mtu), "the MTU must be 68 to 65535 bytes, not {}", self.mtu);
+        assert!(self.ring_frames > 0, "a ring must hold at least one frame");
+        let segmentation = self.segmentation.unwrap_or(self.mtu);
+        assert!(segmentation <= 65_535, "a super-segment has at most 65535 bytes, not {segmentation}");
+    }
+
+    pub(crate) fn capabilities(&self, mac: MacAddr) -> Capabilities {
+        Capabilities {
+            mtu: self.mtu,
+            mac,
+            queue_pairs: self.queues,
+            tx_checksum: self.checksum_offload,
+            rx_checksum: self.checksum_offload,
+            segmentation: self.segmentation,
+            coalescing: self.coalescing,
+            rss_key: Some(self.rss_key),
+        }
+    }
+}
+
+/// One port of a linked pair.
+pub struct MemDevice {
+    name: &'static str,
+    capabilities: Capabilities,
+    queues: Vec<QueuePair>,
+    counters: Arc<Counters>,
+}
+
+/// Makes two linked ports, `mem-a` and `mem-b`.
+///
+/// # Panics
+///
+/// If a value of the configuration is outside its range.
+pub fn pair<P: Platform>(config: MemConfig) -> (MemDevice, MemDevice) {
+    config.check();
+    let (to_b, at_b) = direction::<P>(&config, Rss::new(&config.rss_key, config.queues));
+    let (to_a, at_a) = direction::<P>(&config, Rss::new(&config.rss_key, config.queues));
+    let port = |name, mac, tx: Sending<P>, rx: Vec<MemRx<P>>| {
+        let queues = tx.queues.into_iter().zip(rx);
+        MemDevice {
+            name,
+            capabilities: config.capabilities(mac),
+            queues: queues.map(|(tx, rx)| QueuePair { rx: Box::new(rx), tx: Box::new(tx) }).collect(),
+            counters: tx.counters,
+        }
+    };
+    (port("mem-a", config.mac_a, to_b, at_a), port("mem-b", config.mac_b, to_a, at_b))
+}
+
+/// The transmit queues of one direction and the counters they share.
+pub(crate) struct Sending<P: Platform> {
+    pub queues: Vec<MemTx<P>>,
+    pub counters: Arc<Counters>,
+}
+
+/// One direction of a link: its transmit queues at one end, its receive queues at the other.
+pub(crate) fn direction<P: Platform>(config: &MemConfig, rss: Rss) -> (Sending<P>, Vec<MemRx<P>>) {
+    let counters = Arc::new(Counters::shared());
+    let rss = Arc::new(rss);
+    let (senders, receivers) = link::channel::<P>(config.queues, config.ring_frames);
+    let tx = senders.into_iter().map(|link| MemTx {
+        link,
+        rss: rss.clone(),
+        limits: Limits {
+            mtu: config.mtu,
+            segmentation: config.segmentation,
+            checksum_offload: config.checksum_offload,
+            split: !config.coalescing,
+        },
+        counters: counters.clone(),
+    });
+    let rx = receivers.into_iter().map(|link| MemRx {
+        link,
+        coalescing: config.coalescing,
+        verified: config.checksum_offload,
+        splitting: None,
+        counters: counters.clone(),
+    });
+    (Sending { queues: tx.collect(), counters: counters.clone() }, rx.collect())
+}
+
+impl Device for MemDevice {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn take_queues(&mut self) -> Vec<QueuePair> {
+        std::mem::take(&mut self.queues)
+    }
+
+    fn counters(&self) -> Option<Arc<Counters>> {
+        Some(self.counters.clone())
+    }
+}
+
+/// What a transmit queue lets through.
+struct Limits {
+    mtu: usize,
+    segmentation: Option<usize>,
+    checksum_offload: bool,
+    /// Super-segments will be split at the other end.
+    split: bool,
+}
+
+impl Limits {
+    /// Decides about one frame and finishes what the receiver will not have done for it.
+    #[inline]
+    fn admit(&self, frame: &mut PktBuf) -> Result<(), DropReason> {
+        let len = frame.len();
+        if len < layout::ETHERNET_HEADER {
+            return Err(DropReason::FrameTooShort);
+        }
+        let link_header = if frame[12..14] == [0x81, 0x00] { 18 } else { layout::ETHERNET_HEADER };
+        let segment_size = usize::from(frame.meta().segment_size);
+        if segment_size != 0 {
+            let layout = Layout::of(frame).ok_or(DropReason::SegmentationFailed)?;
+            if layout.end - layout.data > segment_size {
+                return self.admit_super_segment(frame, &layout, link_header, segment_size);
+            }
+            frame.meta_mut().segment_size = 0;
+        }
+        if len > self.mtu + link_header {
+            return Err(DropReason::FrameTooLong);
+        }
+        self.settle_checksum(frame);
+        Ok(())
+    }
+
+    #[cold]
+    fn admit_super_segment(
+        &self,
+        frame: &mut PktBuf,
+        layout: &Layout,
+        link_header: usize,
+        segment_size: usize,
+    ) -> Result<(), DropReason> {
+        let most = self.segmentation.ok_or(DropReason::FrameTooLong)?;
+        if layout.end - link_header > most || layout.data - link_header + segment_size > self.mtu {
+            return Err(DropReason::FrameTooLong);
+        }
+        // Pieces get their checksums when they are made.
+        if !self.split {
+            self.settle_checksum(frame);
+        }
+        Ok(())
+    }
+
+    fn settle_checksum(&self, frame: &mut PktBuf) {
+        match (frame.meta().checksum, self.checksum_offload) {
+            (Checksum::Partial { .. }, true) => frame.meta_mut().checksum = Checksum::Verified,
+            (Checksum::Partial { .. }, false) => layout::complete_checksum(frame),
+            // The receiver of a link without offload has to look for itself.
+            (Checksum::Verified, false) => frame.meta_mut().checksum = Checksum::None,
+            (Checksum::Verified, true) | (Checksum::None, _) => {}
+        }
+    }
+}
+
+/// A transmit queue of a port.
+pub(crate) struct MemTx<P: Platform> {
+    link: LinkTx<P>,
+    rss: Arc<Rss>,
+    limits: Limits,
+    counters: Arc<Counters>,
+}
+
+impl<P: Platform> TxQueue for MemTx<P> {
+    /// Free places in the fullest of the rings to the receive queues.
+    fn credit(&self) -> usize {
+        self.link.credit()
+    }
+
+    fn transmit(&mut self, mut frame: PktBuf) -> Result<(), PktBuf> {
+        if let Err(reason) = self.limits.admit(&mut frame) {
+            self.counters.drop_many(reason, 1);
+            return Ok(());
+        }
+        let hash = self.rss.hash(&frame);
+        let queue = self.rss.queue(hash);
+        if !self.link.is_open(queue) {
+            self.counters.drop_many(DropReason::InterfaceDown, 1);
+            return Ok(());
+        }
+        let meta = frame.meta_mut();
+        meta.flow_hash = hash;
+        meta.queue = queue as u16;
+        self.link.push(queue, frame)
+    }
+
+    fn flush(&mut self) {
+        self.link.ring_bells();
+    }
+}
+
+/// A receive queue of a port.
+pub(crate) struct MemRx<P: Platform> {
+    link: LinkRx<P>,
+    coalescing: bool,
+    verified: bool,
+    /// A super-segment of which some pieces have been handed out.
+    splitting: Option<Splitter>,
+    counters: Arc<Counters>,
+}
+
+impl<P: Platform> MemRx<P> {
+    /// The next frame as the receiver is to see it.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<PktBuf> {
+        if self.splitting.is_some() {
+            if let Some(piece) = self.next_piece() {
+                return Some(piece);
+            }
+        }
+        loop {
+            let frame = self.link.pop()?;
+            if self.coalescing || frame.meta().segment_size == 0 {
+                return Some(frame);
+            }
+            match Splitter::new(frame) {
+                Ok(splitter) => self.splitting = Some(splitter),
+                Err(frame) => return Some(frame),
+            }
+            if let Some(piece) = self.next_piece() {
+                return Some(piece);
+            }
+        }
+    }
+
+    fn next_piece(&mut self) -> Option<PktBuf> {
+        loop {
+            match self.splitting.as_mut()?.next_piece() {
+                Some(Ok(mut piece)) => {
+                    if self.verified {
+                        piece.meta_mut().checksum = Checksum::Verified;
+                    }
+                    return Some(piece);
+                }
+                Some(Err(())) => self.counters.drop_many(DropReason::NoBuffer, 1),
+                None => self.splitting = None,
+            }
+        }
+    }
+
+    /// Passes the turn to the ring of the next transmit queue.
+    pub(crate) fn end_batch(&mut self) {
+        self.link.yield_turn();
+    }
+}
+
+impl<P: Platform> RxQueue for MemRx<P> {
+    fn receive(&mut self, batch: &mut Vec<PktBuf>, max: usize) -> usize {
+        let from = batch.len();
+        while batch.len() - from < max {
+            match self.next() {
+                Some(frame) => batch.push(frame),
+                None => break,
+            }
+        }
+        self.end_batch();
+        if self.coalescing {
+            coalesce::coalesce(batch, from);
+        }
+        batch.len() - from
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> WaitOutcome {
+        if self.splitting.is_some() {
+            return WaitOutcome::Ready;
+        }
+        self.link.wait(timeout)
+    }
+
+    fn waker(&self) -> Arc<dyn Wake> {
+        self.link.waker()
+    }
+
+    fn gone(&self) -> bool {
+        self.splitting.is_none() && self.link.is_gone()
+    }
+}

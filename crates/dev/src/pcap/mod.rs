@@ -1,0 +1,239 @@
+//! Captures: recording what crosses a device, reading captures, and playing them into a stack.
+//!
+//! [`Tap`] wraps any device and records both directions as pcapng, one interface per queue pair, nanosecond time
+//! stamps, direction flags: what Wireshark shows. [`Reader`] reads pcapng and classic pcap. [`Replay`] is a device
+//! whose received frames come from a capture.
+//!
+//! Recording is a bystander. All queues write through one buffer under one lock (class `Pool`, the innermost: nothing
+//! is called with it held but the writer), and when writing fails - a full disk - recording ends, the error is kept
+//! for [`Recording::take_error`], and every frame goes its way as if nobody had been watching.
+//!
+//! A frame is recorded as the stack sees it. With offloads on that is what a host's own capture shows too: transmitted
+//! super-segments, and checksums not yet completed.
+
+mod format;
+mod read;
+mod replay;
+mod write;
+
+use std::io::{self, BufWriter, Write};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use observe::{Counters, Time};
+use pktbuf::PktBuf;
+use sync::{Lock, LockClass, LockKind, Platform, Real};
+
+pub use self::format::Direction;
+pub use self::read::{Captured, ReadError, Reader};
+pub use self::replay::{Pacing, Replay, ReplayConfig};
+pub use self::write::Writer;
+
+use crate::fault::{Clock, PlatformClock};
+use crate::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
+
+/// Bytes gathered before the writer is called.
+const BUFFER: usize = 64 << 10;
+
+/// A device that records what crosses it.
+pub struct Tap<P: Platform = Real> {
+    name: String,
+    inner: Box<dyn Device>,
+    recording: Arc<Recording<P>>,
+}
+
+impl Tap<Real> {
+    /// Wraps `device`, writing to `writer` with the machine's clock.
+    pub fn new(device: Box<dyn Device>, writer: impl Write + Send + 'static) -> Tap<Real> {
+        // The platform's clock starts anywhere; captures count from 1970.
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        let epoch = since_1970.saturating_sub(Real::now());
+        Tap::on_platform(device, writer, PlatformClock::<Real>::default(), epoch)
+    }
+}
+
+impl<P: Platform> Tap<P> {
+    /// Wraps `device` on platform `P`. `epoch` is what to add to `clock`, in nanoseconds, to count from 1970.
+    pub fn on_platform(
+        device: Box<dyn Device>,
+        writer: impl Write + Send + 'static,
+        clock: impl Clock + 'static,
+        epoch: u64,
+    ) -> Tap<P> {
+        let queues = device.capabilities().queue_pairs;
+        let sink: Box<dyn Write + Send> = Box::new(writer);
+        let open = || -> io::Result<Writer<Output>> {
+            let mut writer = Writer::new(BufWriter::with_capacity(BUFFER, sink))?;
+            for queue in 0..queues {
+                writer.interface(&format!("{}/{queue}", device.name()))?;
+            }
+            Ok(writer)
+        };
+        let state = match open() {
+            Ok(writer) => State { writer: Some(writer), frames: 0, error: None },
+            Err(error) => State { writer: None, frames: 0, error: Some(error) },
+        };
+        let recording =
+            Recording { state: Lock::new(LockKind::Blocking, LockClass::Pool, state), clock: Box::new(clock), epoch };
+        Tap { name: device.name().to_owned(), inner: device, recording: Arc::new(recording) }
+    }
+
+    /// The recording, to ask about while the device is in use.
+    pub fn recording(&self) -> Arc<Recording<P>> {
+        self.recording.clone()
+    }
+}
+
+impl<P: Platform> Device for Tap<P> {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn take_queues(&mut self) -> Vec<QueuePair> {
+        let queues = self.inner.take_queues().into_iter().zip(0u32..);
+        queues
+            .map(|(pair, interface)| QueuePair {
+                rx: Box::new(TapRx { rx: pair.rx, interface, recording: self.recording.clone() }),
+                tx: Box::new(TapTx { tx: pair.tx, interface, recording: self.recording.clone() }),
+            })
+            .collect()
+    }
+
+    fn counters(&self) -> Option<Arc<Counters>> {
+        self.inner.counters()
+    }
+}
+
+type Output = BufWriter<Box<dyn Write + Send>>;
+
+struct State {
+    /// `None` after an error: recording has ended.
+    writer: Option<Writer<Output>>,
+    frames: u64,
+    error: Option<io::Error>,
+}
+
+impl State {
+    /// Does something with the writer; ends the recording if it fails.
+    fn attempt(&mut self, act: impl FnOnce(&mut Writer<Output>) -> io::Result<()>) -> bool {
+        let Some(writer) = &mut self.writer else { return false };
+        match act(writer) {
+            Ok(()) => true,
+            Err(error) => {
+                self.error = Some(error);
+                self.writer = None;
+                false
+            }
+        }
+    }
+}
+
+/// What a [`Tap`] has recorded.
+pub struct Recording<P: Platform = Real> {
+    state: Lock<State, P>,
+    clock: Box<dyn Clock>,
+    epoch: u64,
+}
+
+impl<P: Platform> Recording<P> {
+    /// The error that ended the recording. It is handed out once; `None` means that recording goes on, or that the
+    /// error was handed out already (then [`is_recording`](Recording::is_recording) is false).
+    pub fn take_error(&self) -> Option<io::Error> {
+        self.state.lock().error.take()
+    }
+
+    /// Whether frames are still being recorded.
+    pub fn is_recording(&self) -> bool {
+        self.state.lock().writer.is_some()
+    }
+
+    /// Frames given to the writer so far.
+    pub fn frames(&self) -> u64 {
+        self.state.lock().frames
+    }
+
+    /// Hands everything buffered to the operating system.
+    pub fn flush(&self) {
+        self.state.lock().attempt(Writer::flush);
+    }
+
+    fn record(&self, interface: u32, direction: Direction, frames: &[PktBuf]) {
+        if frames.is_empty() {
+            return;
+        }
+        let time = self.clock.now().as_nanos().saturating_add(self.epoch);
+        let mut state = self.state.lock();
+        for frame in frames {
+            if !state.attempt(|writer| writer.frame(interface, time, direction, frame)) {
+                return;
+            }
+            state.frames += 1;
+        }
+    }
+}
+
+struct TapRx<P: Platform> {
+    rx: Box<dyn RxQueue>,
+    interface: u32,
+    recording: Arc<Recording<P>>,
+}
+
+impl<P: Platform> RxQueue for TapRx<P> {
+    fn receive(&mut self, batch: &mut Vec<PktBuf>, max: usize) -> usize {
+        let from = batch.len();
+        let received = self.rx.receive(batch, max);
+        self.recording.record(self.interface, Direction::Inbound, &batch[from..]);
+        received
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> WaitOutcome {
+        self.rx.wait(timeout)
+    }
+
+    fn waker(&self) -> Arc<dyn Wake> {
+        self.rx.waker()
+    }
+
+    fn pollable(&self) -> Option<std::os::fd::RawFd> {
+        self.rx.pollable()
+    }
+
+    fn gone(&self) -> bool {
+        self.rx.gone()
+    }
+}
+
+struct TapTx<P: Platform> {
+    tx: Box<dyn TxQueue>,
+    interface: u32,
+    recording: Arc<Recording<P>>,
+}
+
+impl<P: Platform> TxQueue for TapTx<P> {
+    fn credit(&self) -> usize {
+        self.tx.credit()
+    }
+
+    /// Records the frame unless the device has no room for it; a frame that the device then refuses all the same is in
+    /// the recording twice, once per attempt.
+    fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf> {
+        if self.tx.credit() == 0 {
+            return self.tx.transmit(frame);
+        }
+        self.recording.record(self.interface, Direction::Outbound, std::slice::from_ref(&frame));
+        self.tx.transmit(frame)
+    }
+
+    fn flush(&mut self) {
+        self.tx.flush();
+    }
+}
+
+/// Nanoseconds of a capture as the stack's time, counted from the capture's first frame.
+fn since(start: u64, time: u64) -> Time {
+    Time::from_nanos(time.saturating_sub(start))
+}

@@ -1,0 +1,146 @@
+//! The frames a peer sends, and the byte pattern that its data follow.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
+
+use pktbuf::{Checksum, PktBuf};
+use wire::ethernet::{EtherType, MacAddr};
+use wire::{FourTuple, arp, checksum, ethernet, icmpv6, ipv4, ipv6, protocol, tcp};
+
+/// Period of the pattern: a prime, so that no power of two of bytes lost or repeated goes unseen.
+const PERIOD: usize = 251;
+/// Longest run of data in one frame.
+pub const LONGEST_DATA: usize = 65_535;
+
+static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| (0..LONGEST_DATA + PERIOD).map(|i| (i % PERIOD) as u8).collect());
+
+/// The `len` bytes (at most 65,535) at `offset` of the stream that every source sends: byte k is k mod 251.
+pub fn pattern(offset: u64, len: usize) -> &'static [u8] {
+    let start = (offset % PERIOD as u64) as usize;
+    &PATTERN[start..start + len]
+}
+
+/// Builds frames from the peer to the stack.
+#[derive(Clone, Debug)]
+pub struct Frames {
+    /// The peer's hardware address.
+    pub mac: MacAddr,
+    /// The stack's hardware address.
+    pub stack_mac: MacAddr,
+    /// Checksums are left out and frames marked as verified, as an interface with receive checksum offload does.
+    pub verified: bool,
+}
+
+impl Frames {
+    /// A TCP segment of the connection `tuple` (local: the peer). A `segment_size` above 0 marks a super-segment.
+    pub fn tcp(&self, tuple: &FourTuple, header: &tcp::Header, data: &[u8], segment_size: u16) -> Option<PktBuf> {
+        let header_len = header.emitted_len();
+        let network_len = if tuple.local_addr.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
+        let l4 = ethernet::HEADER_LEN + network_len;
+        let mut frame = PktBuf::alloc(l4 + header_len + data.len())?;
+        let head = frame.append(l4 + header_len);
+        header.emit(&mut head[l4..]);
+        let transport_len = header_len + data.len();
+        self.link_and_network(&mut head[..l4], tuple.local_addr, tuple.remote_addr, protocol::TCP, transport_len);
+        if self.verified {
+            frame.append(data.len()).copy_from_slice(data);
+            frame.meta_mut().checksum = Checksum::Verified;
+        } else {
+            let data_sum = pktbuf::copy_and_sum(frame.append(data.len()), data);
+            let sum = checksum::pseudo_header(tuple.local_addr, tuple.remote_addr, protocol::TCP, transport_len as u32)
+                .add(checksum::sum(&frame[l4..l4 + header_len]))
+                .add(data_sum);
+            let field = l4 + tcp::CHECKSUM_OFFSET;
+            frame[field..field + 2].copy_from_slice(&sum.finish().to_be_bytes());
+        }
+        frame.meta_mut().segment_size = segment_size;
+        Some(frame)
+    }
+
+    /// The answer to an ARP request for `address`.
+    pub fn arp_reply(&self, request: &arp::Packet, address: Ipv4Addr) -> Option<PktBuf> {
+        let reply =
+            arp::Packet { op: arp::Operation::Reply, sha: self.mac, spa: address, tha: request.sha, tpa: request.spa };
+        let mut frame = PktBuf::alloc(ethernet::HEADER_LEN + arp::PACKET_LEN)?;
+        let (link, packet) = frame.append(ethernet::HEADER_LEN + arp::PACKET_LEN).split_at_mut(ethernet::HEADER_LEN);
+        self.link(link, EtherType::Arp);
+        if let Ok(packet) = packet.try_into() {
+            reply.emit(packet);
+        }
+        Some(frame)
+    }
+
+    /// The answer to a neighbour solicitation for `address` (RFC 4861 section 7.2.4).
+    pub fn neighbour_advert(&self, address: Ipv6Addr, asker: Ipv6Addr) -> Option<PktBuf> {
+        let advert = icmpv6::Message::NeighbourAdvert {
+            target: address,
+            target_mac: Some(self.mac),
+            router: false,
+            solicited: true,
+            override_flag: true,
+        };
+        let l4 = ethernet::HEADER_LEN + ipv6::HEADER_LEN;
+        let len = advert.header_len();
+        let mut frame = PktBuf::alloc(l4 + len)?;
+        let (head, message) = frame.append(l4 + len).split_at_mut(l4);
+        self.link_and_network(head, IpAddr::V6(address), IpAddr::V6(asker), protocol::ICMPV6, len);
+        advert.emit(address, asker, message);
+        Some(frame)
+    }
+
+    fn link(&self, out: &mut [u8], ethertype: EtherType) {
+        if let Ok(out) = out.try_into() {
+            ethernet::Header { dst: self.stack_mac, src: self.mac, ethertype }.emit(out);
+        }
+    }
+
+    fn link_and_network(&self, out: &mut [u8], src: IpAddr, dst: IpAddr, protocol: u8, payload_len: usize) {
+        let (link, network) = out.split_at_mut(ethernet::HEADER_LEN);
+        match (src, dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                self.link(link, EtherType::Ipv4);
+                if let Ok(network) = network.try_into() {
+                    ipv4_header(src, dst, protocol, payload_len).emit(network);
+                }
+            }
+            (IpAddr::V6(src), IpAddr::V6(dst)) => {
+                self.link(link, EtherType::Ipv6);
+                if let Ok(network) = network.try_into() {
+                    ipv6_header(src, dst, protocol, payload_len).emit(network);
+                }
+            }
+            // A connection's two addresses are of one family by construction.
+            _ => {}
+        }
+    }
+}
+
+fn ipv4_header(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, payload_len: usize) -> ipv4::Header {
+    ipv4::Header {
+        src,
+        dst,
+        protocol,
+        ttl: 64,
+        tos: 0,
+        // Atomic datagrams need no identification (RFC 6864).
+        ident: 0,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset: 0,
+        header_len: ipv4::HEADER_LEN as u8,
+        total_len: (ipv4::HEADER_LEN + payload_len) as u16,
+    }
+}
+
+fn ipv6_header(src: Ipv6Addr, dst: Ipv6Addr, next_header: u8, payload_len: usize) -> ipv6::Header {
+    ipv6::Header {
+        src,
+        dst,
+        next_header,
+        // Neighbour discovery demands 255 (RFC 4861 section 7.1.2); it suits everything else.
+        hop_limit: 255,
+        traffic_class: 0,
+        flow_label: 0,
+        payload_len: payload_len as u16,
+    }
+}

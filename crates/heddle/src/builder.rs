@@ -1,0 +1,202 @@
+//! Building a stack, and the threads that drive it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use dev::Device;
+use stack::{Census, Clock, InterfaceConfig, Plan, StackConfig, VirtualClock};
+use sync::{Atomic, LockKind, Ordering, Platform, Real};
+
+use crate::error::BuildError;
+use crate::Cidr;
+
+/// What drives a stack: a driver polls one queue pair of each device. See [`Builder::build_polled`].
+pub type Polled = stack::Driver<Real>;
+
+/// A stack and, unless it was built polled, the threads that drive it. Clones name the same stack; it ends when the
+/// last clone and the last socket are gone.
+#[derive(Clone)]
+pub struct Stack {
+    pub(crate) inner: Arc<Running>,
+}
+
+pub(crate) struct Running {
+    pub(crate) stack: stack::Stack<Real>,
+    stop: Arc<<Real as Platform>::AtomicBool>,
+    threads: Vec<<Real as Platform>::JoinHandle>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.stack.shared().wake_drivers();
+        for thread in self.threads.drain(..) {
+            // A driver that panicked has said so already.
+            let _ = Real::join(thread);
+        }
+    }
+}
+
+/// How a stack is to be. Start with [`Stack::builder`].
+pub struct Builder {
+    config: StackConfig<Real>,
+    interfaces: Vec<InterfaceConfig>,
+    error: Option<BuildError>,
+}
+
+impl Stack {
+    /// A stack to be: add at least one device.
+    pub fn builder() -> Builder {
+        let mut config = StackConfig::new(Plan::ConnPL(128));
+        config.cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        Builder { config, interfaces: Vec::new(), error: None }
+    }
+
+    /// The architecture that it runs under.
+    pub fn architecture(&self) -> Plan {
+        self.inner.stack.plan()
+    }
+
+    /// Its counters, and what is alive in it. Exact at rest.
+    pub fn census(&self) -> Census {
+        self.inner.stack.census()
+    }
+
+    /// Messages handed from one thread to another so far.
+    pub fn handoffs(&self) -> u64 {
+        self.inner.stack.shared().handoffs.count()
+    }
+
+    /// The addresses of its interfaces.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let interfaces = &self.inner.stack.shared().interfaces;
+        interfaces.iter().flat_map(|interface| interface.view.addresses().map(|(address, _)| address)).collect()
+    }
+
+    /// The layer below, for measurement and tests.
+    pub fn raw(&self) -> &stack::Stack<Real> {
+        &self.inner.stack
+    }
+
+    /// The RSS hash of a connection as this stack sees it: which queue and which cell serve it.
+    pub fn flow_hash(&self, local: SocketAddr, remote: SocketAddr) -> u32 {
+        self.inner.stack.flow(local, remote).hash
+    }
+}
+
+impl Builder {
+    /// Adds an interface: a device with its addresses, as in `["10.0.0.1/24", "fd00::1/64"]`. A wrong address is
+    /// reported when the stack is built.
+    pub fn device<T: AsRef<str>>(mut self, device: impl Device + 'static, cidrs: impl IntoIterator<Item = T>) -> Self {
+        let mut addresses = Vec::new();
+        for cidr in cidrs {
+            match cidr.as_ref().parse::<Cidr>() {
+                Ok(Cidr { address, prefix_len }) => addresses.push((address, prefix_len)),
+                Err(message) => self.error = self.error.or(Some(BuildError::Cidr(message))),
+            }
+        }
+        self.interfaces.push(InterfaceConfig { device: Box::new(device), addresses, gateways: Vec::new() });
+        self
+    }
+
+    /// Makes `gateway` a default router on the link of the device added last.
+    pub fn gateway(mut self, gateway: IpAddr) -> Self {
+        if let Some(interface) = self.interfaces.last_mut() {
+            interface.gateways.push(gateway);
+        }
+        self
+    }
+
+    /// Chooses the process architecture by name, as in `connp-l:128`; a wrong name is reported when the stack is built.
+    pub fn architecture(mut self, name: &str) -> Self {
+        match name.parse() {
+            Ok(plan) => self.config.plan = plan,
+            Err(unknown) => self.error = self.error.or(Some(BuildError::Architecture(unknown))),
+        }
+        self
+    }
+
+    /// Chooses the process architecture.
+    pub fn plan(mut self, plan: Plan) -> Self {
+        self.config.plan = plan;
+        self
+    }
+
+    /// Chooses the kind of lock; the default is a blocking one.
+    pub fn lock(mut self, kind: LockKind) -> Self {
+        self.config.lock_kind = kind;
+        self
+    }
+
+    /// CPUs to spread cells and protocol threads over; the default is what the machine has.
+    pub fn cpus(mut self, cpus: usize) -> Self {
+        self.config.cpus = cpus.max(1);
+        self
+    }
+
+    /// Whether an architecture with threads of its own starts them (the default), or leaves their work to whoever
+    /// polls: the same code on one thread, in an order that can be repeated.
+    pub fn own_threads(mut self, own_threads: bool) -> Self {
+        self.config.own_threads = own_threads;
+        self
+    }
+
+    /// TCP's parameters; the default is a profile like Linux's.
+    pub fn tcp(mut self, config: tcp::Config) -> Self {
+        self.config.tcp = config;
+        self
+    }
+
+    /// Draws nothing at random: two stacks of the same seed that see the same frames send the same frames. For tests.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.config.seed = Some(seed);
+        self
+    }
+
+    /// A clock moved by hand. For tests: with [`Builder::build_polled`].
+    pub fn clock(mut self, clock: Arc<VirtualClock<Real>>) -> Self {
+        self.config.clock = Clock::Virtual(clock);
+        self
+    }
+
+    /// Builds the stack and starts one thread for each queue pair of its devices.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn build(self) -> Result<Stack, BuildError> {
+        let (stack, drivers) = self.parts()?;
+        let stop = Arc::new(<Real as Platform>::AtomicBool::new(false));
+        let threads = drivers.into_iter().map(|driver| spawn_driver(driver, stop.clone())).collect();
+        Ok(Stack { inner: Arc::new(Running { stack, stop, threads }) })
+    }
+
+    /// Builds the stack and starts no thread for its devices: the caller polls. Under `up` the thread that polls first
+    /// owns the stack.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn build_polled(self) -> Result<(Stack, Vec<Polled>), BuildError> {
+        let (stack, drivers) = self.parts()?;
+        let stop = Arc::new(<Real as Platform>::AtomicBool::new(false));
+        Ok((Stack { inner: Arc::new(Running { stack, stop, threads: Vec::new() }) }, drivers))
+    }
+
+    fn parts(self) -> Result<(stack::Stack<Real>, Vec<Polled>), BuildError> {
+        match self.error {
+            Some(error) => Err(error),
+            None => stack::Stack::build(self.config, self.interfaces).map_err(BuildError::Stack),
+        }
+    }
+}
+
+/// A receive thread: batches while there are frames, sleep when there are none.
+fn spawn_driver(mut driver: Polled, stop: Arc<<Real as Platform>::AtomicBool>) -> <Real as Platform>::JoinHandle {
+    let index = driver.index();
+    Real::spawn(&format!("heddle-rx{index}"), None, move || {
+        while !stop.load(Ordering::Acquire) && !driver.gone() {
+            if driver.poll() == 0 {
+                driver.wait(None);
+            }
+        }
+    })
+}

@@ -1,0 +1,137 @@
+//! A listening socket as its user holds it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stack::socket::{ListenerShared, Readiness};
+use sync::{Atomic, Ordering, Platform, Real};
+use tcp::config::ConnectionOptions;
+
+use crate::address::ToAddr;
+use crate::builder::Stack;
+use crate::error::{AcceptError, BindError};
+use crate::stream::TcpStream;
+
+/// Connections that may wait to be accepted, unless [`TcpListener::bind_with`] says otherwise (Linux's SOMAXCONN).
+const BACKLOG: usize = 4096;
+
+/// Accepts TCP connections, shaped like [`std::net::TcpListener`]. Any thread, several at once. Dropping the last clone
+/// stops listening; connections that nobody accepted are reset.
+#[derive(Clone)]
+pub struct TcpListener {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    stack: Stack,
+    listener: Arc<ListenerShared<Real>>,
+    nonblocking: <Real as Platform>::AtomicBool,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.stack.raw().unlisten(&self.listener);
+    }
+}
+
+impl TcpListener {
+    /// Listens on `address`; port 0 takes any free port, `0.0.0.0` and `[::]` take every address (`[::]` of both
+    /// families).
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    pub fn bind(stack: &Stack, address: impl ToAddr) -> Result<TcpListener, BindError> {
+        Self::bind_with(stack, address, BACKLOG, ConnectionOptions::default())
+    }
+
+    /// As [`TcpListener::bind`], with a bound for the connections that wait to be accepted, and options that accepted
+    /// connections inherit.
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    pub fn bind_with(
+        stack: &Stack,
+        address: impl ToAddr,
+        backlog: usize,
+        options: ConnectionOptions,
+    ) -> Result<TcpListener, BindError> {
+        let address = address.to_addr().map_err(BindError::BadAddress)?;
+        let listener =
+            stack.raw().listen(address, backlog, options).map_err(|refused| BindError::new(address, refused))?;
+        let inner = Inner { stack: stack.clone(), listener, nonblocking: Atomic::new(false) };
+        Ok(TcpListener { inner: Arc::new(inner) })
+    }
+
+    /// The address it listens on.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.inner.listener.local()
+    }
+
+    /// Whether [`TcpListener::accept`] returns at once when no connection waits.
+    pub fn set_nonblocking(&self, nonblocking: bool) {
+        self.inner.nonblocking.store(nonblocking, Ordering::Relaxed);
+    }
+
+    /// Takes the connection that has waited longest, or waits for one.
+    ///
+    /// # Errors
+    /// None waits and the listener does not block.
+    pub fn accept(&self) -> Result<(TcpStream, SocketAddr), AcceptError> {
+        loop {
+            if let Some(accepted) = self.try_accept() {
+                return Ok(accepted);
+            }
+            if self.inner.nonblocking.load(Ordering::Relaxed) {
+                return Err(AcceptError::WouldBlock(self.local_addr()));
+            }
+            self.inner.listener.ready.wait(Readiness::ACCEPTABLE, None);
+        }
+    }
+
+    /// As [`TcpListener::accept`], for at most `timeout`.
+    ///
+    /// # Errors
+    /// None came in time.
+    pub fn accept_timeout(&self, timeout: Duration) -> Result<(TcpStream, SocketAddr), AcceptError> {
+        if let Some(accepted) = self.try_accept() {
+            return Ok(accepted);
+        }
+        self.inner.listener.ready.wait(Readiness::ACCEPTABLE, Some(timeout));
+        self.try_accept().ok_or_else(|| AcceptError::WouldBlock(self.local_addr()))
+    }
+
+    fn try_accept(&self) -> Option<(TcpStream, SocketAddr)> {
+        let socket = self.inner.listener.accept()?;
+        let stream = TcpStream::new(self.inner.stack.clone(), socket);
+        let peer = stream.peer_addr();
+        Some((stream, peer))
+    }
+
+    /// Connections as they come, for ever.
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming { listener: self }
+    }
+
+    /// Handshakes in progress, and connections waiting to be accepted.
+    pub fn occupancy(&self) -> (usize, usize) {
+        self.inner.listener.occupancy()
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<ListenerShared<Real>> {
+        &self.inner.listener
+    }
+}
+
+/// See [`TcpListener::incoming`].
+pub struct Incoming<'a> {
+    listener: &'a TcpListener,
+}
+
+impl Iterator for Incoming<'_> {
+    type Item = Result<TcpStream, AcceptError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.listener.accept().map(|(stream, _)| stream))
+    }
+}

@@ -1,0 +1,102 @@
+//! One thread, many sockets.
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use stack::socket::{PollEvent, PollSet};
+use sync::Real;
+
+use crate::listener::TcpListener;
+use crate::stream::TcpStream;
+use crate::udp::UdpSocket;
+
+/// One report of a [`Poller`]: the token of a socket and what is ready. Edge-triggered: use the socket until it would
+/// block.
+pub type Event = PollEvent;
+
+/// Watches sockets for one thread. Its descriptor polls readable while there are events, so that it can stand in another
+/// event loop: call [`Poller::arm`] before sleeping on it.
+#[derive(Clone)]
+pub struct Poller {
+    set: Arc<PollSet<Real>>,
+}
+
+/// A socket that can be watched.
+pub trait Source {
+    /// Makes `poller` report this socket under `token`; an earlier registration is replaced. What is ready already is
+    /// reported at once.
+    fn register(&self, poller: &Poller, token: usize);
+
+    /// Nobody reports this socket any more.
+    fn deregister(&self);
+}
+
+impl Poller {
+    /// A poller that watches nothing yet.
+    ///
+    /// # Errors
+    /// No file descriptor is left: raise the limit (`ulimit -n`) or close some.
+    pub fn new() -> io::Result<Poller> {
+        Ok(Poller { set: PollSet::new(true)? })
+    }
+
+    /// Takes events into `events` (cleared first), at most `max`, waiting up to `timeout` for the first (`None`: for
+    /// ever).
+    pub fn wait(&self, events: &mut Vec<Event>, max: usize, timeout: Option<Duration>) -> usize {
+        self.set.wait(events, max, timeout)
+    }
+
+    /// As [`Poller::wait`], without waiting.
+    pub fn try_wait(&self, events: &mut Vec<Event>, max: usize) -> usize {
+        self.set.try_wait(events, max)
+    }
+
+    /// Says that the caller is about to sleep on the descriptor. False: there are events already, do not sleep.
+    pub fn arm(&self) -> bool {
+        self.set.arm()
+    }
+
+    /// Ends a [`Poller::wait`] of another thread without an event.
+    pub fn wake(&self) {
+        self.set.wake();
+    }
+}
+
+impl AsRawFd for Poller {
+    /// The descriptor to sleep on; see [`Poller::arm`].
+    fn as_raw_fd(&self) -> RawFd {
+        self.set.fd().unwrap_or(-1)
+    }
+}
+
+impl Source for TcpStream {
+    fn register(&self, poller: &Poller, token: usize) {
+        self.socket().ready.register(self.socket(), &poller.set, token);
+    }
+
+    fn deregister(&self) {
+        self.socket().ready.deregister();
+    }
+}
+
+impl Source for TcpListener {
+    fn register(&self, poller: &Poller, token: usize) {
+        self.shared().ready.register(self.shared(), &poller.set, token);
+    }
+
+    fn deregister(&self) {
+        self.shared().ready.deregister();
+    }
+}
+
+impl Source for UdpSocket {
+    fn register(&self, poller: &Poller, token: usize) {
+        self.shared().ready.register(self.shared(), &poller.set, token);
+    }
+
+    fn deregister(&self) {
+        self.shared().ready.deregister();
+    }
+}

@@ -1,0 +1,432 @@
+//! A TCP connection as its user holds it.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pktbuf::{Chunk, PktBuf};
+use stack::call::{Call, Reply};
+use stack::socket::{Readiness, TcpSocket};
+use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform, Real};
+use tcp::{Chunks, SetOption, SocketOption, StatusReport};
+
+use crate::address::ToAddr;
+use crate::builder::Stack;
+use crate::error::{ConnectError, on_connection};
+
+/// The most that one `write` copies before it asks the connection: what a pooled buffer holds.
+const COPY: usize = 64 << 10;
+
+/// A TCP connection, shaped like [`std::net::TcpStream`]. Any thread may use it, several at once; reads and writes go
+/// through `&TcpStream` too. Dropping the last clone closes gracefully.
+#[derive(Clone)]
+pub struct TcpStream {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    stack: Stack,
+    socket: Arc<TcpSocket<Real>>,
+    /// Buffers handed over by the connection and not read to their end yet.
+    residue: Lock<Residue, Real>,
+    nonblocking: <Real as Platform>::AtomicBool,
+    /// In nanoseconds; 0: wait for ever.
+    read_timeout: <Real as Platform>::AtomicU64,
+    write_timeout: <Real as Platform>::AtomicU64,
+}
+
+#[derive(Default)]
+struct Residue {
+    buffers: VecDeque<PktBuf>,
+    end: bool,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Text that was taken and not read: the peer must learn that it was lost (RFC 9293, 3.6.1).
+        let unread = !self.residue.get_mut().buffers.is_empty();
+        let call = if unread { Call::Abort(tcp::Abort) } else { Call::Close(tcp::Close) };
+        self.stack.raw().call(&self.socket.target(), call);
+    }
+}
+
+impl TcpStream {
+    pub(crate) fn new(stack: Stack, socket: Arc<TcpSocket<Real>>) -> Self {
+        let residue = Lock::new(LockKind::Blocking, LockClass::SocketBuffer, Residue::default());
+        let inner = Inner {
+            stack,
+            socket,
+            residue,
+            nonblocking: Atomic::new(false),
+            read_timeout: Atomic::new(0),
+            write_timeout: Atomic::new(0),
+        };
+        TcpStream { inner: Arc::new(inner) }
+    }
+
+    /// Opens a connection and waits until it is established or has failed.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn connect(stack: &Stack, address: impl ToAddr) -> Result<TcpStream, ConnectError> {
+        Self::connect_with(stack, None, address, None)
+    }
+
+    /// As [`TcpStream::connect`], for at most `timeout`.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn connect_timeout(stack: &Stack, address: SocketAddr, timeout: Duration) -> Result<TcpStream, ConnectError> {
+        Self::connect_with(stack, None, address, Some(timeout))
+    }
+
+    /// As [`TcpStream::connect`], from a given local address (port 0: any).
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn connect_from(stack: &Stack, local: SocketAddr, address: impl ToAddr) -> Result<TcpStream, ConnectError> {
+        Self::connect_with(stack, Some(local), address, None)
+    }
+
+    fn connect_with(
+        stack: &Stack,
+        local: Option<SocketAddr>,
+        address: impl ToAddr,
+        timeout: Option<Duration>,
+    ) -> Result<TcpStream, ConnectError> {
+        let remote = address.to_addr().map_err(ConnectError::BadAddress)?;
+        let stream = Self::start_connect(stack, local, remote)?;
+        stream.set_nonblocking(false);
+        let done = Readiness::CONNECTED | Readiness::ERROR | Readiness::CLOSED;
+        let ready = stream.inner.socket.ready.wait(done, timeout);
+        if ready.intersects(Readiness::ERROR | Readiness::CLOSED) {
+            return Err(ConnectError::Failed(remote, stream.failure().unwrap_or(tcp::Error::TimedOut)));
+        }
+        if !ready.intersects(Readiness::CONNECTED) {
+            return Err(ConnectError::TimedOut(remote));
+        }
+        Ok(stream)
+    }
+
+    /// Starts to open a connection and returns at once, non-blocking. It becomes [`Readiness::CONNECTED`], or
+    /// [`Readiness::ERROR`]; [`TcpStream::take_error`] tells why.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn start_connect(
+        stack: &Stack,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+    ) -> Result<TcpStream, ConnectError> {
+        let socket = stack
+            .raw()
+            .connect(local, remote, &Default::default())
+            .map_err(|refused| ConnectError::Refused(remote, refused))?;
+        let stream = TcpStream::new(stack.clone(), socket);
+        stream.set_nonblocking(true);
+        Ok(stream)
+    }
+
+    fn call(&self, call: Call<Real>) -> Reply {
+        self.inner.stack.raw().call(&self.inner.socket.target(), call)
+    }
+
+    pub(crate) fn socket(&self) -> &Arc<TcpSocket<Real>> {
+        &self.inner.socket
+    }
+
+    /// The other end's address.
+    pub fn peer_addr(&self) -> SocketAddr {
+        let tuple = self.inner.socket.target().flow.tuple;
+        SocketAddr::new(tuple.remote_addr, tuple.remote_port)
+    }
+
+    /// This end's address.
+    pub fn local_addr(&self) -> SocketAddr {
+        let tuple = self.inner.socket.target().flow.tuple;
+        SocketAddr::new(tuple.local_addr, tuple.local_port)
+    }
+
+    /// What is ready now; a hint that costs one load.
+    pub fn readiness(&self) -> Readiness {
+        self.inner.socket.ready.get()
+    }
+
+    /// Waits until one of `wanted` is ready, or `timeout` has passed; tells what is.
+    pub fn wait(&self, wanted: Readiness, timeout: Option<Duration>) -> Readiness {
+        self.inner.socket.ready.wait(wanted, timeout)
+    }
+
+    /// Whether reads and writes return [`io::ErrorKind::WouldBlock`] instead of waiting.
+    pub fn set_nonblocking(&self, nonblocking: bool) {
+        self.inner.nonblocking.store(nonblocking, Ordering::Relaxed);
+    }
+
+    /// How long a read waits; `None`: for ever.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) {
+        self.inner.read_timeout.store(nanos(timeout), Ordering::Relaxed);
+    }
+
+    /// How long a write waits; `None`: for ever.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) {
+        self.inner.write_timeout.store(nanos(timeout), Ordering::Relaxed);
+    }
+
+    /// Sends small segments at once (true) or gathers them while data is unacknowledged (Nagle; false, the default).
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        self.set_option(SocketOption::NoDelay(nodelay))
+    }
+
+    /// Sets any option of a live connection.
+    ///
+    /// # Errors
+    /// The value is out of range, or the connection is gone.
+    pub fn set_option(&self, option: SocketOption) -> io::Result<()> {
+        match self.call(Call::SetOption(SetOption(option))) {
+            Reply::OptionSet(result) => result.map_err(|error| self.error(error)),
+            _ => Err(self.gone()),
+        }
+    }
+
+    /// Probes an idle peer; `None` stops.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn set_keepalive(&self, timing: Option<tcp::config::KeepAlive>) -> io::Result<()> {
+        self.set_option(SocketOption::KeepAlive(timing))
+    }
+
+    /// What closing does with data not yet sent: `Some(0)` resets the connection.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
+        self.set_option(SocketOption::Linger(linger))
+    }
+
+    /// Ends one or both directions.
+    ///
+    /// # Errors
+    /// The connection is not established.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        if matches!(how, Shutdown::Write | Shutdown::Both) {
+            self.shut_down(tcp::Shutdown::Write)?;
+        }
+        if matches!(how, Shutdown::Read | Shutdown::Both) {
+            self.shut_down(tcp::Shutdown::Read)?;
+        }
+        Ok(())
+    }
+
+    fn shut_down(&self, how: tcp::Shutdown) -> io::Result<()> {
+        match self.call(Call::Shutdown(how)) {
+            Reply::ShutDown(result) => result.map_err(|error| self.error(error)),
+            _ => Err(self.gone()),
+        }
+    }
+
+    /// A picture of the connection: state, queues, windows, round-trip time. `None` once it is gone.
+    pub fn status(&self) -> Option<StatusReport> {
+        match self.call(Call::Status(tcp::Status)) {
+            Reply::Status(report) => Some(*report),
+            _ => None,
+        }
+    }
+
+    /// Why the connection ended, if it did with an error that nobody was told yet.
+    pub fn take_error(&self) -> Option<io::Error> {
+        self.failure().map(|error| self.error(error))
+    }
+
+    fn failure(&self) -> Option<tcp::Error> {
+        self.status().and_then(|status| status.error)
+    }
+
+    fn error(&self, error: tcp::Error) -> io::Error {
+        on_connection(self.peer_addr(), error)
+    }
+
+    fn gone(&self) -> io::Error {
+        self.error(tcp::Error::NotConnected)
+    }
+
+    /// Sends part of shared bytes without copying them: they are copied once, into the segments. Returns how much was
+    /// taken; the caller may change nothing until all is acknowledged, which an `Arc` sees to.
+    ///
+    /// # Errors
+    /// As a write.
+    pub fn send_shared(&self, data: &Arc<[u8]>, range: Range<usize>) -> io::Result<usize> {
+        if range.start > range.end || range.end > data.len() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the range to send lies outside the bytes"));
+        }
+        let length = range.len();
+        let mut chunk = Chunk::Shared { data: data.clone(), range };
+        loop {
+            let (accepted, rest) = self.send_once(chunk)?;
+            if accepted > 0 || length == 0 {
+                return Ok(accepted);
+            }
+            let Some(back) = rest else { return Ok(accepted) };
+            chunk = back;
+            self.wait_writable()?;
+        }
+    }
+
+    /// Takes received buffers without copying: at least one, about `max` octets in all; none at the end of the stream.
+    ///
+    /// # Errors
+    /// As a read.
+    pub fn receive_buffers(&self, max: usize) -> io::Result<Vec<PktBuf>> {
+        loop {
+            let mut residue = self.inner.residue.lock();
+            if !residue.buffers.is_empty() || residue.end {
+                return Ok(std::mem::take(&mut residue.buffers).into());
+            }
+            if self.refill(&mut residue, max)? {
+                continue;
+            }
+            drop(residue);
+            self.wait_readable()?;
+        }
+    }
+
+    fn send_once(&self, chunk: Chunk) -> io::Result<(usize, Option<Chunk>)> {
+        let mut chunks = Chunks::new();
+        chunks.push(chunk);
+        match self.call(Call::Send(tcp::Send { chunks })) {
+            Reply::Sent(Ok(mut sent)) => Ok((sent.accepted, sent.rest.pop())),
+            Reply::Sent(Err(error)) => Err(self.error(error)),
+            _ => Err(self.gone()),
+        }
+    }
+
+    /// Takes more from the connection. False: there is nothing now.
+    fn refill(&self, residue: &mut Residue, max: usize) -> io::Result<bool> {
+        match self.call(Call::Receive(tcp::Receive { max })) {
+            Reply::Received(Ok(received)) => {
+                residue.end = received.end;
+                residue.buffers.extend(received.data);
+                Ok(true)
+            }
+            Reply::Received(Err(tcp::Error::WouldBlock)) => Ok(false),
+            Reply::Received(Err(error)) => Err(self.error(error)),
+            _ => Err(self.gone()),
+        }
+    }
+
+    fn wait_readable(&self) -> io::Result<()> {
+        self.wait_for(Readiness::READABLE, &self.inner.read_timeout)
+    }
+
+    fn wait_writable(&self) -> io::Result<()> {
+        self.wait_for(Readiness::WRITABLE, &self.inner.write_timeout)
+    }
+
+    fn wait_for(&self, bit: Readiness, timeout: &<Real as Platform>::AtomicU64) -> io::Result<()> {
+        if self.inner.nonblocking.load(Ordering::Relaxed) {
+            return Err(self.error(tcp::Error::WouldBlock));
+        }
+        let timeout = match timeout.load(Ordering::Relaxed) {
+            0 => None,
+            nanos => Some(Duration::from_nanos(nanos)),
+        };
+        let wanted = bit | Readiness::ERROR | Readiness::CLOSED | Readiness::PEER_CLOSED;
+        let wanted = if bit == Readiness::READABLE { wanted } else { Readiness(wanted.0 & !Readiness::PEER_CLOSED.0) };
+        if self.inner.socket.ready.wait(wanted, timeout).intersects(wanted) {
+            Ok(())
+        } else {
+            Err(self.error(tcp::Error::WouldBlock))
+        }
+    }
+}
+
+fn nanos(timeout: Option<Duration>) -> u64 {
+    timeout.map_or(0, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX).max(1))
+}
+
+/// Copies from the front of `buffers` into `out`.
+fn copy_out(buffers: &mut VecDeque<PktBuf>, out: &mut [u8]) -> usize {
+    let mut filled = 0;
+    while filled < out.len()
+        && let Some(front) = buffers.front_mut()
+    {
+        let count = front.len().min(out.len() - filled);
+        out[filled..filled + count].copy_from_slice(&front[..count]);
+        filled += count;
+        if count == front.len() {
+            buffers.pop_front();
+        } else {
+            front.pull_front(count);
+        }
+    }
+    filled
+}
+
+impl Read for &TcpStream {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if out.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            let mut residue = self.inner.residue.lock();
+            if !residue.buffers.is_empty() || residue.end {
+                return Ok(copy_out(&mut residue.buffers, out));
+            }
+            if self.refill(&mut residue, out.len())? {
+                continue;
+            }
+            drop(residue);
+            self.wait_readable()?;
+        }
+    }
+}
+
+impl Write for &TcpStream {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let data = &data[..data.len().min(COPY)];
+        if data.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            // Copied on the caller's thread, before anything is held.
+            let buffer = PktBuf::from_slice(data).ok_or_else(|| self.error(tcp::Error::NoBuffer))?;
+            let (accepted, _) = self.send_once(Chunk::Pooled(buffer))?;
+            if accepted > 0 {
+                return Ok(accepted);
+            }
+            self.wait_writable()?;
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for TcpStream {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(out)
+    }
+}
+
+impl Write for TcpStream {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        (&*self).write(data)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for TcpStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TcpStream").field("local", &self.local_addr()).field("peer", &self.peer_addr()).finish()
+    }
+}

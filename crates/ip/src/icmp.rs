@@ -1,0 +1,169 @@
+//! ICMP and ICMPv6: messages received, echo, and the errors we send.
+//!
+//! [`receive`] takes every ICMP datagram and says what it is; echo replies are made in the request's own buffer.
+//! [`error`] builds the one answer a refused packet may get. Errors received are reduced to what a transport can check
+//! against its own state ([`IcmpError`]): nothing in this crate believes them.
+//!
+//! What may never happen: an error about an error, an error to a group or broadcast (two exceptions in IPv6), more
+//! errors than the rate limit allows.
+
+mod error;
+mod rate_limit;
+mod received;
+
+use core::net::IpAddr;
+
+use observe::{Counter, Counters, DropReason};
+use pktbuf::{Checksum, PktBuf};
+use wire::{ParseError, checksum, icmpv4, icmpv6, protocol};
+
+pub use error::{ErrorKind, error};
+pub use rate_limit::RateLimit;
+pub use received::{IcmpError, IcmpErrorKind};
+
+use crate::datagram::Datagram;
+use crate::interface::{Cast, InterfaceView};
+use crate::neighbour::Discovery;
+use crate::output::{self, DEFAULT_TTL, Fragmentation};
+
+/// What an ICMP datagram turned out to be.
+#[derive(Debug)]
+pub enum Received {
+    /// It was an echo request to us; here is the reply, beginning at its network header. It may exceed the MTU: then it
+    /// may be fragmented.
+    Reply {
+        /// The reply, beginning at its network header.
+        packet: PktBuf,
+        /// Where to: what to look up in the routing table.
+        destination: IpAddr,
+    },
+    /// An echo reply to somebody here; the buffer begins at the echoed data.
+    EchoReply {
+        /// The reply, its ICMP header pulled.
+        datagram: Datagram,
+        /// Identifier of the request.
+        ident: u16,
+        /// Sequence number of the request.
+        seq: u16,
+    },
+    /// A router or host reports trouble with a packet that we may have sent.
+    Error(IcmpError),
+    /// A neighbour solicitation or advertisement, for the neighbour table.
+    Neighbour(Discovery),
+    /// It asks for nothing; if it was faulty, that is counted.
+    Nothing,
+}
+
+/// Reads an ICMP datagram from input: checksum, then what it asks for.
+pub fn receive(datagram: Datagram, interface: &InterfaceView, counters: &Counters) -> Received {
+    counters.increment(Counter::IcmpIn);
+    let received = match (datagram.src, datagram.dst) {
+        (IpAddr::V6(src), IpAddr::V6(dst)) => icmpv6::parse(&datagram.buf, src, dst)
+            .map_err(fault)
+            .and_then(|message| receive_v6(datagram, message, interface, counters)),
+        _ => icmpv4::parse(&datagram.buf)
+            .map_err(fault)
+            .and_then(|message| receive_v4(datagram, message, interface, counters)),
+    };
+    received.unwrap_or_else(|reason| {
+        counters.drop(reason);
+        Received::Nothing
+    })
+}
+
+#[cold]
+fn fault(error: ParseError) -> DropReason {
+    match error {
+        ParseError::BadChecksum => DropReason::IcmpBadChecksum,
+        ParseError::Truncated => DropReason::IcmpTruncated,
+        // Only neighbour discovery has options and forbidden fields.
+        _ => DropReason::NeighbourBadAdvert,
+    }
+}
+
+fn receive_v4(
+    datagram: Datagram,
+    message: icmpv4::Message,
+    interface: &InterfaceView,
+    counters: &Counters,
+) -> Result<Received, DropReason> {
+    match message {
+        icmpv4::Message::EchoRequest { .. } => echo(datagram, interface, counters),
+        icmpv4::Message::EchoReply { ident, seq } => Ok(echo_reply(datagram, ident, seq)),
+        icmpv4::Message::Redirect { .. } | icmpv4::Message::Other { .. } => Err(DropReason::IcmpUnknownType),
+        _ => received::error_v4(&datagram, message, interface, counters).map(Received::Error),
+    }
+}
+
+fn receive_v6(
+    datagram: Datagram,
+    message: icmpv6::Message,
+    interface: &InterfaceView,
+    counters: &Counters,
+) -> Result<Received, DropReason> {
+    match message {
+        icmpv6::Message::EchoRequest { .. } => echo(datagram, interface, counters),
+        icmpv6::Message::EchoReply { ident, seq } => Ok(echo_reply(datagram, ident, seq)),
+        icmpv6::Message::NeighbourSolicit { .. } | icmpv6::Message::NeighbourAdvert { .. } => {
+            Discovery::new(&datagram, message).map(Received::Neighbour)
+        }
+        // Addresses are static here: router discovery and redirects have nobody to serve.
+        message if message.is_discovery() => Err(DropReason::IcmpUnknownType),
+        message if message.is_error() => {
+            received::error_v6(&datagram, message, interface, counters).map(Received::Error)
+        }
+        _ => Err(DropReason::IcmpUnknownType),
+    }
+}
+
+fn echo_reply(mut datagram: Datagram, ident: u16, seq: u16) -> Received {
+    datagram.buf.pull_front(icmpv4::HEADER_LEN);
+    Received::EchoReply { datagram, ident, seq }
+}
+
+/// Turns a request into its reply where it lies: the type changes and the checksum with it (RFC 1624); the data are not
+/// touched. Requests to an IPv4 broadcast or group are not answered (RFC 1122 section 3.2.2.6), those to an IPv6 group
+/// are, from a unicast address (RFC 4443 section 4.2).
+fn echo(datagram: Datagram, interface: &InterfaceView, counters: &Counters) -> Result<Received, DropReason> {
+    counters.increment(Counter::IcmpEchoRequestsIn);
+    let to_group = datagram.cast != Cast::Unicast;
+    if (to_group && datagram.dst.is_ipv4()) || datagram.src.is_unspecified() {
+        return Err(DropReason::IcmpEchoIgnored);
+    }
+    let source = if to_group { interface.source_for(datagram.src) } else { Some(datagram.dst) };
+    let source = source.ok_or(DropReason::NoSourceAddress)?;
+    let Datagram { mut buf, src: destination, dst, tos, .. } = datagram;
+    let (old_type, new_type) = if destination.is_ipv4() { (8u8, 0u8) } else { (128, 129) };
+    let [kind, _, high, low, ..] = &mut *buf else { return Err(DropReason::IcmpTruncated) };
+    let old = u16::from_be_bytes([*high, *low]);
+    let mut updated = checksum::update_u16(old, u16::from(old_type) << 8, u16::from(new_type) << 8);
+    if source != dst {
+        // The group's address leaves the pseudo-header, ours enters; the length cancels out.
+        let with_group = checksum::pseudo_header(dst, dst, 0, 0).fold();
+        let with_ours = checksum::pseudo_header(source, dst, 0, 0).fold();
+        updated = checksum::update_u16(updated, with_group, with_ours);
+    }
+    *kind = new_type;
+    [*high, *low] = updated.to_be_bytes();
+    buf.meta_mut().checksum = Checksum::None;
+    // The echoed DSCP goes back (RFC 1122 section 3.2.2.6); ECN belongs to the way here.
+    put_header(&mut buf, source, destination, tos & !3, interface.mtu);
+    counters.increment(Counter::IcmpEchoRepliesOut);
+    counters.increment(Counter::IcmpOut);
+    Ok(Received::Reply { packet: buf, destination })
+}
+
+fn put_header(buf: &mut PktBuf, source: IpAddr, destination: IpAddr, tos: u8, mtu: usize) {
+    match (source, destination) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            // A long reply must be cut: it then gets its identification from `output::fragment`.
+            let fits = buf.len() + wire::ipv4::HEADER_LEN <= mtu;
+            let fragmentation = if fits { Fragmentation::Never } else { Fragmentation::Allowed { ident: 0 } };
+            output::ipv4_header(buf, src, dst, protocol::ICMP, tos, DEFAULT_TTL, fragmentation);
+        }
+        _ => output::header(buf, source, destination, protocol::ICMPV6, tos, DEFAULT_TTL),
+    }
+}
+
+#[cfg(test)]
+mod tests;

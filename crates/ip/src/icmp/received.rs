@@ -1,0 +1,141 @@
+//! ICMP errors received, reduced to what a transport can check against its own state (RFC 5927).
+
+use core::net::IpAddr;
+
+use observe::{Counter, Counters, DropReason};
+use wire::{FourTuple, SeqNumber, icmpv4, icmpv6, ipv4, ipv6, protocol};
+
+use crate::datagram::Datagram;
+use crate::interface::InterfaceView;
+
+/// What an error says happened to the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IcmpErrorKind {
+    /// It could not be delivered; the code is that of the family ([`wire::icmpv4::unreachable`],
+    /// [`wire::icmpv6::unreachable`]).
+    Unreachable {
+        /// Why.
+        code: u8,
+    },
+    /// It did not fit the next link.
+    PacketTooBig {
+        /// What would have, in bytes; 0 when the router does not say.
+        mtu: u32,
+    },
+    /// It ran out of hops, or its fragments out of time.
+    TimeExceeded,
+    /// Its header was found faulty.
+    ParamProblem,
+}
+
+/// An error about a packet from one of our addresses. Anybody can send one: the transport must find the connection and
+/// check `seq` against what is outstanding before it believes a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IcmpError {
+    /// The flow as our connection sees it: local is the source of the quoted packet.
+    pub tuple: FourTuple,
+    /// Transport of the quoted packet.
+    pub protocol: u8,
+    /// What happened to it.
+    pub kind: IcmpErrorKind,
+    /// Sequence number of the quoted segment, if it was TCP.
+    pub seq: Option<SeqNumber>,
+    /// Length of the quoted packet when it was sent, in bytes, as its header says.
+    pub sent: usize,
+    /// Who reports it.
+    pub reporter: IpAddr,
+}
+
+impl IcmpError {
+    /// Whether the peer's host says that nobody serves the port or protocol: an error that ends an attempt to connect
+    /// and that a connected UDP socket reports as "connection refused" (RFC 1122 sections 4.1.3.3 and 4.2.3.9).
+    pub fn is_refusal(&self) -> bool {
+        match self.kind {
+            IcmpErrorKind::Unreachable { code } if self.tuple.local_addr.is_ipv4() => {
+                matches!(code, icmpv4::unreachable::PORT | icmpv4::unreachable::PROTOCOL)
+            }
+            IcmpErrorKind::Unreachable { code } => code == icmpv6::unreachable::PORT,
+            _ => false,
+        }
+    }
+}
+
+pub(super) fn error_v4(
+    datagram: &Datagram,
+    message: icmpv4::Message,
+    interface: &InterfaceView,
+    counters: &Counters,
+) -> Result<IcmpError, DropReason> {
+    counters.increment(Counter::IcmpErrorsIn);
+    let kind = match message {
+        icmpv4::Message::Unreachable { code: icmpv4::unreachable::FRAGMENTATION_NEEDED, mtu } => {
+            IcmpErrorKind::PacketTooBig { mtu: mtu.into() }
+        }
+        icmpv4::Message::Unreachable { code, .. } => IcmpErrorKind::Unreachable { code },
+        icmpv4::Message::TimeExceeded { .. } => IcmpErrorKind::TimeExceeded,
+        icmpv4::Message::ParamProblem { .. } => IcmpErrorKind::ParamProblem,
+        _ => return Err(DropReason::IcmpUnknownType),
+    };
+    let quoted = &datagram.buf[icmpv4::HEADER_LEN..];
+    let header = ipv4::parse_unverified(quoted).map_err(|_| DropReason::IcmpTruncated)?;
+    if header.fragment_offset != 0 {
+        return Err(DropReason::IcmpNoConnection);
+    }
+    let (local, remote) = (IpAddr::V4(header.src), IpAddr::V4(header.dst));
+    let transport = &quoted[header.header_len.into()..];
+    let sent = header.total_len.into();
+    build(interface, datagram.src, kind, (local, remote), header.protocol, transport, sent)
+}
+
+pub(super) fn error_v6(
+    datagram: &Datagram,
+    message: icmpv6::Message,
+    interface: &InterfaceView,
+    counters: &Counters,
+) -> Result<IcmpError, DropReason> {
+    counters.increment(Counter::IcmpErrorsIn);
+    let kind = match message {
+        icmpv6::Message::Unreachable { code } => IcmpErrorKind::Unreachable { code },
+        icmpv6::Message::PacketTooBig { mtu } => IcmpErrorKind::PacketTooBig { mtu },
+        icmpv6::Message::TimeExceeded { .. } => IcmpErrorKind::TimeExceeded,
+        icmpv6::Message::ParamProblem { .. } => IcmpErrorKind::ParamProblem,
+        _ => return Err(DropReason::IcmpUnknownType),
+    };
+    let quoted = &datagram.buf[icmpv6::HEADER_LEN..];
+    let header = ipv6::parse_unverified(quoted).map_err(|_| DropReason::IcmpTruncated)?;
+    let payload = &quoted[ipv6::HEADER_LEN..];
+    let chain = ipv6::walk(header.next_header, payload).map_err(|_| DropReason::IcmpTruncated)?;
+    let (mut protocol, transport) = (chain.next_header, payload.get(chain.offset..).unwrap_or_default());
+    if let Some(fragment) = chain.fragment {
+        if fragment.offset != 0 {
+            return Err(DropReason::IcmpNoConnection);
+        }
+        protocol = chain.next_header;
+    }
+    let (local, remote) = (IpAddr::V6(header.src), IpAddr::V6(header.dst));
+    let sent = ipv6::HEADER_LEN + usize::from(header.payload_len);
+    build(interface, datagram.src, kind, (local, remote), protocol, transport, sent)
+}
+
+/// Reads ports and sequence number from the first eight bytes of the quoted transport header, all that a reporter must
+/// quote. They stand in the same place in TCP and UDP.
+fn build(
+    interface: &InterfaceView,
+    reporter: IpAddr,
+    kind: IcmpErrorKind,
+    (local_addr, remote_addr): (IpAddr, IpAddr),
+    protocol: u8,
+    transport: &[u8],
+    sent: usize,
+) -> Result<IcmpError, DropReason> {
+    if !interface.is_local(local_addr) || !matches!(protocol, protocol::TCP | protocol::UDP) {
+        return Err(DropReason::IcmpNoConnection);
+    }
+    let &[a, b, c, d, e, f, g, h, ..] = transport else {
+        return Err(DropReason::IcmpTruncated);
+    };
+    let (local_port, remote_port) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+    let seq = (protocol == protocol::TCP).then(|| SeqNumber(u32::from_be_bytes([e, f, g, h])));
+    let tuple = FourTuple { local_addr, remote_addr, local_port, remote_port };
+    Ok(IcmpError { tuple, protocol, kind, seq, sent, reporter })
+}

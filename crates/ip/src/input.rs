@@ -1,0 +1,374 @@
+//! Every check a host owes a packet before a transport sees it, in the order a packet meets them: link address, IP
+//! header, whose packet it is, whether its sender can exist, extension headers, fragment or whole.
+//!
+//! Called once per frame by the `stack` ([`ethernet`]), and once more per packet put together ([`reassembled`]). Nothing is
+//! copied: the buffer is trimmed of link padding and advanced to the transport header; the network header stays in the
+//! headroom, marked in the metadata, for ICMP to quote.
+//!
+//! What may never happen: a packet handed on whose source cannot be a single host, or whose lengths lie. A host that
+//! does not forward has no use for packets to others; they are dropped before anything else is read.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use observe::{Counter, Counters, DropReason};
+use pktbuf::PktBuf;
+use wire::ethernet::{self, EtherType};
+use wire::ipv6::{ExtChain, FragmentHeader, Problem, ProblemKind};
+use wire::{ParseError, arp, ipv4, ipv6, protocol};
+
+use crate::datagram::{Datagram, Fragment};
+use crate::icmp::ErrorKind;
+use crate::interface::{Cast, InterfaceView};
+
+/// What a frame turned out to be.
+#[derive(Debug)]
+pub enum Input {
+    /// A TCP segment to one of our unicast addresses.
+    Tcp(Datagram),
+    /// A UDP datagram, unicast, broadcast or to a joined group.
+    Udp(Datagram),
+    /// An ICMP or ICMPv6 message, checksum not yet verified: see [`icmp::receive`](crate::icmp::receive).
+    Icmp(Datagram),
+    /// A piece of a packet, for the reassembly table.
+    Fragment(Fragment),
+    /// An ARP packet, for the neighbour table.
+    Arp(arp::Packet),
+    /// Dropped, and the sender is owed an ICMP error if the rules and the rate limit allow one.
+    Refused(Refused),
+    /// Dropped; the caller counts the reason.
+    Drop(DropReason),
+}
+
+/// A packet that is dropped with an answer: count `reason`, and send what
+/// [`icmp::error`](crate::icmp::error) makes of `error`.
+#[derive(Debug)]
+pub struct Refused {
+    /// The packet, for the error to quote.
+    pub datagram: Datagram,
+    /// The error owed.
+    pub error: ErrorKind,
+    /// Why the packet was dropped.
+    pub reason: DropReason,
+}
+
+/// How the link delivered a packet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LinkCast {
+    Unicast,
+    Group,
+}
+
+/// Takes a frame from an Ethernet interface.
+pub fn ethernet(mut frame: PktBuf, interface: &InterfaceView, counters: &Counters) -> Input {
+    let Ok((header, payload)) = ethernet::parse(&frame) else {
+        return Input::Drop(DropReason::FrameTooShort);
+    };
+    let link = if header.dst == interface.mac {
+        LinkCast::Unicast
+    } else if header.dst.is_multicast() {
+        LinkCast::Group
+    } else {
+        return Input::Drop(DropReason::NotForUs);
+    };
+    if !header.src.is_unicast() {
+        return Input::Drop(DropReason::FrameBadSource);
+    }
+    // A tag with identifier zero carries a priority and no VLAN (IEEE 802.1Q clause 6.9).
+    if payload != ethernet::HEADER_LEN && ethernet::vlan_tag(&frame).is_none_or(|tag| tag.id != 0) {
+        return Input::Drop(DropReason::UnknownVlan);
+    }
+    frame.pull_front(payload);
+    match header.ethertype {
+        EtherType::Ipv4 => v4(frame, link, interface, counters),
+        EtherType::Ipv6 => v6(frame, link, interface, counters),
+        EtherType::Arp => arp::parse(&frame).map_or(Input::Drop(DropReason::ArpBadPacket), Input::Arp),
+        EtherType::Vlan => Input::Drop(DropReason::UnknownVlan),
+        EtherType::Other(length) if length < 0x600 => Input::Drop(DropReason::LlcUnsupported),
+        EtherType::Other(_) => Input::Drop(DropReason::UnknownEtherType),
+    }
+}
+
+/// Takes a packet that begins at its network header: from a device without link headers.
+pub fn packet(packet: PktBuf, interface: &InterfaceView, counters: &Counters) -> Input {
+    match packet.first().map(|byte| byte >> 4) {
+        Some(4) => v4(packet, LinkCast::Unicast, interface, counters),
+        Some(6) => v6(packet, LinkCast::Unicast, interface, counters),
+        Some(_) => Input::Drop(DropReason::IpBadVersion),
+        None => Input::Drop(DropReason::IpTruncated),
+    }
+}
+
+/// Takes a packet from reassembly: its header was checked fragment by fragment, what follows was not. Another fragment
+/// header inside is refused, or one packet could be wrapped in many.
+pub fn reassembled(mut datagram: Datagram) -> Input {
+    if datagram.dst.is_ipv4() {
+        return v4_deliver(datagram);
+    }
+    let chain = match ipv6::walk(datagram.protocol, &datagram.buf) {
+        Ok(chain) if chain.fragment.is_none() => chain,
+        Err(ParseError::ChainTooLong) => return Input::Drop(DropReason::Ipv6ExtensionChainTooLong),
+        _ => return Input::Drop(DropReason::Ipv6BadExtension),
+    };
+    if datagram.cast != Cast::Unicast && chain.next_header == protocol::TCP {
+        return Input::Drop(DropReason::IpBroadcastTransport);
+    }
+    datagram.protocol = chain.next_header;
+    datagram.buf.pull_front(chain.offset);
+    v6_deliver(datagram, &chain)
+}
+
+fn v4(mut buf: PktBuf, link: LinkCast, interface: &InterfaceView, counters: &Counters) -> Input {
+    buf.mark_network_header();
+    let header = match ipv4::parse(&buf) {
+        Ok(header) => header,
+        Err(error) => return Input::Drop(v4_fault(error, buf.len())),
+    };
+    buf.truncate(header.total_len.into());
+    let cast = interface.cast_v4(header.dst);
+    if let Err(reason) = v4_addresses(&header, cast, link, interface) {
+        return Input::Drop(reason);
+    }
+    if usize::from(header.header_len) > ipv4::HEADER_LEN
+        && let Err(reason) = v4_options(&buf[ipv4::HEADER_LEN..header.header_len.into()])
+    {
+        return Input::Drop(reason);
+    }
+    counters.increment(Counter::PacketsIn);
+    buf.pull_front(header.header_len.into());
+    let (src, dst) = (IpAddr::V4(header.src), IpAddr::V4(header.dst));
+    let ipv4::Header { protocol, tos, ttl, .. } = header;
+    let datagram = Datagram { buf, src, dst, protocol, tos, ttl, cast };
+    if header.is_fragment() {
+        let (offset, more) = (header.fragment_offset.into(), header.more_fragments);
+        return Input::Fragment(Fragment { datagram, ident: header.ident.into(), offset, more });
+    }
+    v4_deliver(datagram)
+}
+
+#[inline]
+fn v4_deliver(datagram: Datagram) -> Input {
+    match datagram.protocol {
+        protocol::TCP => Input::Tcp(datagram),
+        protocol::UDP => Input::Udp(datagram),
+        protocol::ICMP => Input::Icmp(datagram),
+        _ => refuse(datagram, ErrorKind::ProtocolUnreachable, DropReason::IpUnknownProtocol),
+    }
+}
+
+fn refuse(datagram: Datagram, error: ErrorKind, reason: DropReason) -> Input {
+    Input::Refused(Refused { datagram, error, reason })
+}
+
+#[cold]
+fn v4_fault(error: ParseError, len: usize) -> DropReason {
+    match error {
+        ParseError::Truncated if len < ipv4::HEADER_LEN => DropReason::IpTruncated,
+        ParseError::Truncated => DropReason::IpBadLength,
+        ParseError::BadVersion => DropReason::IpBadVersion,
+        ParseError::BadLength => DropReason::Ipv4BadHeader,
+        ParseError::BadChecksum => DropReason::IpBadChecksum,
+        _ => DropReason::IpBadHeader,
+    }
+}
+
+/// Whose packet it is and whether its sender can exist (RFC 1122 sections 3.2.1.3, 3.3.6 and 4.2.3.10).
+#[inline]
+fn v4_addresses(
+    header: &ipv4::Header,
+    cast: Cast,
+    link: LinkCast,
+    interface: &InterfaceView,
+) -> Result<(), DropReason> {
+    if cast == Cast::NotOurs {
+        let martian = header.dst.is_loopback() || header.dst.is_unspecified();
+        return Err(if martian { DropReason::IpMartianDestination } else { DropReason::NotForUs });
+    }
+    if v4_martian(header.src, interface) {
+        return Err(DropReason::IpMartianSource);
+    }
+    let to_one = cast == Cast::Unicast;
+    // A unicast packet in a group frame is somebody's trick to reach every host of the link.
+    if to_one != (link == LinkCast::Unicast) && to_one {
+        return Err(DropReason::IpBroadcastTransport);
+    }
+    if !to_one && header.protocol == protocol::TCP {
+        return Err(DropReason::IpBroadcastTransport);
+    }
+    Ok(())
+}
+
+/// Whether no single other host can have sent from `src`: network zero, loop-back, groups, class E, broadcasts, and
+/// our own addresses (the LAND attack among them). There is no DHCP client here to expect answers from 0.0.0.0.
+#[inline]
+fn v4_martian(src: Ipv4Addr, interface: &InterfaceView) -> bool {
+    let first = src.octets()[0];
+    if first == 0 || first >= 224 {
+        return true;
+    }
+    if interface.loopback {
+        return false;
+    }
+    first == 127 || interface.is_local(IpAddr::V4(src)) || interface.is_broadcast(src)
+}
+
+/// Options are stepped over. Source routes are refused (RFC 7126 sections 4.3 and 4.4), and so is a list whose lengths
+/// do not add up.
+#[cold]
+fn v4_options(mut options: &[u8]) -> Result<(), DropReason> {
+    const END: u8 = 0;
+    const NO_OPERATION: u8 = 1;
+    const LOOSE_SOURCE_ROUTE: u8 = 131;
+    const STRICT_SOURCE_ROUTE: u8 = 137;
+    while let Some((&kind, rest)) = options.split_first() {
+        options = match kind {
+            END => return Ok(()),
+            NO_OPERATION => rest,
+            LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE => return Err(DropReason::IpSourceRoute),
+            _ => {
+                let len = usize::from(*rest.first().ok_or(DropReason::IpBadOption)?);
+                let after = if len >= 2 { options.get(len..) } else { None };
+                after.ok_or(DropReason::IpBadOption)?
+            }
+        };
+    }
+    Ok(())
+}
+
+fn v6(mut buf: PktBuf, link: LinkCast, interface: &InterfaceView, counters: &Counters) -> Input {
+    buf.mark_network_header();
+    let header = match ipv6::parse(&buf) {
+        Ok(header) => header,
+        Err(error) => return Input::Drop(v6_fault(error, buf.len())),
+    };
+    buf.truncate(ipv6::HEADER_LEN + usize::from(header.payload_len));
+    let cast = interface.cast_v6(header.dst);
+    let chain = match v6_addresses(&header, cast, link, interface) {
+        Ok(()) => ipv6::walk(header.next_header, &buf[ipv6::HEADER_LEN..]),
+        Err(reason) => return Input::Drop(reason),
+    };
+    let chain = match chain {
+        Ok(chain) => chain,
+        Err(ParseError::ChainTooLong) => return Input::Drop(DropReason::Ipv6ExtensionChainTooLong),
+        Err(_) => return Input::Drop(DropReason::Ipv6BadExtension),
+    };
+    if header.src.is_unspecified() && chain.next_header != protocol::ICMPV6 {
+        return Input::Drop(DropReason::IpMartianSource);
+    }
+    if cast != Cast::Unicast && chain.next_header == protocol::TCP {
+        return Input::Drop(DropReason::IpBroadcastTransport);
+    }
+    counters.increment(Counter::PacketsIn);
+    buf.pull_front(ipv6::HEADER_LEN + chain.offset);
+    let (src, dst) = (IpAddr::V6(header.src), IpAddr::V6(header.dst));
+    let ipv6::Header { traffic_class: tos, hop_limit: ttl, .. } = header;
+    let datagram = Datagram { buf, src, dst, protocol: chain.next_header, tos, ttl, cast };
+    v6_deliver(datagram, &chain)
+}
+
+#[inline]
+fn v6_deliver(datagram: Datagram, chain: &ExtChain) -> Input {
+    if let Some(problem) = chain.problem {
+        return v6_problem(datagram, problem);
+    }
+    if let Some(fragment) = chain.fragment.filter(|_| chain.is_fragment()) {
+        return v6_fragment(datagram, fragment);
+    }
+    match chain.next_header {
+        protocol::TCP => Input::Tcp(datagram),
+        protocol::UDP => Input::Udp(datagram),
+        protocol::ICMPV6 => Input::Icmp(datagram),
+        protocol::IPV6_NO_NEXT => Input::Drop(DropReason::IpUnknownProtocol),
+        _ => {
+            let pointer = chain.next_header_pointer.into();
+            refuse(datagram, ErrorKind::UnknownNextHeader { pointer }, DropReason::IpUnknownProtocol)
+        }
+    }
+}
+
+#[cold]
+fn v6_fault(error: ParseError, len: usize) -> DropReason {
+    match error {
+        ParseError::BadVersion => DropReason::IpBadVersion,
+        _ if len < ipv6::HEADER_LEN => DropReason::IpTruncated,
+        _ => DropReason::IpBadLength,
+    }
+}
+
+/// Whose packet it is and whether its sender can exist (RFC 4291 sections 2.5.2, 2.5.3 and 2.7; mapped addresses never
+/// belong on a wire, RFC 4942 section 2.2).
+#[inline]
+fn v6_addresses(
+    header: &ipv6::Header,
+    cast: Cast,
+    link: LinkCast,
+    interface: &InterfaceView,
+) -> Result<(), DropReason> {
+    if cast == Cast::NotOurs {
+        let martian = header.dst.is_loopback() || header.dst.is_unspecified();
+        return Err(if martian { DropReason::IpMartianDestination } else { DropReason::NotForUs });
+    }
+    if v6_martian(header.src, interface) {
+        return Err(DropReason::IpMartianSource);
+    }
+    if cast == Cast::Unicast && link == LinkCast::Group {
+        return Err(DropReason::IpBroadcastTransport);
+    }
+    Ok(())
+}
+
+#[inline]
+fn v6_martian(src: Ipv6Addr, interface: &InterfaceView) -> bool {
+    if src.is_multicast() || src.to_ipv4_mapped().is_some() {
+        return true;
+    }
+    !interface.loopback && (src.is_loopback() || interface.is_local(IpAddr::V6(src)))
+}
+
+#[cold]
+fn v6_problem(datagram: Datagram, problem: Problem) -> Input {
+    let pointer = problem.pointer.into();
+    let to_group = datagram.cast != Cast::Unicast;
+    match problem.kind {
+        ProblemKind::DiscardOption => Input::Drop(DropReason::Ipv6UnknownOption),
+        ProblemKind::UnknownOptionUnlessMulticast if to_group => Input::Drop(DropReason::Ipv6UnknownOption),
+        ProblemKind::UnknownOption | ProblemKind::UnknownOptionUnlessMulticast => {
+            refuse(datagram, ErrorKind::UnknownOption { pointer }, DropReason::Ipv6UnknownOption)
+        }
+        ProblemKind::UnknownRouting => {
+            refuse(datagram, ErrorKind::BadHeader { pointer }, DropReason::Ipv6BadExtension)
+        }
+        ProblemKind::MisplacedHopByHop => {
+            refuse(datagram, ErrorKind::UnknownNextHeader { pointer }, DropReason::Ipv6BadExtension)
+        }
+    }
+}
+
+/// A real fragment. The first must hold every header up to and including the transport's (RFC 7112 section 5), or a
+/// filter could be shown one packet and we another.
+#[cold]
+fn v6_fragment(mut datagram: Datagram, fragment: FragmentHeader) -> Input {
+    datagram.protocol = fragment.next_header;
+    if fragment.offset == 0 {
+        let chain = ipv6::walk(fragment.next_header, &datagram.buf);
+        let transport = chain.ok().filter(|chain| chain.problem.is_none() && chain.fragment.is_none());
+        let complete = transport.is_some_and(|chain| {
+            datagram.buf.len() >= chain.offset + least_header(chain.next_header)
+        });
+        if !complete || fragment.next_header == protocol::HOP_BY_HOP {
+            return refuse(datagram, ErrorKind::IncompleteHeaderChain, DropReason::FragmentTiny);
+        }
+    }
+    let FragmentHeader { offset, more, ident, .. } = fragment;
+    Input::Fragment(Fragment { datagram, ident, offset: offset.into(), more })
+}
+
+const fn least_header(protocol: u8) -> usize {
+    match protocol {
+        protocol::TCP => 20,
+        protocol::UDP | protocol::ICMPV6 => 8,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,414 @@
+//! Link addresses of neighbours: ARP (RFC 826, RFC 5227) and Neighbour Discovery (RFC 4861) in one state machine.
+//!
+//! ```text
+//!              resolve                  answer                    30 s          resolve        5 s
+//!   (nothing) --------> INCOMPLETE ---------------> REACHABLE ----------> STALE --------> DELAY ------> PROBE
+//!       ^                  |  3 solicitations           ^  ^                ^               |            |  |
+//!       |------------------+  unanswered                |  +--- confirm ----|---------------+------------+  |
+//!       |                                               +--- answer -------------------------------------+  |
+//!       +------------------------- 3 solicitations unanswered ----------------------------------------------+
+//! ```
+//!
+//! **Who calls.** Output asks [`NeighbourTable::resolve`] once per packet without a cached link header; transports that
+//! hear from their peer call [`NeighbourTable::confirm`]; ARP and discovery packets come in through
+//! [`NeighbourTable::arp_arrives`] and [`NeighbourTable::discovery_arrives`]; the timer calls
+//! [`NeighbourTable::timeouts`]. All effects are values: frames to send, packets released with their link header on.
+//!
+//! **Cached link headers.** A connection may keep a neighbour's [`LinkHeader`](crate::LinkHeader) as long as
+//! [`NeighbourTable::generation`] stands still. It rises when an address changes, an entry goes, or one turns STALE:
+//! the next packet then comes through `resolve` and starts the reachability check that a cached header would hide.
+//!
+//! **Strangers.** Answers nobody asked for create nothing. A request to us creates an entry, but an unconfirmed one,
+//! and such entries are displaced first, by each other: a flood of made-up senders never evicts a neighbour that was
+//! ever confirmed, nor one we are asking for. An unsolicited ARP packet does not overwrite a confirmed address; it
+//! starts a probe of the old one, and only its silence lets the new one in.
+//!
+//! **Bounds.** [`CAPACITY`] entries, [`MAX_PENDING`] packets waiting in all and [`MAX_PENDING_PER_NEIGHBOUR`] for one;
+//! one solicitation outstanding per neighbour, one a second.
+//!
+//! What may never happen: a packet that waits for ever, two entries for one address, a reply that is
+//! broadcast.
+
+mod arrivals;
+mod entry;
+mod message;
+
+use core::net::IpAddr;
+use core::time::Duration;
+use std::collections::HashMap;
+
+use observe::{Counter, Counters, DropReason, Time};
+use pktbuf::PktBuf;
+use wire::ethernet::MacAddr;
+
+pub use arrivals::{Discovery, Effects};
+pub use entry::State;
+
+use crate::interface::{InterfaceView, group_mac};
+use entry::Entry;
+
+/// Neighbours remembered of one interface.
+pub const CAPACITY: usize = 512;
+/// Packets waiting for any neighbour.
+pub const MAX_PENDING: usize = 64;
+/// Packets waiting for one neighbour; the oldest makes room (RFC 4861 section 7.2.2).
+pub const MAX_PENDING_PER_NEIGHBOUR: usize = 16;
+/// Mean time for which a confirmation holds; each is blurred by half of it either way (RFC 4861 section 6.3.2).
+pub const REACHABLE_TIME: Duration = Duration::from_secs(30);
+/// Grace before a stale neighbour in use is probed (RFC 4861 section 10).
+pub const DELAY_FIRST_PROBE_TIME: Duration = Duration::from_secs(5);
+/// Between solicitations (RFC 4861 section 10).
+pub const RETRANS_TIMER: Duration = Duration::from_secs(1);
+/// Solicitations before a neighbour is given up, multicast or unicast (RFC 4861 section 10).
+pub const MAX_SOLICITS: u8 = 3;
+/// Between two defences of one of our addresses (RFC 5227 section 2.4).
+pub const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What became of a packet that wanted a link address.
+#[derive(Debug)]
+pub enum Resolution {
+    /// Known: the packet comes back as it was, to be sent under a link header to this address. The header may be kept
+    /// as long as the table's generation stands still.
+    Ready(MacAddr, PktBuf),
+    /// The packet waits. Send the solicitation, if one is due.
+    Queued {
+        /// A whole frame: an ARP request or a neighbour solicitation.
+        solicit: Option<PktBuf>,
+    },
+    /// The packet was dropped; the caller counts the reason.
+    Dropped(DropReason),
+}
+
+/// What the Internet layer asks of an interface's neighbour table, however it is shared.
+pub trait NeighbourAccess {
+    /// As [`NeighbourTable::resolve`].
+    fn resolve(
+        &mut self,
+        now: Time,
+        interface: &InterfaceView,
+        next_hop: IpAddr,
+        packet: PktBuf,
+        counters: &Counters,
+    ) -> Resolution;
+    /// As [`NeighbourTable::lookup`].
+    fn lookup(&self, next_hop: IpAddr) -> Option<MacAddr>;
+    /// As [`NeighbourTable::confirm`].
+    fn confirm(&mut self, now: Time, next_hop: IpAddr);
+    /// As [`NeighbourTable::generation`].
+    fn generation(&self) -> u64;
+}
+
+/// The neighbours of one interface.
+#[derive(Debug)]
+pub struct NeighbourTable {
+    by_address: HashMap<IpAddr, u32>,
+    slots: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    pending: usize,
+    generation: u64,
+    /// No deadline is earlier; may itself be too early after an entry was confirmed or removed.
+    earliest: Time,
+    last_defence: Option<Time>,
+    random: u64,
+}
+
+/// Who wants a new entry: decides whom it may displace.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Creator {
+    /// We want to send there.
+    Us,
+    /// Somebody asked us for something.
+    Stranger,
+}
+
+impl NeighbourTable {
+    /// An empty table. `seed` blurs the reachable time; the same seed gives the same times.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            by_address: HashMap::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            pending: 0,
+            generation: 0,
+            earliest: Time::MAX,
+            last_defence: None,
+            random: seed | 1,
+        }
+    }
+
+    /// Pins the link address of a neighbour: it is never asked for, never expires and is never overwritten. Returns
+    /// false when the table is full of pinned and confirmed entries.
+    pub fn insert_permanent(&mut self, interface: &InterfaceView, address: IpAddr, mac: MacAddr) -> bool {
+        let Some(slot) = self.find_or_create(address, interface, Creator::Us) else {
+            return false;
+        };
+        let entry = self.entry(slot);
+        entry.mac = mac;
+        entry.set(State::Permanent, Time::MAX);
+        self.generation += 1;
+        true
+    }
+
+    /// Forgets a neighbour and drops what waits for it; false when it was not known.
+    pub fn remove(&mut self, address: IpAddr, counters: &Counters) -> bool {
+        let Some(&slot) = self.by_address.get(&address) else { return false };
+        let entry = self.remove_slot(slot);
+        counters.drop_many(DropReason::NeighbourUnresolved, entry.pending.len() as u64);
+        true
+    }
+
+    /// Entries, whatever their state.
+    pub fn len(&self) -> usize {
+        self.by_address.len()
+    }
+
+    /// Whether no neighbour is known or asked for.
+    pub fn is_empty(&self) -> bool {
+        self.by_address.is_empty()
+    }
+
+    /// Packets waiting for an answer.
+    pub fn pending(&self) -> usize {
+        self.pending
+    }
+
+    /// Every entry: address, link address unless unknown, state.
+    pub fn entries(&self) -> impl Iterator<Item = (IpAddr, Option<MacAddr>, State)> + '_ {
+        self.slots.iter().flatten().map(|e| {
+            let known = e.state != State::Incomplete;
+            (e.address, known.then_some(e.mac), e.state)
+        })
+    }
+
+    fn entry(&mut self, slot: u32) -> &mut Entry {
+        self.slots[slot as usize].as_mut().expect("a slot in the key map is occupied")
+    }
+
+    fn find_or_create(&mut self, address: IpAddr, interface: &InterfaceView, creator: Creator) -> Option<u32> {
+        if let Some(&slot) = self.by_address.get(&address) {
+            return Some(slot);
+        }
+        let source = interface.source_for(address)?;
+        if self.by_address.len() >= CAPACITY {
+            self.make_room(creator)?;
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            (self.slots.len() - 1) as u32
+        });
+        self.slots[slot as usize] = Some(Entry::new(address, interface.mac, source));
+        self.by_address.insert(address, slot);
+        Some(slot)
+    }
+
+    /// Displaces the least valuable entry, the one longest unused among equals. A full table means an attack or a very
+    /// large link; the scan of 512 entries is then paid per *new* neighbour, never per packet.
+    fn make_room(&mut self, creator: Creator) -> Option<()> {
+        let most = if creator == Creator::Us { entry::VALUE_STALE } else { entry::VALUE_STRANGER };
+        let candidates = self.slots.iter().enumerate().filter_map(|(slot, e)| Some((slot, e.as_ref()?)));
+        let least = candidates.map(|(slot, e)| (e.value(), e.used, slot)).min()?;
+        let (value, _, slot) = least;
+        (value <= most).then(|| {
+            self.remove_slot(slot as u32);
+        })
+    }
+
+    fn remove_slot(&mut self, slot: u32) -> Entry {
+        let entry = self.slots[slot as usize].take().expect("only occupied slots are removed");
+        self.by_address.remove(&entry.address);
+        self.free.push(slot);
+        self.pending -= entry.pending.len();
+        self.generation += u64::from(entry.state != State::Incomplete);
+        entry
+    }
+
+    fn queue(&mut self, slot: u32, packet: PktBuf, counters: &Counters) -> Result<(), DropReason> {
+        let full = self.pending >= MAX_PENDING;
+        let entry = self.entry(slot);
+        if entry.pending.len() >= MAX_PENDING_PER_NEIGHBOUR {
+            entry.pending.pop_front();
+            entry.pending.push_back(packet);
+            counters.drop(DropReason::NeighbourQueueFull);
+            return Ok(());
+        }
+        if full {
+            return Err(DropReason::NeighbourQueueFull);
+        }
+        entry.pending.push_back(packet);
+        self.pending += 1;
+        Ok(())
+    }
+
+    fn ask_first(&mut self, now: Time, slot: u32, counters: &Counters) -> Option<PktBuf> {
+        let deadline = now + RETRANS_TIMER;
+        let entry = self.entry(slot);
+        entry.set(State::Incomplete, deadline);
+        entry.solicits = 1;
+        let solicit = entry.solicit(counters);
+        self.earliest = self.earliest.min(deadline);
+        solicit
+    }
+
+    /// When a confirmation made now ceases to hold: 0.5 to 1.5 of [`REACHABLE_TIME`], so that neighbours learned at one
+    /// moment are not probed at one moment (xorshift64).
+    fn reachable_until(&mut self, now: Time) -> Time {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let share = (self.random >> 32) as u32 % 1000;
+        let until = now + REACHABLE_TIME / 2 + REACHABLE_TIME * share / 1000;
+        self.earliest = self.earliest.min(until);
+        until
+    }
+
+    fn expire(&mut self, now: Time, slot: u32, out: &mut Effects, counters: &Counters) {
+        let entry = self.entry(slot);
+        match entry.state {
+            State::Reachable => {
+                entry.set(State::Stale, Time::MAX);
+                out.changed = true;
+            }
+            State::Delay => {
+                entry.set(State::Probe, now + RETRANS_TIMER);
+                entry.solicits = 1;
+                out.frames.extend(entry.solicit(counters));
+            }
+            State::Incomplete | State::Probe if entry.solicits < MAX_SOLICITS => {
+                entry.solicits += 1;
+                entry.deadline = now + RETRANS_TIMER;
+                out.frames.extend(entry.solicit(counters));
+            }
+            State::Incomplete | State::Probe => {
+                out.changed |= entry.state == State::Probe;
+                let entry = self.remove_slot(slot);
+                counters.increment(Counter::NeighboursFailed);
+                counters.drop_many(DropReason::NeighbourUnresolved, entry.pending.len() as u64);
+                out.unreachable.extend(entry.pending);
+            }
+            State::Stale | State::Permanent => {}
+        }
+    }
+}
+
+impl NeighbourTable {
+    /// Gives the link address of `next_hop`, or keeps `packet` (beginning at its network header) until it is known.
+    pub fn resolve(
+        &mut self,
+        now: Time,
+        interface: &InterfaceView,
+        next_hop: IpAddr,
+        packet: PktBuf,
+        counters: &Counters,
+    ) -> Resolution {
+        if let Some(mac) = group_or_broadcast(interface, next_hop) {
+            return Resolution::Ready(mac, packet);
+        }
+        let known = self.by_address.contains_key(&next_hop);
+        let Some(slot) = self.find_or_create(next_hop, interface, Creator::Us) else {
+            let full = interface.source_for(next_hop).is_some();
+            let reason = if full { DropReason::NeighbourTableFull } else { DropReason::NoSourceAddress };
+            return Resolution::Dropped(reason);
+        };
+        let entry = self.entry(slot);
+        entry.used = now;
+        if known && entry.state != State::Incomplete {
+            let mac = entry.mac;
+            if entry.start_delay(now) {
+                let deadline = entry.deadline;
+                self.earliest = self.earliest.min(deadline);
+            }
+            return Resolution::Ready(mac, packet);
+        }
+        if let Err(reason) = self.queue(slot, packet, counters) {
+            if !known {
+                self.remove_slot(slot);
+            }
+            return Resolution::Dropped(reason);
+        }
+        let solicit = if known { None } else { self.ask_first(now, slot, counters) };
+        Resolution::Queued { solicit }
+    }
+
+    /// The link address of `next_hop` if it may be used without asking: not unknown, not stale.
+    #[inline]
+    pub fn lookup(&self, next_hop: IpAddr) -> Option<MacAddr> {
+        let slot = *self.by_address.get(&next_hop)?;
+        let entry = self.slots[slot as usize].as_ref()?;
+        (!matches!(entry.state, State::Incomplete | State::Stale)).then_some(entry.mac)
+    }
+
+    /// A transport heard from `next_hop` in answer to what it sent: it is reachable (RFC 4861 section 7.3.1).
+    pub fn confirm(&mut self, now: Time, next_hop: IpAddr) {
+        let Some(&slot) = self.by_address.get(&next_hop) else { return };
+        if matches!(self.entry(slot).state, State::Incomplete | State::Permanent) {
+            return;
+        }
+        let until = self.reachable_until(now);
+        let entry = self.entry(slot);
+        entry.used = now;
+        entry.confirmed = true;
+        entry.set(State::Reachable, until);
+    }
+
+    /// Solicits again, gives up, lets confirmations expire.
+    pub fn timeouts(&mut self, now: Time, counters: &Counters) -> Effects {
+        let mut out = Effects::default();
+        if now < self.earliest {
+            return out;
+        }
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].as_ref().is_some_and(|e| e.deadline <= now) {
+                self.expire(now, slot as u32, &mut out, counters);
+            }
+        }
+        self.earliest = self.slots.iter().flatten().map(|e| e.deadline).min().unwrap_or(Time::MAX);
+        self.generation += u64::from(out.changed);
+        out
+    }
+
+    /// When [`NeighbourTable::timeouts`] may have work; never too late.
+    pub fn next_deadline(&self) -> Option<Time> {
+        (self.earliest != Time::MAX).then_some(self.earliest)
+    }
+
+    /// Rises whenever a cached link header may have become invalid.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+}
+
+impl NeighbourAccess for NeighbourTable {
+    fn resolve(
+        &mut self,
+        now: Time,
+        interface: &InterfaceView,
+        next_hop: IpAddr,
+        packet: PktBuf,
+        counters: &Counters,
+    ) -> Resolution {
+        NeighbourTable::resolve(self, now, interface, next_hop, packet, counters)
+    }
+
+    fn lookup(&self, next_hop: IpAddr) -> Option<MacAddr> {
+        NeighbourTable::lookup(self, next_hop)
+    }
+
+    fn confirm(&mut self, now: Time, next_hop: IpAddr) {
+        NeighbourTable::confirm(self, now, next_hop);
+    }
+
+    fn generation(&self) -> u64 {
+        NeighbourTable::generation(self)
+    }
+}
+
+fn group_or_broadcast(interface: &InterfaceView, next_hop: IpAddr) -> Option<MacAddr> {
+    match next_hop {
+        IpAddr::V4(a) if interface.is_broadcast(a) => Some(MacAddr::BROADCAST),
+        _ => group_mac(next_hop),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,327 @@
+//! What ARP and discovery packets do to the table.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use observe::{Counter, Counters, DropReason, Time};
+use pktbuf::PktBuf;
+use smallvec::SmallVec;
+use wire::arp::{self, Operation};
+use wire::ethernet::MacAddr;
+use wire::icmpv6::{DISCOVERY_HOP_LIMIT, Message};
+
+use super::{Creator, DEFEND_INTERVAL, NeighbourTable, Resolution, State, message};
+use crate::datagram::Datagram;
+use crate::interface::{ALL_NODES, InterfaceView};
+use crate::output::LinkHeader;
+
+/// What an arrival, or the passing of time, did.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Whole frames to send through the table's interface, in this order: the answer or solicitations, then packets
+    /// that waited for their neighbour.
+    pub frames: SmallVec<[PktBuf; 4]>,
+    /// Packets whose neighbour did not answer, beginning at their network header; counted as dropped already. Their
+    /// senders may be told (address unreachable).
+    pub unreachable: SmallVec<[PktBuf; 4]>,
+    /// Whether cached link headers became invalid.
+    pub changed: bool,
+}
+
+/// A neighbour solicitation or advertisement that proved to come from the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Discovery {
+    src: Ipv6Addr,
+    target: Ipv6Addr,
+    mac: Option<MacAddr>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Solicit,
+    Advert { solicited: bool, override_flag: bool },
+}
+
+impl Discovery {
+    /// Checks what the message itself cannot show: that no router forwarded it (RFC 4861 section 7.1).
+    pub(crate) fn new(datagram: &Datagram, message: Message) -> Result<Self, DropReason> {
+        let IpAddr::V6(src) = datagram.src else { return Err(DropReason::NeighbourBadAdvert) };
+        if datagram.ttl != DISCOVERY_HOP_LIMIT {
+            return Err(DropReason::NeighbourBadAdvert);
+        }
+        let (target, mac, kind) = match message {
+            Message::NeighbourSolicit { target, source } => (target, source, Kind::Solicit),
+            Message::NeighbourAdvert { target, target_mac, solicited, override_flag, .. } => {
+                (target, target_mac, Kind::Advert { solicited, override_flag })
+            }
+            _ => return Err(DropReason::IcmpUnknownType),
+        };
+        if mac.is_some_and(|mac| !mac.is_unicast()) {
+            return Err(DropReason::NeighbourBadAdvert);
+        }
+        Ok(Self { src, target, mac, kind })
+    }
+}
+
+/// What a packet claims of a neighbour that the table has an entry for.
+struct Claim {
+    mac: MacAddr,
+    /// It answers a solicitation of ours.
+    solicited: bool,
+    /// It may replace another link address outright.
+    replaces: bool,
+}
+
+impl NeighbourTable {
+    /// Takes an ARP packet. One that has no effect is counted as dropped.
+    pub fn arp_arrives(
+        &mut self,
+        now: Time,
+        interface: &InterfaceView,
+        packet: &arp::Packet,
+        counters: &Counters,
+    ) -> Effects {
+        match packet.op {
+            Operation::Request => counters.increment(Counter::ArpRequestsIn),
+            Operation::Reply => counters.increment(Counter::ArpRepliesIn),
+            Operation::Other(_) => return dropped(DropReason::ArpBadPacket, counters),
+        }
+        let probe = packet.spa.is_unspecified();
+        if !packet.sha.is_unicast() || (!probe && !may_own(packet.spa)) {
+            return dropped(DropReason::ArpBadPacket, counters);
+        }
+        if packet.sha == interface.mac {
+            // Our own broadcast, handed back by a hub or a bridge.
+            return dropped(DropReason::ArpNotForUs, counters);
+        }
+        if interface.is_local(IpAddr::V4(packet.spa)) {
+            return self.defend(now, interface, packet.spa, counters);
+        }
+        let asks_us = packet.op == Operation::Request && interface.is_local(IpAddr::V4(packet.tpa));
+        if probe && !asks_us {
+            return dropped(DropReason::ArpNotForUs, counters);
+        }
+        let mut effects = Effects::default();
+        if asks_us {
+            effects.frames.extend(message::arp_reply(interface.mac, packet, counters));
+        }
+        if !probe {
+            self.learn_arp(now, interface, packet, asks_us, &mut effects, counters);
+        }
+        effects
+    }
+
+    fn learn_arp(
+        &mut self,
+        now: Time,
+        interface: &InterfaceView,
+        packet: &arp::Packet,
+        asks_us: bool,
+        effects: &mut Effects,
+        counters: &Counters,
+    ) {
+        let address = IpAddr::V4(packet.spa);
+        let useful = self.by_address.contains_key(&address) || (asks_us && interface.on_link(address));
+        if !useful {
+            // A question to us was answered; anything else concerns nobody here.
+            return if asks_us { () } else { counters.drop(DropReason::ArpNotForUs) };
+        }
+        let Some(slot) = self.find_or_create(address, interface, Creator::Stranger) else { return };
+        let answers_us = packet.op == Operation::Reply && packet.tha == interface.mac;
+        let entry = self.entry(slot);
+        entry.speak_as(interface);
+        let solicited = answers_us && matches!(entry.state, State::Incomplete | State::Probe);
+        // Whoever was never confirmed, or is being asked right now, may be replaced by who answers.
+        let replaces = solicited || entry.state == State::Stale;
+        self.apply(now, slot, Claim { mac: packet.sha, solicited, replaces }, effects, counters);
+    }
+
+    /// Somebody claims an address of ours: say once in ten seconds whose it is, and otherwise keep calm, or two
+    /// stations would shout for ever (RFC 5227 section 2.4 b).
+    fn defend(&mut self, now: Time, interface: &InterfaceView, ours: Ipv4Addr, counters: &Counters) -> Effects {
+        let mut effects = dropped(DropReason::ArpConflict, counters);
+        if self.last_defence.is_none_or(|last| now >= last + DEFEND_INTERVAL) {
+            self.last_defence = Some(now);
+            effects.frames.extend(message::arp_announcement(interface.mac, ours, counters));
+        }
+        effects
+    }
+
+    /// Takes a neighbour solicitation or advertisement. One that has no effect is counted as dropped.
+    pub fn discovery_arrives(
+        &mut self,
+        now: Time,
+        interface: &InterfaceView,
+        discovery: &Discovery,
+        counters: &Counters,
+    ) -> Effects {
+        match discovery.kind {
+            Kind::Solicit => {
+                counters.increment(Counter::NeighbourSolicitsIn);
+                self.take_solicit(now, interface, discovery, counters)
+            }
+            Kind::Advert { solicited, override_flag } => {
+                counters.increment(Counter::NeighbourAdvertsIn);
+                self.take_advert(now, interface, discovery, (solicited, override_flag), counters)
+            }
+        }
+    }
+
+    /// RFC 4861 section 7.2.3.
+    fn take_solicit(
+        &mut self,
+        now: Time,
+        interface: &InterfaceView,
+        discovery: &Discovery,
+        counters: &Counters,
+    ) -> Effects {
+        let Discovery { src, target, mac, .. } = *discovery;
+        if !interface.is_local(IpAddr::V6(target)) {
+            return dropped(DropReason::NotForUs, counters);
+        }
+        let mut effects = Effects::default();
+        effects.frames.extend(self.advertise(now, interface, target, src, mac, counters));
+        if let Some(mac) = mac.filter(|_| !src.is_unspecified())
+            && let Some(slot) = self.find_or_create(IpAddr::V6(src), interface, Creator::Stranger)
+        {
+            self.entry(slot).speak_as(interface);
+            let claim = Claim { mac, solicited: false, replaces: true };
+            self.apply(now, slot, claim, &mut effects, counters);
+        }
+        effects
+    }
+
+    /// Answers a solicitation: to the link address it named, else by resolving the asker like any destination.
+    fn advertise(
+        &mut self,
+        now: Time,
+        interface: &InterfaceView,
+        target: Ipv6Addr,
+        asker: Ipv6Addr,
+        mac: Option<MacAddr>,
+        counters: &Counters,
+    ) -> Option<PktBuf> {
+        let mut packet = message::neighbour_advert(interface.mac, target, asker, counters)?;
+        if let Some(mac) = mac {
+            LinkHeader::new(interface.mac, mac, IpAddr::V6(asker)).prepend(&mut packet);
+            return Some(packet);
+        }
+        let dst = if asker.is_unspecified() { ALL_NODES } else { asker };
+        match self.resolve(now, interface, IpAddr::V6(dst), packet, counters) {
+            Resolution::Ready(mac, mut packet) => {
+                LinkHeader::new(interface.mac, mac, IpAddr::V6(dst)).prepend(&mut packet);
+                Some(packet)
+            }
+            Resolution::Queued { solicit } => solicit,
+            Resolution::Dropped(reason) => {
+                counters.drop(reason);
+                None
+            }
+        }
+    }
+
+    /// RFC 4861 section 7.2.5.
+    fn take_advert(
+        &mut self,
+        now: Time,
+        interface: &InterfaceView,
+        discovery: &Discovery,
+        (solicited, override_flag): (bool, bool),
+        counters: &Counters,
+    ) -> Effects {
+        let address = IpAddr::V6(discovery.target);
+        if interface.is_local(address) {
+            return dropped(DropReason::ArpConflict, counters);
+        }
+        let Some(&slot) = self.by_address.get(&address) else {
+            // Nobody asked (section 7.2.5: no entry, no effect).
+            return dropped(DropReason::ArpNotForUs, counters);
+        };
+        let entry = self.entry(slot);
+        entry.speak_as(interface);
+        let mac = match (discovery.mac, entry.state) {
+            (Some(mac), _) => mac,
+            (None, State::Incomplete) => return dropped(DropReason::NeighbourBadAdvert, counters),
+            (None, _) => entry.mac,
+        };
+        if mac != entry.mac && entry.state != State::Incomplete && !override_flag {
+            return self.doubt_advert(slot, counters);
+        }
+        let mut effects = Effects::default();
+        self.apply(now, slot, Claim { mac, solicited, replaces: true }, &mut effects, counters);
+        effects
+    }
+
+    /// Another address, but told not to override: a proxy speaks. What we know becomes doubtful and no more.
+    fn doubt_advert(&mut self, slot: u32, counters: &Counters) -> Effects {
+        let entry = self.entry(slot);
+        if entry.state != State::Reachable {
+            return dropped(DropReason::ArpNotForUs, counters);
+        }
+        entry.set(State::Stale, Time::MAX);
+        self.generation += 1;
+        Effects { changed: true, ..Effects::default() }
+    }
+
+    /// Brings a claim into the entry: the one place where a link address changes.
+    fn apply(&mut self, now: Time, slot: u32, claim: Claim, effects: &mut Effects, counters: &Counters) {
+        let entry = self.entry(slot);
+        let (same, fresh) = (entry.mac == claim.mac, entry.state == State::Incomplete);
+        if entry.state == State::Permanent {
+            return;
+        }
+        if !same && !fresh && !claim.replaces {
+            // A confirmed neighbour seems to have moved: ask it before believing that.
+            if matches!(entry.state, State::Reachable | State::Delay) {
+                entry.set(State::Probe, now);
+                self.earliest = self.earliest.min(now);
+            }
+            return;
+        }
+        entry.mac = claim.mac;
+        if fresh {
+            entry.used = now;
+            counters.increment(Counter::NeighboursResolved);
+        }
+        let moved = !same && !fresh;
+        if claim.solicited {
+            entry.confirmed = true;
+            let until = self.reachable_until(now);
+            self.entry(slot).set(State::Reachable, until);
+        } else if fresh || moved {
+            entry.confirmed &= !moved;
+            entry.set(State::Stale, Time::MAX);
+        }
+        self.generation += u64::from(moved);
+        effects.changed |= moved;
+        self.release(now, slot, effects);
+    }
+
+    fn release(&mut self, now: Time, slot: u32, effects: &mut Effects) {
+        let entry = self.entry(slot);
+        if entry.pending.is_empty() {
+            return;
+        }
+        let link = entry.link_header();
+        let released = core::mem::take(&mut entry.pending);
+        if entry.start_delay(now) {
+            let deadline = entry.deadline;
+            self.earliest = self.earliest.min(deadline);
+        }
+        self.pending -= released.len();
+        effects.frames.extend(released.into_iter().map(|mut packet| {
+            link.prepend(&mut packet);
+            packet
+        }));
+    }
+}
+
+fn dropped(reason: DropReason, counters: &Counters) -> Effects {
+    counters.drop(reason);
+    Effects::default()
+}
+
+fn may_own(address: Ipv4Addr) -> bool {
+    let first = address.octets()[0];
+    first != 0 && first != 127 && first < 224
+}

@@ -1,0 +1,127 @@
+//! One neighbour: its state, what is known of it, what waits for it.
+
+use core::net::IpAddr;
+use std::collections::VecDeque;
+
+use observe::{Counters, Time};
+use pktbuf::PktBuf;
+use wire::ethernet::MacAddr;
+
+use super::{DELAY_FIRST_PROBE_TIME, message};
+use crate::interface::InterfaceView;
+use crate::output::LinkHeader;
+
+/// What we believe of a neighbour (RFC 4861 section 7.3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Its link address is being asked for; packets wait.
+    Incomplete,
+    /// It was heard from a short while ago.
+    Reachable,
+    /// It may have moved; nobody needs to know yet.
+    Stale,
+    /// Somebody sent to it while stale; a transport may confirm it before we ask.
+    Delay,
+    /// It is being asked whether it still has the address.
+    Probe,
+    /// Pinned by the operator.
+    Permanent,
+}
+
+/// Worth of an entry that a stranger made us create and nobody confirmed.
+pub(super) const VALUE_STRANGER: u8 = 0;
+/// Worth of an entry that was confirmed once, or is asked for: it goes when we ourselves need the room.
+pub(super) const VALUE_STALE: u8 = 1;
+const VALUE_IN_USE: u8 = 2;
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub address: IpAddr,
+    pub mac: MacAddr,
+    pub state: State,
+    /// Solicitations sent in this state.
+    pub solicits: u8,
+    /// Heard from in answer to us, or by a transport, ever.
+    pub confirmed: bool,
+    pub deadline: Time,
+    pub used: Time,
+    pub pending: VecDeque<PktBuf>,
+    /// Under which names we ask.
+    local_mac: MacAddr,
+    local_addr: IpAddr,
+}
+
+impl Entry {
+    pub fn new(address: IpAddr, local_mac: MacAddr, local_addr: IpAddr) -> Self {
+        Self {
+            address,
+            mac: MacAddr::UNSPECIFIED,
+            state: State::Incomplete,
+            solicits: 0,
+            confirmed: false,
+            deadline: Time::MAX,
+            used: Time::ZERO,
+            pending: VecDeque::new(),
+            local_mac,
+            local_addr,
+        }
+    }
+
+    pub fn set(&mut self, state: State, deadline: Time) {
+        self.state = state;
+        self.deadline = deadline;
+        self.solicits = 0;
+    }
+
+    /// A packet goes out on stale knowledge: be ready to check it. True when a deadline was set.
+    pub fn start_delay(&mut self, now: Time) -> bool {
+        let stale = self.state == State::Stale;
+        if stale {
+            self.set(State::Delay, now + DELAY_FIRST_PROBE_TIME);
+        }
+        stale
+    }
+
+    /// How much would be lost with the entry; see the head of `neighbour.rs`.
+    pub fn value(&self) -> u8 {
+        match self.state {
+            State::Stale if !self.confirmed => VALUE_STRANGER,
+            State::Stale | State::Incomplete => VALUE_STALE,
+            State::Delay | State::Probe if !self.confirmed => VALUE_STALE,
+            _ => VALUE_IN_USE,
+        }
+    }
+
+    pub fn link_header(&self) -> LinkHeader {
+        LinkHeader::new(self.local_mac, self.mac, self.address)
+    }
+
+    /// The solicitation due: to everybody while the address is unknown, to the neighbour alone while it is checked. An
+    /// ARP probe that went unanswered once is broadcast from then on, so that an address that moved is found at once.
+    pub fn solicit(&self, counters: &Counters) -> Option<PktBuf> {
+        let unicast = match self.state {
+            State::Incomplete => None,
+            _ if self.address.is_ipv4() && self.solicits > 1 => None,
+            _ => Some(self.mac),
+        };
+        match (self.local_addr, self.address) {
+            (IpAddr::V4(ours), IpAddr::V4(target)) => {
+                message::arp_request(self.local_mac, ours, target, unicast, counters)
+            }
+            (IpAddr::V6(ours), IpAddr::V6(target)) => {
+                message::neighbour_solicit(self.local_mac, ours, target, unicast, counters)
+            }
+            _ => None,
+        }
+    }
+
+    /// The interface was readdressed since the entry was made.
+    pub fn speak_as(&mut self, interface: &InterfaceView) {
+        self.local_mac = interface.mac;
+        if !interface.is_local(self.local_addr)
+            && let Some(source) = interface.source_for(self.address)
+        {
+            self.local_addr = source;
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The frames that ask and answer: ARP requests and replies, neighbour solicitations and advertisements.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use observe::{Counter, Counters};
+use pktbuf::PktBuf;
+use wire::arp::{self, Operation};
+use wire::ethernet::{EtherType, MacAddr};
+use wire::icmpv6::{DISCOVERY_HOP_LIMIT, Message};
+use wire::{ipv6, protocol};
+
+use crate::interface::{ALL_NODES, group_mac};
+use crate::output::{self, LinkHeader};
+
+fn arp_frame(packet: &arp::Packet, link_dst: MacAddr) -> Option<PktBuf> {
+    let mut frame = PktBuf::alloc(arp::PACKET_LEN)?;
+    packet.emit(frame.append(arp::PACKET_LEN).first_chunk_mut()?);
+    LinkHeader::with_type(packet.sha, link_dst, EtherType::Arp).prepend(&mut frame);
+    Some(frame)
+}
+
+/// Who has `target`? Asked of everybody, or of `unicast` alone (RFC 1122 section 2.3.2.1).
+pub(super) fn arp_request(
+    mac: MacAddr,
+    ours: Ipv4Addr,
+    target: Ipv4Addr,
+    unicast: Option<MacAddr>,
+    counters: &Counters,
+) -> Option<PktBuf> {
+    let request =
+        arp::Packet { op: Operation::Request, sha: mac, spa: ours, tha: MacAddr::UNSPECIFIED, tpa: target };
+    counters.increment(Counter::ArpRequestsOut);
+    arp_frame(&request, unicast.unwrap_or(MacAddr::BROADCAST))
+}
+
+/// We have it: the answer to `request`, to its sender alone.
+pub(super) fn arp_reply(mac: MacAddr, request: &arp::Packet, counters: &Counters) -> Option<PktBuf> {
+    let reply =
+        arp::Packet { op: Operation::Reply, sha: mac, spa: request.tpa, tha: request.sha, tpa: request.spa };
+    counters.increment(Counter::ArpRepliesOut);
+    arp_frame(&reply, request.sha)
+}
+
+/// An address of ours is defended: everybody is told whose it is (RFC 5227 section 2.3).
+pub(super) fn arp_announcement(mac: MacAddr, ours: Ipv4Addr, counters: &Counters) -> Option<PktBuf> {
+    arp_request(mac, ours, ours, None, counters)
+}
+
+fn discovery_packet(src: Ipv6Addr, dst: Ipv6Addr, message: &Message) -> Option<PktBuf> {
+    let len = message.header_len();
+    let mut packet = PktBuf::alloc(len)?;
+    message.emit(src, dst, packet.append(len));
+    output::ipv6_header(&mut packet, src, dst, protocol::ICMPV6, 0, DISCOVERY_HOP_LIMIT, 0);
+    Some(packet)
+}
+
+/// Who has `target`? Asked of its solicited-node group, or of `unicast` alone (RFC 4861 sections 7.2.2 and 7.3.3).
+pub(super) fn neighbour_solicit(
+    mac: MacAddr,
+    ours: Ipv6Addr,
+    target: Ipv6Addr,
+    unicast: Option<MacAddr>,
+    counters: &Counters,
+) -> Option<PktBuf> {
+    let dst = if unicast.is_some() { target } else { ipv6::solicited_node(target) };
+    let mut frame = discovery_packet(ours, dst, &Message::NeighbourSolicit { target, source: Some(mac) })?;
+    let link_dst = unicast.or_else(|| group_mac(IpAddr::V6(dst)))?;
+    LinkHeader::with_type(mac, link_dst, EtherType::Ipv6).prepend(&mut frame);
+    counters.increment(Counter::NeighbourSolicitsOut);
+    Some(frame)
+}
+
+/// We have `target`: a packet without link header, to `asker`, or to all nodes when the asker has no address yet
+/// (RFC 4861 section 7.2.4).
+pub(super) fn neighbour_advert(
+    mac: MacAddr,
+    target: Ipv6Addr,
+    asker: Ipv6Addr,
+    counters: &Counters,
+) -> Option<PktBuf> {
+    let solicited = !asker.is_unspecified();
+    let dst = if solicited { asker } else { ALL_NODES };
+    let message = Message::NeighbourAdvert {
+        target,
+        target_mac: Some(mac),
+        router: false,
+        solicited,
+        override_flag: true,
+    };
+    counters.increment(Counter::NeighbourAdvertsOut);
+    discovery_packet(target, dst, &message)
+}

@@ -1,0 +1,365 @@
+//! Where a packet goes next: the routing table.
+//!
+//! Longest prefix match over a vector per family, sorted by prefix length (longest first) and network. A lookup masks
+//! the destination once for each *distinct* length in the table and searches that run by bisection, so a host with
+//! three routes does three comparisons and a table with thousands stays logarithmic. The table is changed by the
+//! control plane only; [`RouteTable::generation`] rises with every change so that a connection may keep its answer
+//! until then.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::interface::{InterfaceView, mask_v4, mask_v6};
+
+/// One row of the table, as the control plane states it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Network address; bits beyond the prefix are ignored.
+    pub network: IpAddr,
+    /// Prefix length in bits (0..=32 or 0..=128); 0 is the default route.
+    pub prefix_len: u8,
+    /// The router to hand packets to; `None` when the network is attached to the interface.
+    pub gateway: Option<IpAddr>,
+    /// [`InterfaceView::index`] of the interface to send through.
+    pub interface: u16,
+}
+
+/// The answer to a lookup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextHop {
+    /// Interface to send through.
+    pub interface: u16,
+    /// Address to resolve on the link: the gateway, or the destination itself.
+    pub address: IpAddr,
+}
+
+/// What the Internet layer asks of the routing table, however it is shared: a plain table, a lock, a snapshot.
+pub trait RouteAccess {
+    /// The next hop for `destination`, or `None` when there is no route.
+    fn route(&self, destination: IpAddr) -> Option<NextHop>;
+    /// Rises with every change of the table.
+    fn generation(&self) -> u64;
+}
+
+#[derive(Clone, Debug)]
+struct Family<W> {
+    rows: Vec<Row<W>>,
+    /// Runs of equal prefix length, longest first: mask and range in `rows`.
+    runs: Vec<Run<W>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Row<W> {
+    network: W,
+    prefix_len: u8,
+    gateway: Option<W>,
+    interface: u16,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Run<W> {
+    mask: W,
+    start: usize,
+    end: usize,
+}
+
+impl<W: Copy + Ord + core::ops::BitAnd<Output = W>> Family<W> {
+    const fn new() -> Self {
+        Self { rows: Vec::new(), runs: Vec::new() }
+    }
+
+    fn position(&self, network: W, prefix_len: u8) -> Result<usize, usize> {
+        let key = (core::cmp::Reverse(prefix_len), network);
+        self.rows.binary_search_by_key(&key, |r| (core::cmp::Reverse(r.prefix_len), r.network))
+    }
+
+    fn insert(&mut self, row: Row<W>, mask: impl Fn(u8) -> W) -> Option<Row<W>> {
+        let replaced = match self.position(row.network, row.prefix_len) {
+            Ok(at) => Some(core::mem::replace(&mut self.rows[at], row)),
+            Err(at) => {
+                self.rows.insert(at, row);
+                None
+            }
+        };
+        self.rebuild(mask);
+        replaced
+    }
+
+    fn remove(&mut self, network: W, prefix_len: u8, mask: impl Fn(u8) -> W) -> Option<Row<W>> {
+        let at = self.position(network, prefix_len).ok()?;
+        let row = self.rows.remove(at);
+        self.rebuild(mask);
+        Some(row)
+    }
+
+    fn rebuild(&mut self, mask: impl Fn(u8) -> W) {
+        self.runs.clear();
+        let mut start = 0;
+        for run in self.rows.chunk_by(|a, b| a.prefix_len == b.prefix_len) {
+            let end = start + run.len();
+            self.runs.push(Run { mask: mask(run[0].prefix_len), start, end });
+            start = end;
+        }
+    }
+
+    #[inline]
+    fn lookup(&self, destination: W) -> Option<&Row<W>> {
+        self.runs.iter().find_map(|run| {
+            let rows = &self.rows[run.start..run.end];
+            let network = destination & run.mask;
+            rows.binary_search_by_key(&network, |r| r.network).ok().map(|at| &rows[at])
+        })
+    }
+}
+
+/// The routing table of a host: longest prefix match, IPv4 and IPv6.
+#[derive(Clone, Debug)]
+pub struct RouteTable {
+    v4: Family<u32>,
+    v6: Family<u128>,
+    generation: u64,
+}
+
+impl Default for RouteTable {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl RouteTable {
+    /// An empty table: every lookup answers `None`.
+    pub const fn new() -> Self {
+        Self { v4: Family::new(), v6: Family::new(), generation: 0 }
+    }
+
+    /// Adds `route`, replacing the row with the same network and prefix length, which is returned.
+    ///
+    /// # Panics
+    /// When the prefix is longer than the family allows or the gateway is of the other family: a configuration that
+    /// the control plane must have refused.
+    pub fn insert(&mut self, route: Route) -> Option<Route> {
+        self.generation += 1;
+        let Route { prefix_len, interface, .. } = route;
+        match (route.network, route.gateway) {
+            (IpAddr::V4(network), None | Some(IpAddr::V4(_))) => {
+                assert!(prefix_len <= 32, "route {network}/{prefix_len}: the prefix is too long");
+                let gateway = route.gateway.map(v4_bits);
+                let network = network.to_bits() & mask_v4(prefix_len);
+                self.v4.insert(Row { network, prefix_len, gateway, interface }, mask_v4).map(Row::<u32>::stated)
+            }
+            (IpAddr::V6(network), None | Some(IpAddr::V6(_))) => {
+                assert!(prefix_len <= 128, "route {network}/{prefix_len}: the prefix is too long");
+                let gateway = route.gateway.map(v6_bits);
+                let network = network.to_bits() & mask_v6(prefix_len);
+                self.v6.insert(Row { network, prefix_len, gateway, interface }, mask_v6).map(Row::<u128>::stated)
+            }
+            (network, Some(gateway)) => panic!("route {network}: gateway {gateway} is of the other family"),
+        }
+    }
+
+    /// Adds the attached network of every address of `interface`.
+    pub fn insert_connected(&mut self, interface: &InterfaceView) {
+        for (network, prefix_len) in interface.addresses() {
+            self.insert(Route { network, prefix_len, gateway: None, interface: interface.index });
+        }
+    }
+
+    /// Adds a default route through `gateway`, of the gateway's family.
+    pub fn insert_default(&mut self, gateway: IpAddr, interface: u16) -> Option<Route> {
+        let network = match gateway {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        self.insert(Route { network, prefix_len: 0, gateway: Some(gateway), interface })
+    }
+
+    /// Removes the row with exactly this network and prefix length.
+    pub fn remove(&mut self, network: IpAddr, prefix_len: u8) -> Option<Route> {
+        let removed = match network {
+            IpAddr::V4(n) if prefix_len <= 32 => {
+                let row = self.v4.remove(n.to_bits() & mask_v4(prefix_len), prefix_len, mask_v4);
+                row.map(Row::<u32>::stated)
+            }
+            IpAddr::V6(n) if prefix_len <= 128 => {
+                let row = self.v6.remove(n.to_bits() & mask_v6(prefix_len), prefix_len, mask_v6);
+                row.map(Row::<u128>::stated)
+            }
+            _ => None,
+        };
+        self.generation += u64::from(removed.is_some());
+        removed
+    }
+
+    /// The next hop for `destination` under longest prefix match; `None` when there is no route.
+    #[inline]
+    pub fn lookup(&self, destination: IpAddr) -> Option<NextHop> {
+        match destination {
+            IpAddr::V4(d) => {
+                let row = self.v4.lookup(d.to_bits())?;
+                let address = row.gateway.map_or(d, Ipv4Addr::from_bits);
+                Some(NextHop { interface: row.interface, address: IpAddr::V4(address) })
+            }
+            IpAddr::V6(d) => {
+                let row = self.v6.lookup(d.to_bits())?;
+                let address = row.gateway.map_or(d, Ipv6Addr::from_bits);
+                Some(NextHop { interface: row.interface, address: IpAddr::V6(address) })
+            }
+        }
+    }
+
+    /// Every row, IPv4 first, longest prefix first.
+    pub fn routes(&self) -> impl Iterator<Item = Route> + '_ {
+        let v4 = self.v4.rows.iter().map(|r| Row::<u32>::stated(*r));
+        v4.chain(self.v6.rows.iter().map(|r| Row::<u128>::stated(*r)))
+    }
+}
+
+impl RouteAccess for RouteTable {
+    #[inline]
+    fn route(&self, destination: IpAddr) -> Option<NextHop> {
+        self.lookup(destination)
+    }
+
+    #[inline]
+    fn generation(&self) -> u64 {
+        self.generation
+    }
+}
+
+impl Row<u32> {
+    fn stated(self) -> Route {
+        Route {
+            network: IpAddr::V4(Ipv4Addr::from_bits(self.network)),
+            prefix_len: self.prefix_len,
+            gateway: self.gateway.map(|g| IpAddr::V4(Ipv4Addr::from_bits(g))),
+            interface: self.interface,
+        }
+    }
+}
+
+impl Row<u128> {
+    fn stated(self) -> Route {
+        Route {
+            network: IpAddr::V6(Ipv6Addr::from_bits(self.network)),
+            prefix_len: self.prefix_len,
+            gateway: self.gateway.map(|g| IpAddr::V6(Ipv6Addr::from_bits(g))),
+            interface: self.interface,
+        }
+    }
+}
+
+fn v4_bits(address: IpAddr) -> u32 {
+    match address {
+        IpAddr::V4(a) => a.to_bits(),
+        IpAddr::V6(a) => panic!("{a} where an IPv4 gateway was matched"),
+    }
+}
+
+fn v6_bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V6(a) => a.to_bits(),
+        IpAddr::V4(a) => panic!("{a} where an IPv6 gateway was matched"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn route(network: &str, prefix_len: u8, gateway: Option<&str>, interface: u16) -> Route {
+        Route { network: ip(network), prefix_len, gateway: gateway.map(ip), interface }
+    }
+
+    #[test]
+    fn the_longest_prefix_wins_and_the_default_catches_the_rest() {
+        let mut table = RouteTable::new();
+        table.insert_default(ip("10.0.0.1"), 0);
+        table.insert(route("10.0.0.0", 24, None, 0));
+        table.insert(route("10.0.0.128", 25, None, 1));
+        table.insert(route("10.0.0.200", 32, Some("10.0.0.2"), 2));
+        let cases = [
+            ("10.0.0.7", 0, "10.0.0.7"),
+            ("10.0.0.130", 1, "10.0.0.130"),
+            ("10.0.0.200", 2, "10.0.0.2"),
+            ("192.0.2.1", 0, "10.0.0.1"),
+        ];
+        for (destination, interface, address) in cases {
+            let expected = NextHop { interface, address: ip(address) };
+            assert_eq!(table.lookup(ip(destination)), Some(expected), "{destination}");
+        }
+        assert_eq!(table.lookup(ip("2001:db8::1")), None);
+    }
+
+    #[test]
+    fn every_change_and_only_a_change_raises_the_generation() {
+        let mut table = RouteTable::new();
+        let before = table.generation();
+        table.insert(route("10.0.0.0", 8, None, 0));
+        assert!(table.generation() > before);
+        let before = table.generation();
+        assert_eq!(table.remove(ip("10.0.0.0"), 9), None);
+        assert_eq!(table.generation(), before);
+        assert_eq!(table.remove(ip("10.9.9.9"), 8), Some(route("10.0.0.0", 8, None, 0)));
+        assert!(table.generation() > before);
+        assert_eq!(table.lookup(ip("10.0.0.1")), None);
+    }
+
+    #[test]
+    fn a_second_row_for_a_network_replaces_the_first() {
+        let mut table = RouteTable::new();
+        table.insert(route("2001:db8::", 32, None, 0));
+        let old = table.insert(route("2001:db8::", 32, Some("fe80::1"), 3));
+        assert_eq!(old, Some(route("2001:db8::", 32, None, 0)));
+        assert_eq!(table.lookup(ip("2001:db8::5")), Some(NextHop { interface: 3, address: ip("fe80::1") }));
+        assert_eq!(table.routes().count(), 1);
+    }
+
+    #[test]
+    fn an_interface_brings_its_attached_networks() {
+        let mac = wire::ethernet::MacAddr([2, 0, 0, 0, 0, 1]);
+        let view = InterfaceView::new(4, mac, 1500).with_address(ip("10.0.0.1"), 24).unwrap();
+        let mut table = RouteTable::new();
+        table.insert_connected(&view);
+        assert_eq!(table.lookup(ip("10.0.0.9")), Some(NextHop { interface: 4, address: ip("10.0.0.9") }));
+        assert_eq!(table.lookup(ip("fe80::9")), Some(NextHop { interface: 4, address: ip("fe80::9") }));
+        assert_eq!(table.lookup(ip("10.0.1.9")), None);
+    }
+
+    fn naive(routes: &[Route], destination: u32) -> Option<u16> {
+        let matches = |r: &&Route| {
+            let IpAddr::V4(n) = r.network else { return false };
+            (0..u32::from(r.prefix_len)).all(|bit| {
+                let probe = 1 << (31 - bit);
+                n.to_bits() & probe == destination & probe
+            })
+        };
+        routes.iter().rev().filter(matches).max_by_key(|r| r.prefix_len).map(|r| r.prefix_len.into())
+    }
+
+    proptest! {
+        #[test]
+        fn lookups_agree_with_a_naive_search(
+            rows in proptest::collection::vec((0u32..64, 0u8..=32), 0..40),
+            probes in proptest::collection::vec(0u32..64, 1..40),
+        ) {
+            // Networks differ in the top three and bottom three bits only, so that prefixes nest often.
+            let spread = |x: u32| (x >> 3) << 29 | (x & 7);
+            let mut table = RouteTable::new();
+            let mut routes = Vec::new();
+            for (network, prefix_len) in rows {
+                let network = IpAddr::V4(Ipv4Addr::from_bits(spread(network)));
+                let row = Route { network, prefix_len, gateway: None, interface: prefix_len.into() };
+                table.insert(row);
+                routes.push(row);
+            }
+            for probe in probes {
+                let found = table.lookup(IpAddr::V4(Ipv4Addr::from_bits(spread(probe)))).map(|hop| hop.interface);
+                prop_assert_eq!(found, naive(&routes, spread(probe)));
+            }
+        }
+    }
+}

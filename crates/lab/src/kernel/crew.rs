@@ -1,0 +1,162 @@
+//! Threads that work for a slice and sleep until the next one.
+//!
+//! Each thread owns its share of the connections for good. A slice is one message to every thread (a deadline) and one
+//! answer from each (what was done, what it cost), so a resting crew blocks in a channel and costs nothing. Cost is read
+//! inside the thread, around the work alone: the sleep between slices is in nobody's account.
+
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::cpu::Usage;
+use crate::sampling::Slice;
+
+/// What a thread did in a slice.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    /// Bytes delivered to receivers.
+    pub bytes: u64,
+    /// Messages, transactions or connections completed.
+    pub operations: u64,
+}
+
+/// One thread's share of a workload.
+pub(super) trait Work: Send {
+    /// Works until `deadline`, give or take a batch of events, adding to `tally`.
+    fn run(&mut self, deadline: Instant, tally: &mut Tally) -> io::Result<()>;
+}
+
+type Answer = io::Result<(Tally, Usage)>;
+
+#[derive(Debug)]
+pub(super) struct Crew {
+    hands: Vec<Hand>,
+}
+
+#[derive(Debug)]
+struct Hand {
+    /// `None` once the thread has been told to end.
+    deadlines: Option<Sender<Instant>>,
+    answers: Receiver<Answer>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Crew {
+    /// One pinned thread for each piece of work.
+    pub(super) fn start(work: Vec<Box<dyn Work>>) -> io::Result<Crew> {
+        let cpus = allowed_cpus();
+        let mut crew = Crew { hands: Vec::with_capacity(work.len()) };
+        for (index, work) in work.into_iter().enumerate() {
+            let (deadlines, orders) = channel();
+            let (reply, answers) = channel();
+            let cpu = (!cpus.is_empty()).then(|| cpus[index % cpus.len()]);
+            let thread = thread::Builder::new()
+                .name(format!("linux-{index}"))
+                .spawn(move || serve(work, cpu, &orders, &reply))?;
+            crew.hands.push(Hand { deadlines: Some(deadlines), answers, thread: Some(thread) });
+        }
+        Ok(crew)
+    }
+
+    /// Lets every thread work until `duration` from now and adds up what they did. Waits for all, even when one failed.
+    pub(super) fn run_slice(&mut self, duration: Duration) -> io::Result<Slice> {
+        let started = Instant::now();
+        for hand in &self.hands {
+            // A thread that has ended answers nothing, which is found out below.
+            let _ = hand.deadlines.as_ref().map(|deadlines| deadlines.send(started + duration));
+        }
+        let gone = || io::Error::other("a benchmark thread has ended: open the benchmark again");
+        let answers: Vec<Answer> =
+            self.hands.iter().map(|hand| hand.answers.recv().unwrap_or_else(|_| Err(gone()))).collect();
+        let mut slice = Slice { wall: started.elapsed(), ..Slice::default() };
+        for answer in answers {
+            let (tally, usage) = answer?;
+            slice.bytes += tally.bytes;
+            slice.operations += tally.operations;
+            slice.cpu += usage.cpu;
+            slice.switches += usage.switches;
+        }
+        Ok(slice)
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for hand in &mut self.hands {
+            hand.deadlines = None;
+        }
+        for hand in &mut self.hands {
+            // A thread that panicked has said so on standard error; there is nothing left to close.
+            let _ = hand.thread.take().map(JoinHandle::join);
+        }
+    }
+}
+
+fn serve(mut work: Box<dyn Work>, cpu: Option<usize>, orders: &Receiver<Instant>, reply: &Sender<Answer>) {
+    if let Some(cpu) = cpu {
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        // Refused only where a cpuset shrank since it was read; unpinned is then the right thing to be.
+        let _ = sched_setaffinity(None, &set);
+    }
+    for deadline in orders {
+        if reply.send(slice(work.as_mut(), deadline)).is_err() {
+            return;
+        }
+    }
+}
+
+fn slice(work: &mut dyn Work, deadline: Instant) -> Answer {
+    let before = Usage::of_thread()?;
+    let mut tally = Tally::default();
+    work.run(deadline, &mut tally)?;
+    Ok((tally, Usage::of_thread()? - before))
+}
+
+/// Processors this process may run on; empty where the kernel does not say.
+fn allowed_cpus() -> Vec<usize> {
+    let Ok(set) = sched_getaffinity(None) else {
+        return Vec::new();
+    };
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Counting(u64);
+    impl Work for Counting {
+        fn run(&mut self, _: Instant, tally: &mut Tally) -> io::Result<()> {
+            self.0 -= 1;
+            tally.bytes += 10;
+            tally.operations += 1;
+            if self.0 == 0 { Err(io::Error::other("spent")) } else { Ok(()) }
+        }
+    }
+
+    #[test]
+    fn a_slice_adds_up_all_threads_and_reports_a_failure() {
+        let mut crew = Crew::start(vec![Box::new(Counting(3)), Box::new(Counting(2))]).unwrap();
+        let slice = crew.run_slice(Duration::ZERO).unwrap();
+        assert_eq!((slice.bytes, slice.operations), (20, 2));
+        assert_eq!(crew.run_slice(Duration::ZERO).unwrap_err().to_string(), "spent");
+    }
+
+    struct Panicking;
+    impl Work for Panicking {
+        fn run(&mut self, _: Instant, _: &mut Tally) -> io::Result<()> {
+            std::panic::resume_unwind(Box::new("quietly"))
+        }
+    }
+
+    #[test]
+    fn a_thread_that_panics_is_an_error_and_not_a_hang() {
+        let mut crew = Crew::start(vec![Box::new(Panicking)]).unwrap();
+        assert!(crew.run_slice(Duration::ZERO).unwrap_err().to_string().contains("has ended"));
+        assert!(crew.run_slice(Duration::ZERO).is_err());
+    }
+}

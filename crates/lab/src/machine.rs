@@ -1,0 +1,245 @@
+//! The machine that a result was measured on, and how quiet it was.
+//!
+//! [`Probe::start`] is called before the first slice and [`Probe::finish`] after the last: between them it knows the
+//! load that was there before us and the share of time the hypervisor took away. Every field is read from the kernel;
+//! one that cannot be read is `None` or "unknown", never guessed. [`Machine::remarks`] says in plain sentences what
+//! makes a figure doubtful, because reviewers ask that first.
+
+use std::fs;
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+
+/// The commit this library was built from, with "-dirty" where tracked files differed; "unknown" outside a checkout.
+pub const COMMIT: &str = env!("HEDDLE_BUILD_COMMIT");
+
+/// The record of a machine over one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Model name of the first processor.
+    pub cpu_model: String,
+    /// Processors this process may use (affinity and control groups counted).
+    pub cores: usize,
+    /// Kernel release.
+    pub kernel: String,
+    /// Frequency governor of the first processor; `None` where the machine has none (most guests).
+    pub governor: Option<String>,
+    /// Load averages over 1, 5 and 15 minutes when the run began.
+    pub load_before: Option<[f64; 3]>,
+    /// The same when it ended: our own threads are in it.
+    pub load_after: Option<[f64; 3]>,
+    /// Percentage of processor time that the hypervisor gave to others during the run, 0 to 100.
+    pub steal_percent: Option<f64>,
+    /// Clock source of the kernel, such as "tsc".
+    pub clock_source: Option<String>,
+    /// Physical memory in bytes.
+    pub memory_bytes: Option<u64>,
+    /// One line on processor mitigations: how many are active and what is left vulnerable.
+    pub mitigations: String,
+    /// Compiler of this build.
+    pub rustc: String,
+    /// Cargo profile of this build: figures from "debug" say nothing.
+    pub profile: String,
+}
+
+impl Machine {
+    /// What makes figures of this run doubtful, one sentence each; empty on a quiet, well-kept machine.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if self.profile != "release" {
+            remarks.push(format!("This is a {} build: build with --release before reading any figure.", self.profile));
+        }
+        if let Some([load, ..]) = self.load_before
+            && load > 0.25 * self.cores as f64
+        {
+            remarks.push(format!(
+                "The machine was busy before the run began (load {load:.2} on {} cores): stop other work and repeat.",
+                self.cores
+            ));
+        }
+        if let Some(steal) = self.steal_percent
+            && steal > 1.0
+        {
+            remarks.push(format!("The hypervisor took {steal:.1} % of the processor time away during the run."));
+        }
+        if let Some(governor) = &self.governor
+            && governor != "performance"
+        {
+            remarks.push(format!(
+                "The frequency governor is \"{governor}\": set it to \"performance\" for steadier figures."
+            ));
+        }
+        remarks
+    }
+}
+
+/// The first half of a machine record, taken before the run.
+#[derive(Debug)]
+pub struct Probe {
+    load: Option<[f64; 3]>,
+    ticks: Option<Ticks>,
+}
+
+impl Probe {
+    /// Reads load and stolen time before the run.
+    pub fn start() -> Probe {
+        Probe { load: load(), ticks: ticks() }
+    }
+
+    /// Reads them again and fills in the record.
+    pub fn finish(self) -> Machine {
+        let steal = self.ticks.zip(ticks()).and_then(|(before, after)| steal_percent(before, after));
+        Machine {
+            cpu_model: cpu_model(),
+            cores: cores(),
+            kernel: line("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".into()),
+            governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            load_before: self.load,
+            load_after: load(),
+            steal_percent: steal,
+            clock_source: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            memory_bytes: fs::read_to_string("/proc/meminfo").ok().and_then(|text| memory_in(&text)),
+            mitigations: mitigations(),
+            rustc: env!("HEDDLE_BUILD_RUSTC").into(),
+            profile: env!("HEDDLE_BUILD_PROFILE").into(),
+        }
+    }
+}
+
+/// Processors this process may use, at least 1.
+pub fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Processor time since boot, in clock ticks, summed over all processors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Ticks {
+    steal: u64,
+    total: u64,
+}
+
+fn ticks() -> Option<Ticks> {
+    ticks_in(&fs::read_to_string("/proc/stat").ok()?)
+}
+
+/// The "cpu" line of `/proc/stat`: user nice system idle iowait irq softirq steal. Guest time, which follows, is already
+/// counted in user and nice.
+fn ticks_in(stat: &str) -> Option<Ticks> {
+    let fields: Vec<u64> =
+        stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map_while(|f| f.parse().ok()).collect();
+    Some(Ticks { steal: *fields.get(7)?, total: fields[..8].iter().sum() })
+}
+
+fn steal_percent(before: Ticks, after: Ticks) -> Option<f64> {
+    let total = after.total.checked_sub(before.total).filter(|total| *total > 0)?;
+    Some(100.0 * after.steal.saturating_sub(before.steal) as f64 / total as f64)
+}
+
+fn load() -> Option<[f64; 3]> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    let mut fields = text.split_whitespace().map_while(|field| field.parse().ok());
+    Some([fields.next()?, fields.next()?, fields.next()?])
+}
+
+fn cpu_model() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let named = text.lines().find(|line| line.starts_with("model name"));
+    let model = named.and_then(|line| line.split_once(':')).map(|(_, model)| model.trim().to_owned());
+    model.unwrap_or_else(|| format!("unknown {}", std::env::consts::ARCH))
+}
+
+fn memory_in(meminfo: &str) -> Option<u64> {
+    let rest = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+fn mitigations() -> String {
+    let Ok(directory) = fs::read_dir("/sys/devices/system/cpu/vulnerabilities") else {
+        return "unknown".into();
+    };
+    let mut states: Vec<(String, String)> = directory
+        .filter_map(Result::ok)
+        .filter_map(|entry| {
+            Some((entry.file_name().into_string().ok()?, fs::read_to_string(entry.path()).ok()?))
+        })
+        .collect();
+    states.sort();
+    mitigations_in(&states)
+}
+
+/// One line from pairs of a vulnerability and the kernel's word on it.
+fn mitigations_in(states: &[(String, String)]) -> String {
+    let named = |prefix: &str| -> Vec<&str> {
+        states.iter().filter(|(_, state)| state.starts_with(prefix)).map(|(name, _)| name.as_str()).collect()
+    };
+    let (active, vulnerable) = (named("Mitigation"), named("Vulnerable"));
+    let list = |names: &[&str]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    format!("active: {}; left vulnerable: {}", list(&active), list(&vulnerable))
+}
+
+/// The first line of a small kernel file, `None` if it is absent or empty.
+fn line(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().next().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quiet() -> Machine {
+        Machine { load_before: Some([0.0; 3]), profile: "release".into(), governor: None, ..Probe::start().finish() }
+    }
+
+    #[test]
+    fn this_machine_is_described() {
+        let machine = Probe::start().finish();
+        assert!(machine.cores >= 1 && !machine.kernel.is_empty() && !machine.cpu_model.is_empty());
+        assert!(machine.memory_bytes.unwrap() > 1 << 20);
+        assert!(machine.rustc.contains("rustc"));
+        assert!(!COMMIT.is_empty());
+    }
+
+    #[test]
+    fn steal_is_a_share_of_all_time() {
+        let before = ticks_in("cpu  10 0 10 70 0 0 0 10 5 5\ncpu0 1\n").unwrap();
+        let after = ticks_in("cpu  60 0 10 110 0 0 0 20 9 9\n").unwrap();
+        assert_eq!(before, Ticks { steal: 10, total: 100 });
+        assert_eq!(steal_percent(before, after), Some(10.0));
+        assert_eq!(steal_percent(before, before), None);
+        assert_eq!(ticks_in("intr 5"), None);
+        assert_eq!(ticks_in("cpu  1 2 3"), None);
+    }
+
+    #[test]
+    fn each_doubt_is_one_sentence() {
+        let clean = Machine { steal_percent: Some(0.1), cores: 2, ..quiet() };
+        assert_eq!(clean.remarks(), Vec::<String>::new());
+        let noisy = Machine {
+            load_before: Some([3.0, 1.0, 1.0]),
+            steal_percent: Some(12.0),
+            governor: Some("powersave".into()),
+            profile: "debug".into(),
+            ..clean
+        };
+        let remarks = noisy.remarks();
+        assert_eq!(remarks.len(), 4);
+        for word in ["debug build", "load 3.00", "12.0 %", "powersave"] {
+            assert!(remarks.iter().any(|remark| remark.contains(word)), "nothing says {word}");
+        }
+    }
+
+    #[test]
+    fn mitigations_name_what_is_open() {
+        let states = [("mds", "Not affected\n"), ("spectre_v1", "Mitigation: barriers\n"), ("srso", "Vulnerable\n")]
+            .map(|(name, state)| (name.to_owned(), state.to_owned()));
+        assert_eq!(mitigations_in(&states), "active: spectre_v1; left vulnerable: srso");
+        assert_eq!(mitigations_in(&[]), "active: none; left vulnerable: none");
+    }
+
+    #[test]
+    fn memory_is_in_bytes() {
+        assert_eq!(memory_in("MemTotal:       16 kB\nMemFree: 1 kB\n"), Some(16_384));
+        assert_eq!(memory_in("MemFree: 1 kB\n"), None);
+    }
+}

@@ -1,0 +1,355 @@
+//! The document a run leaves behind: `results.json`, described by `docs/results.schema.json`.
+//!
+//! These types are that file and nothing else: what is not in them is not in a result. Numbers keep their units in their
+//! names, absent knowledge is `null` and never 0, and every mean stands beside its samples or its interval. A field may
+//! be added; one that is there keeps its name and meaning, because people keep results longer than programs.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::cpu::Switches;
+use crate::machine::{COMMIT, Machine};
+use crate::recommend;
+use crate::sampling::{LockCount, Samples, Slice, Wakes};
+use crate::stats::Estimate;
+
+/// The name under which the Linux kernel's own TCP stands among the rows.
+pub const KERNEL: &str = "linux";
+
+/// Version of the document's shape; raised only when a field changes its meaning.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Everything one run measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// When the document was made, RFC 3339 in UTC.
+    pub finished_at: String,
+    /// Where it was measured.
+    pub machine: Machine,
+    /// The commit of the build.
+    pub commit: String,
+    /// Every parameter of the run, by name; units are part of the names (`slice_ms`).
+    pub parameters: Map<String, Value>,
+    /// One row for each contender and load.
+    pub rows: Vec<Row>,
+    /// What to use here, and why; `null` when there was nothing to choose from.
+    pub recommendation: Option<Recommendation>,
+}
+
+impl Results {
+    /// Puts a run together, its recommendation included.
+    pub fn new(machine: Machine, parameters: Map<String, Value>, rows: Vec<Row>) -> Results {
+        Results {
+            schema_version: SCHEMA_VERSION,
+            finished_at: rfc3339(SystemTime::now()),
+            machine,
+            commit: COMMIT.into(),
+            parameters,
+            recommendation: recommend::recommend(&rows),
+            rows,
+        }
+    }
+
+    /// The document as indented JSON, with a final newline.
+    ///
+    /// # Panics
+    /// Never: every key is a string, and numbers that JSON cannot hold become `null`.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("results have string keys only");
+        text.push('\n');
+        text
+    }
+}
+
+/// What was asked to carry the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Workload {
+    /// Bulk data, each connection as fast as it goes: Willmann et al.'s parallel TCP benchmark.
+    Bulk,
+    /// A small request, a small response, on connections that stay.
+    Rpc,
+    /// Connections set up and closed.
+    Connect,
+}
+
+/// What tells one row from another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Key {
+    /// The load.
+    pub workload: Workload,
+    /// Process architecture; [`KERNEL`] for the kernel's own TCP.
+    pub arch: String,
+    /// Lock kind; `null` where there is none to choose.
+    pub lock: Option<String>,
+    /// Connection groups; `null` where the architecture has none.
+    pub groups: Option<u32>,
+    /// Connections open at once.
+    pub connections: u32,
+    /// Threads that run application and stack.
+    pub threads: u32,
+}
+
+impl Key {
+    /// What is compared across loads: architecture, groups and lock, "connp-l, 128 groups, spin-park".
+    pub fn variant(&self) -> String {
+        let groups = self.groups.map(|groups| format!(", {groups} groups")).unwrap_or_default();
+        let lock = self.lock.as_ref().map(|lock| format!(", {lock}")).unwrap_or_default();
+        format!("{}{groups}{lock}", self.arch)
+    }
+
+    /// Whether this is the kernel's row.
+    pub fn is_kernel(&self) -> bool {
+        self.arch == KERNEL
+    }
+}
+
+/// A mean, its interval and what both came from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Half-width of the 95 % confidence interval; `null` from a single sample.
+    pub ci95: Option<f64>,
+    /// The samples in the order they were measured.
+    pub samples: Vec<f64>,
+}
+
+impl Series {
+    /// A series of samples; `None` where there are none.
+    pub fn of(samples: Vec<f64>) -> Option<Series> {
+        let Estimate { mean, ci95 } = Estimate::of(&samples)?;
+        Some(Series { mean, ci95, samples })
+    }
+
+    /// Mean and interval alone.
+    pub fn estimate(&self) -> Estimate {
+        Estimate { mean: self.mean, ci95: self.ci95 }
+    }
+}
+
+/// One contender under one load. Counters are sums over all samples; divide by `bytes` or `seconds` to compare.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Contender and load.
+    #[serde(flatten)]
+    pub key: Key,
+    /// Payload delivered to the receiving application, Gb/s.
+    pub gbps: Series,
+    /// Transactions or connections a second; `null` for bulk data.
+    pub operations_per_s: Option<Series>,
+    /// Ratio to the kernel in the same seconds, of Gb/s for bulk data and of operations otherwise; `null` without one.
+    pub ratio_to_kernel: Option<Estimate>,
+    /// CPU seconds, user and system, for each 10^9 bytes.
+    pub cpu_s_per_gb: f64,
+    /// Half-width of its 95 % interval.
+    pub cpu_s_per_gb_ci95: Option<f64>,
+    /// Bytes delivered over all samples.
+    pub bytes: u64,
+    /// Wall time of all samples, in seconds.
+    pub seconds: f64,
+    /// Locks by class; exact counts, times only after a timed pass.
+    pub locks: Vec<LockCount>,
+    /// Lock acquisitions of all classes for each 10^6 bytes; `null` for the kernel, whose locks are not seen.
+    pub acquisitions_per_mb: Option<Estimate>,
+    /// Events handed from one thread to another; `null` for the kernel.
+    pub handoffs: Option<u64>,
+    /// Wake-ups sent and suppressed; `null` for the kernel.
+    pub wakes: Option<Wakes>,
+    /// Context switches of the threads that took part.
+    pub switches: Switches,
+    /// Context switches for each 10^9 bytes.
+    pub switches_per_gb: Option<Estimate>,
+    /// Segments that reached TCP with a sequence number other than RCV.NXT; `null` for the kernel.
+    pub out_of_order: Option<u64>,
+    /// Segments sent again; `null` for the kernel.
+    pub retransmits: Option<u64>,
+    /// Memory of an open connection, both ends, in bytes; `null` where it was not measured.
+    pub bytes_per_connection: Option<u64>,
+    /// Whatever a reader of the figures must know.
+    pub notes: Vec<String>,
+}
+
+impl Row {
+    /// The row of a contender's samples; `kernel` holds the same rounds of the kernel. `None` where no slice was
+    /// completed: a row without a figure would be an invitation to read one.
+    pub fn new(key: Key, samples: &Samples, kernel: Option<&Samples>) -> Option<Row> {
+        let figure = match key.workload {
+            Workload::Bulk => Slice::gbps,
+            Workload::Rpc | Workload::Connect => Slice::operations_per_second,
+        };
+        let cpu = samples.estimate(Slice::cpu_s_per_gb)?;
+        let sum = samples.sum();
+        let ours = !key.is_kernel();
+        let bulk = key.workload == Workload::Bulk;
+        let mut notes = Vec::new();
+        if let Some(reason) = &samples.failed {
+            notes.push(format!("stopped after {} samples: {reason}", samples.slices.len()));
+        }
+        Some(Row {
+            gbps: Series::of(samples.series(Slice::gbps))?,
+            operations_per_s: Series::of(samples.series(Slice::operations_per_second)).filter(|_| !bulk),
+            ratio_to_kernel: kernel.and_then(|kernel| samples.ratio_to(kernel, figure)),
+            cpu_s_per_gb: cpu.mean,
+            cpu_s_per_gb_ci95: cpu.ci95,
+            bytes: sum.bytes,
+            seconds: sum.wall.as_secs_f64(),
+            acquisitions_per_mb: samples.estimate(Slice::acquisitions_per_mb).filter(|_| ours),
+            handoffs: ours.then_some(sum.exact.handoffs),
+            wakes: ours.then_some(sum.exact.wakes),
+            switches: sum.switches,
+            switches_per_gb: samples.estimate(Slice::switches_per_gb),
+            out_of_order: ours.then_some(sum.exact.out_of_order),
+            retransmits: ours.then_some(sum.exact.retransmits),
+            locks: sum.exact.locks,
+            bytes_per_connection: None,
+            notes,
+            key,
+        })
+    }
+
+    /// The figure that contenders of this workload are compared by: Gb/s, or operations a second.
+    pub fn figure(&self) -> Estimate {
+        self.operations_per_s.as_ref().unwrap_or(&self.gbps).estimate()
+    }
+
+    /// Percentage of lock acquisitions, all classes together, that did not succeed at once; `None` without locks.
+    pub fn contended_percent(&self) -> Option<f64> {
+        let acquired: u64 = self.locks.iter().map(|lock| lock.acquired).sum();
+        let failed: u64 = self.locks.iter().map(|lock| lock.first_try_failed).sum();
+        (acquired > 0).then(|| 100.0 * failed as f64 / acquired as f64)
+    }
+
+    /// The class whose first tries failed most often by share, with the percentage; `None` without locks.
+    pub fn most_contended(&self) -> Option<(&str, f64)> {
+        let share = |lock: &LockCount| 100.0 * lock.first_try_failed as f64 / lock.acquired as f64;
+        let taken = self.locks.iter().filter(|lock| lock.acquired > 0);
+        taken.map(|lock| (lock.class.as_str(), share(lock))).max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    /// Nanoseconds waited for locks for each 10^3 bytes, from a timed pass; `None` without one.
+    pub fn wait_ns_per_kb(&self) -> Option<f64> {
+        let waited: Vec<u64> = self.locks.iter().filter_map(|lock| lock.wait_ns).collect();
+        let any = !waited.is_empty() && self.bytes > 0;
+        any.then(|| waited.iter().sum::<u64>() as f64 * 1e3 / self.bytes as f64)
+    }
+}
+
+/// The architecture for this machine and load.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recommendation {
+    /// The architecture's name, as `--arch` takes it.
+    pub arch: String,
+    /// One sentence with the figures it rests on.
+    pub reason: String,
+}
+
+/// A moment as RFC 3339 in UTC, to the second. Days are turned into a date in the proleptic Gregorian calendar by
+/// counting 400-year eras of 146 097 days from 1 March of year 0, so that leap days fall at the end of a year.
+pub fn rfc3339(moment: SystemTime) -> String {
+    let seconds = moment.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampling::Exact;
+    use std::time::Duration;
+
+    fn key(arch: &str, workload: Workload) -> Key {
+        Key { workload, arch: arch.into(), lock: None, groups: None, connections: 6, threads: 2 }
+    }
+
+    fn samples(bytes: &[u64]) -> Samples {
+        let slice = |&bytes| Slice {
+            bytes,
+            operations: bytes / 1000,
+            wall: Duration::from_secs(1),
+            cpu: Duration::from_millis(500),
+            switches: Switches { voluntary: 4, involuntary: 1 },
+            exact: Exact {
+                locks: vec![LockCount {
+                    class: "Group".into(),
+                    acquired: 80,
+                    first_try_failed: 20,
+                    ..LockCount::default()
+                }],
+                handoffs: 3,
+                ..Exact::default()
+            },
+        };
+        Samples { name: "x".into(), slices: bytes.iter().map(slice).collect(), failed: None }
+    }
+
+    #[test]
+    fn a_row_holds_means_sums_and_ratios() {
+        let kernel = samples(&[250_000_000, 500_000_000]);
+        let ours = samples(&[500_000_000, 1_000_000_000]);
+        let row = Row::new(key("up", Workload::Bulk), &ours, Some(&kernel)).unwrap();
+        assert_eq!((row.gbps.mean, row.gbps.samples.as_slice()), (6.0, [4.0, 8.0].as_slice()));
+        assert_eq!(row.ratio_to_kernel.unwrap().mean, 2.0);
+        assert_eq!((row.bytes, row.seconds, row.cpu_s_per_gb), (1_500_000_000, 2.0, 0.75));
+        assert_eq!((row.handoffs, row.switches.total()), (Some(6), 10));
+        assert_eq!(row.contended_percent(), Some(25.0));
+        assert_eq!(row.most_contended(), Some(("Group", 25.0)));
+        assert_eq!((row.operations_per_s.as_ref(), row.wait_ns_per_kb()), (None, None));
+        assert_eq!(row.figure().mean, 6.0);
+    }
+
+    #[test]
+    fn the_kernels_row_claims_no_counters_it_cannot_see() {
+        let row = Row::new(key(KERNEL, Workload::Rpc), &samples(&[1_000_000]), None).unwrap();
+        assert_eq!((row.handoffs, row.out_of_order, row.retransmits), (None, None, None));
+        assert_eq!((row.acquisitions_per_mb, row.ratio_to_kernel), (None, None));
+        assert_eq!(row.figure().mean, 1000.0);
+    }
+
+    #[test]
+    fn a_failed_contender_keeps_its_row_and_a_note() {
+        let stopped = Samples { failed: Some("out of ports".into()), ..samples(&[1000]) };
+        let row = Row::new(key("up", Workload::Bulk), &stopped, None).unwrap();
+        assert_eq!(row.notes, ["stopped after 1 samples: out of ports"]);
+        assert_eq!(Row::new(key("up", Workload::Bulk), &samples(&[]), None), None);
+    }
+
+    #[test]
+    fn variants_name_what_differs() {
+        let grouped = Key { groups: Some(128), lock: Some("ticket".into()), ..key("connp-l", Workload::Bulk) };
+        assert_eq!(grouped.variant(), "connp-l, 128 groups, ticket");
+        assert_eq!(key("up", Workload::Bulk).variant(), "up");
+    }
+
+    #[test]
+    fn dates() {
+        let at = |seconds| rfc3339(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(at(1_735_689_599), "2024-12-31T23:59:59Z");
+        assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00Z");
+    }
+
+    #[test]
+    fn json_round_trips() {
+        let row = Row::new(key("up", Workload::Bulk), &samples(&[1000, 2000]), None).unwrap();
+        let machine = crate::machine::Probe::start().finish();
+        let results = Results::new(machine, Map::new(), vec![row]);
+        let again: Results = serde_json::from_str(&results.to_json()).unwrap();
+        assert_eq!(again.rows, results.rows);
+        assert!(results.to_json().contains("\"arch\": \"up\""));
+    }
+}

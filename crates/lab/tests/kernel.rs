@@ -1,0 +1,78 @@
+//! The kernel's TCP as a contender: it delivers, it rests, it says why it cannot.
+
+use std::time::Duration;
+
+use lab::kernel::{Ends, KernelBench, KernelError, Params, SendMode};
+use lab::sampling::{Contender, Plan, Runner};
+
+const SHORT: Duration = Duration::from_millis(20);
+
+fn params() -> Params {
+    Params { connections: 5, threads: 2, message: 16_384, ..Params::default() }
+}
+
+#[test]
+fn bulk_delivers_in_every_mode() {
+    for send in [SendMode::Sendfile, SendMode::Write] {
+        for ends in [Ends::Together, Ends::Apart] {
+            let mut bench = KernelBench::open(&Params { send, ends, ..params() }).unwrap();
+            let slices = [bench.run_slice(SHORT).unwrap(), bench.run_slice(SHORT).unwrap()];
+            for slice in slices {
+                assert!(slice.bytes > 0 && slice.operations > 0 && !slice.cpu.is_zero(), "{send:?} {ends:?}");
+                assert!(slice.bytes <= slice.operations * 16_384);
+                assert!(slice.wall >= SHORT);
+            }
+            bench.close();
+        }
+    }
+}
+
+#[test]
+fn request_response_counts_whole_transactions() {
+    let mut bench = KernelBench::open_rpc(&params()).unwrap();
+    let (mut bytes, mut operations) = (0, 0);
+    for _ in 0..3 {
+        let slice = bench.run_slice(SHORT).unwrap();
+        bytes += slice.bytes;
+        operations += slice.operations;
+    }
+    assert!(operations > 0);
+    // Two messages of 64 bytes are a transaction; on each of the 5 connections at most one is under way.
+    assert!((operations * 128..=operations * 128 + 5 * 128).contains(&bytes), "{bytes} bytes, {operations} done");
+}
+
+#[test]
+fn connections_are_set_up_and_closed() {
+    let mut bench = KernelBench::open_connect(&params()).unwrap();
+    assert!(bench.run_slice(SHORT).unwrap().operations > 0);
+    assert!(bench.name().contains("connection rate"));
+}
+
+#[test]
+fn notes_name_the_mtu_and_the_granted_buffers() {
+    let bench = KernelBench::open(&Params { send_buffer: Some(32_768), ..params() }).unwrap();
+    let note = &bench.notes()[0];
+    assert!(note.contains("loopback MTU") && note.contains("send buffer 32768 bytes"), "{note}");
+    assert!(note.contains("receive buffer autotuned"), "{note}");
+}
+
+#[test]
+fn nonsense_and_too_many_descriptors_are_refused_in_one_sentence() {
+    let none = KernelBench::open(&Params { connections: 0, ..params() }).unwrap_err();
+    assert_eq!(none.to_string(), "the kernel benchmark needs at least one connection");
+    let large = KernelBench::open_rpc(&Params { request: 4097, ..params() }).unwrap_err();
+    assert!(matches!(large, KernelError::Parameter(_)));
+    let many = KernelBench::open(&Params { connections: u32::MAX, ..params() }).unwrap_err();
+    assert!(matches!(many, KernelError::FileLimit { .. }), "{many}");
+}
+
+#[test]
+fn it_takes_part_in_a_comparison() {
+    let mut sendfile = KernelBench::open(&params()).unwrap();
+    let mut write = KernelBench::open(&Params { send: SendMode::Write, ..params() }).unwrap();
+    let plan = Plan { warmup_slices: 1, repetitions: 2, slice_ms: 10 };
+    let samples = Runner::new(plan).run(&mut [&mut sendfile, &mut write], |_| {});
+    assert!(samples.iter().all(|s| s.slices.len() == 2 && s.failed.is_none()));
+    let ratio = samples[0].ratio_to(&samples[1], lab::sampling::Slice::gbps).unwrap();
+    assert!(ratio.mean > 0.0 && ratio.ci95.is_some());
+}

@@ -1,0 +1,405 @@
+//! Counters: what is counted, the block that a thread or a cell counts in, and snapshots that can be added.
+//!
+//! A [`Counters`] block is meant to have **one writer**: then an increment is a plain load and store of a line that
+//! never leaves the writer's cache. Readers take a [`CounterSnapshot`] at any time and fold the blocks of all threads
+//! or cells; the sum is exact when the writers are at rest. A block that really is written from several threads is made
+//! with [`Counters::shared`] and pays a locked add. Writing to a single-writer block from two threads at once loses
+//! counts; it is not undefined behaviour. (The unsynchronised statistics of the historical stacks did just that.)
+
+use core::fmt;
+use core::iter;
+use core::ops::{Add, AddAssign, Sub, SubAssign};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::DropReason;
+
+declare! {
+    /// Everything that is counted apart from drops, which are counted by [`DropReason`].
+    pub enum Counter {
+        FramesIn "Frames taken from a device."
+        FramesOut "Frames given to a device."
+        BytesIn "Bytes of frames taken from a device, without the frame check sequence."
+        BytesOut "Bytes of frames given to a device, without the frame check sequence."
+        RxBatches "Non-empty batches taken from a receive queue."
+        TxFlushes "Flushes of a transmit queue."
+        SuperSegmentsIn "Frames received that a device had coalesced from several segments."
+        SuperSegmentsOut "Super-segments handed to a device that cuts them itself."
+        ChecksumsVerified "Transport checksums computed over received packets."
+        ChecksumsOffloaded "Transport checksums that a device verified or was asked to fill in."
+
+        ArpRequestsIn "ARP requests received."
+        ArpRepliesIn "ARP replies received."
+        ArpRequestsOut "ARP requests sent."
+        ArpRepliesOut "ARP replies sent."
+        NeighbourSolicitsIn "Neighbour solicitations received."
+        NeighbourAdvertsIn "Neighbour advertisements received."
+        NeighbourSolicitsOut "Neighbour solicitations sent."
+        NeighbourAdvertsOut "Neighbour advertisements sent."
+        NeighboursResolved "Neighbours whose link address became known."
+        NeighboursFailed "Neighbours that did not answer."
+
+        PacketsIn "IP packets received that passed the header checks."
+        PacketsOut "IP packets sent."
+        PacketsForwarded "IP packets forwarded."
+        FragmentsIn "IP fragments received."
+        FragmentsOut "IP fragments sent."
+        PacketsReassembled "IP packets put together from fragments."
+        PacketsFragmented "IP packets cut into fragments."
+
+        IcmpIn "ICMP messages received."
+        IcmpOut "ICMP messages sent."
+        IcmpEchoRequestsIn "ICMP echo requests received."
+        IcmpEchoRepliesOut "ICMP echo replies sent."
+        IcmpErrorsIn "ICMP errors received."
+        IcmpErrorsOut "ICMP errors sent."
+        PathMtuUpdates "Times a path's maximum transmission unit was lowered."
+
+        DatagramsIn "UDP datagrams delivered to a socket."
+        DatagramsOut "UDP datagrams sent."
+
+        SegmentsIn "TCP segments received that passed the header checks."
+        SegmentsOut "TCP segments sent, a super-segment counting once."
+        TextBytesIn "Bytes of TCP text accepted in sequence."
+        TextBytesOut "Bytes of TCP text sent for the first time."
+        FastPathIn "Segments handled by header prediction."
+        SlowPathIn "Segments handled by the full RFC 9293 section 3.10.7 procedure."
+        OutOfOrderAtEntry "Segments with text whose sequence number was not the next expected on entry to TCP."
+        OutOfOrderQueued "Segments put into the reassembly queue."
+        DuplicateTextIn "Segments with text that had been received before, wholly or in part."
+        PureAcksIn "Segments received that only acknowledge."
+        PureAcksOut "Segments sent that only acknowledge."
+        AcksDelayed "Acknowledgements put off in the hope of riding on text."
+        DelayedAckTimeouts "Acknowledgements sent because the delay ran out."
+        DupAcksIn "Duplicate acknowledgements received (RFC 5681 section 2)."
+        DupAcksOut "Duplicate acknowledgements sent."
+        ChallengeAcksOut "Challenge acknowledgements sent (RFC 5961)."
+        ChallengeAcksLimited "Challenge acknowledgements withheld by the rate limit."
+        WindowUpdatesIn "Segments received that only change the window."
+        WindowUpdatesOut "Segments sent that only change the window."
+        ZeroWindowsIn "Times the peer closed its window."
+        ZeroWindowsOut "Times we closed our window."
+        WindowProbesOut "Zero-window probes sent."
+        KeepAlivesOut "Keep-alive probes sent."
+        Retransmits "Segments sent again, for whatever reason."
+        RetransmittedBytes "Bytes of TCP text sent again."
+        FastRetransmits "Times fast retransmit or RACK started loss recovery."
+        Timeouts "Retransmission time-outs."
+        TailLossProbes "Tail loss probes sent (RFC 8985)."
+        SpuriousRetransmits "Retransmissions found to have been unnecessary (DSACK, Eifel, F-RTO)."
+        SacksIn "Segments received with SACK blocks."
+        SacksOut "Segments sent with SACK blocks."
+        DsacksIn "Duplicate SACK blocks received (RFC 2883)."
+        SackReneges "Times the peer took back what it had selectively acknowledged."
+        CongestionEvents "Times the congestion window was reduced."
+        EcnEchoesIn "Segments received with ECN-Echo set."
+        ReordersSeen "Times reordering was inferred from acknowledgements."
+        RttSamples "Round-trip time samples taken."
+        ResetsIn "Valid resets received."
+        ResetsOut "Resets sent."
+        SynsIn "SYN segments received by listeners."
+        SynAcksOut "SYN-ACK segments sent, retransmissions included."
+        SynCookiesOut "SYN cookies sent."
+        SynCookiesIn "Connections completed by a valid SYN cookie."
+
+        ConnectionsOpened "Connections opened actively."
+        ConnectionsAccepted "Connections that entered an accept queue."
+        ConnectionsEstablished "Connections that reached ESTABLISHED."
+        ConnectionsClosed "Connections that ended in an orderly way."
+        ConnectionsReset "Connections that ended in a reset, sent or received."
+        ConnectionsTimedOut "Connections that ended in a time-out."
+        ConnectionsRefused "Active opens answered with a reset."
+        TimeWaitEntered "Connections that entered TIME-WAIT."
+        TimeWaitReused "Connections in TIME-WAIT taken over by a new SYN."
+
+        SocketReads "Read calls that returned data."
+        SocketWrites "Write calls that took data."
+        SocketBlocked "Calls that had to wait."
+        SocketWakes "Wake-ups sent to waiting callers."
+        AppInversions "Messages that reached the application in another order than they arrived."
+
+        EventsPosted "Events posted without waiting for a reply."
+        EventsCalled "Events posted whose caller waits for the reply."
+        EventsRunLocally "Events run on the thread that produced them."
+        HandOffs "Events handed to another thread."
+        HandOffBatches "Batches of events taken from a queue."
+        WakesSent "Wake-ups of a sleeping thread."
+        WakesSuppressed "Wake-ups not sent because the thread was awake or already told."
+        Parks "Times a protocol thread went to sleep."
+        Drains "Times a holder drained the queue of the cell that it held."
+        DrainsBounded "Times a drain ended at its budget and left work to another."
+        TableLookups "Look-ups in a connection table."
+        TableProbes "Slots inspected by those look-ups."
+        TicketWaits "Deliveries that waited for an earlier ticket."
+        TimersFired "Deadlines that were due."
+        TimersStale "Deadlines that were due but no longer wanted."
+        TimersArmed "Deadlines entered in a wheel."
+        ArchitectureSwitches "Changes of process architecture at run time."
+
+        BridgeForwarded "Frames forwarded to the one port where the destination was learned."
+        BridgeFlooded "Frames sent to every port."
+        BridgeLocal "Frames delivered to the bridge's own interface."
+        BridgeLearned "Addresses entered in the forwarding table."
+        BridgeMoved "Addresses that moved from one port to another."
+        BridgeAged "Addresses removed from the forwarding table because of age."
+        BridgeTableFull "Addresses not learned because the forwarding table was full."
+    }
+}
+
+/// One block of counters, cache padded so that two blocks never share a line (nor an adjacent pair of lines).
+#[repr(align(128))]
+pub struct Counters {
+    events: [AtomicU64; Counter::COUNT],
+    drops: [AtomicU64; DropReason::COUNT],
+    shared: bool,
+}
+
+impl Counters {
+    /// A block for one writer at a time; increments are a load and a store.
+    pub const fn new() -> Counters {
+        Counters::with_sharing(false)
+    }
+
+    /// A block that several threads may write; increments are atomic additions.
+    pub const fn shared() -> Counters {
+        Counters::with_sharing(true)
+    }
+
+    const fn with_sharing(shared: bool) -> Counters {
+        Counters {
+            events: [const { AtomicU64::new(0) }; Counter::COUNT],
+            drops: [const { AtomicU64::new(0) }; DropReason::COUNT],
+            shared,
+        }
+    }
+
+    #[inline]
+    fn bump(&self, word: &AtomicU64, n: u64) {
+        if self.shared {
+            word.fetch_add(n, Relaxed);
+        } else {
+            word.store(word.load(Relaxed).wrapping_add(n), Relaxed);
+        }
+    }
+
+    /// Counts `n` events.
+    #[inline]
+    pub fn add(&self, counter: Counter, n: u64) {
+        self.bump(&self.events[counter.index()], n);
+    }
+
+    /// Counts one event.
+    #[inline]
+    pub fn increment(&self, counter: Counter) {
+        self.add(counter, 1);
+    }
+
+    /// Counts one dropped packet.
+    #[inline]
+    pub fn drop(&self, reason: DropReason) {
+        self.drop_many(reason, 1);
+    }
+
+    /// Counts `n` packets dropped for the same reason.
+    #[inline]
+    pub fn drop_many(&self, reason: DropReason, n: u64) {
+        self.bump(&self.drops[reason.index()], n);
+    }
+
+    /// The value of one counter.
+    #[inline]
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.events[counter.index()].load(Relaxed)
+    }
+
+    /// How many packets were dropped for this reason.
+    #[inline]
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.drops[reason.index()].load(Relaxed)
+    }
+
+    /// All values now. Exact when the writers are at rest; otherwise each value is one that the counter once had.
+    pub fn snapshot(&self) -> CounterSnapshot {
+        CounterSnapshot {
+            events: core::array::from_fn(|i| self.events[i].load(Relaxed)),
+            drops: core::array::from_fn(|i| self.drops[i].load(Relaxed)),
+        }
+    }
+
+    /// The sum of many blocks: what a stack of many threads or cells reports.
+    pub fn fold<'a>(blocks: impl IntoIterator<Item = &'a Counters>) -> CounterSnapshot {
+        let mut total = CounterSnapshot::default();
+        for block in blocks {
+            total.absorb(block);
+        }
+        total
+    }
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters::new()
+    }
+}
+
+impl fmt::Debug for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.snapshot().fmt(f)
+    }
+}
+
+/// Values of all counters and drop reasons at one moment, or a sum or difference of such.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CounterSnapshot {
+    events: [u64; Counter::COUNT],
+    drops: [u64; DropReason::COUNT],
+}
+
+impl CounterSnapshot {
+    /// The value of one counter.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.events[counter.index()]
+    }
+
+    /// How many packets were dropped for this reason.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.drops[reason.index()]
+    }
+
+    /// How many packets were dropped for any reason.
+    pub fn dropped_total(&self) -> u64 {
+        self.drops.iter().sum()
+    }
+
+    /// Every counter with its name, zero or not, in order of declaration; drop reasons follow, under their own names.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.counters().map(|(c, n)| (c.name(), n)).chain(self.drops().map(|(r, n)| (r.name(), n)))
+    }
+
+    /// Every counter with its value.
+    pub fn counters(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
+        Counter::ALL.iter().map(|&c| (c, self.get(c)))
+    }
+
+    /// Every drop reason with its value.
+    pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::ALL.iter().map(|&r| (r, self.dropped(r)))
+    }
+
+    /// Adds the present values of a live block.
+    pub fn absorb(&mut self, block: &Counters) {
+        for (sum, word) in self.words_mut().zip(block.events.iter().chain(&block.drops)) {
+            *sum = sum.wrapping_add(word.load(Relaxed));
+        }
+    }
+
+    fn words(&self) -> impl Iterator<Item = &u64> {
+        self.events.iter().chain(&self.drops)
+    }
+
+    fn words_mut(&mut self) -> impl Iterator<Item = &mut u64> {
+        self.events.iter_mut().chain(&mut self.drops)
+    }
+}
+
+impl Default for CounterSnapshot {
+    fn default() -> CounterSnapshot {
+        CounterSnapshot { events: [0; Counter::COUNT], drops: [0; DropReason::COUNT] }
+    }
+}
+
+impl AddAssign<&CounterSnapshot> for CounterSnapshot {
+    fn add_assign(&mut self, other: &CounterSnapshot) {
+        for (a, b) in self.words_mut().zip(other.words()) {
+            *a = a.wrapping_add(*b);
+        }
+    }
+}
+
+impl SubAssign<&CounterSnapshot> for CounterSnapshot {
+    fn sub_assign(&mut self, other: &CounterSnapshot) {
+        for (a, b) in self.words_mut().zip(other.words()) {
+            *a = a.wrapping_sub(*b);
+        }
+    }
+}
+
+impl Add for CounterSnapshot {
+    type Output = CounterSnapshot;
+    fn add(mut self, other: CounterSnapshot) -> CounterSnapshot {
+        self += &other;
+        self
+    }
+}
+
+impl Sub for CounterSnapshot {
+    type Output = CounterSnapshot;
+    /// What was counted between the snapshot `earlier` and this one.
+    fn sub(mut self, earlier: CounterSnapshot) -> CounterSnapshot {
+        self -= &earlier;
+        self
+    }
+}
+
+impl iter::Sum for CounterSnapshot {
+    fn sum<I: Iterator<Item = CounterSnapshot>>(snapshots: I) -> CounterSnapshot {
+        snapshots.fold(CounterSnapshot::default(), Add::add)
+    }
+}
+
+impl fmt::Debug for CounterSnapshot {
+    /// Only what is not zero: most of a block is.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter().filter(|&(_, n)| n != 0)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_and_reads_back() {
+        let block = Counters::new();
+        block.add(Counter::SegmentsIn, 3);
+        block.increment(Counter::SegmentsIn);
+        block.drop(DropReason::NoRoute);
+        let seen = block.snapshot();
+        assert_eq!((seen.get(Counter::SegmentsIn), seen.dropped(DropReason::NoRoute)), (4, 1));
+        assert_eq!(seen.dropped_total(), 1);
+        assert_eq!(seen.iter().filter(|&(_, n)| n != 0).count(), 2);
+        assert_eq!(format!("{block:?}"), r#"{"segments-in": 4, "no-route": 1}"#);
+    }
+
+    #[test]
+    fn blocks_fold_and_snapshots_subtract() {
+        let blocks = [Counters::new(), Counters::shared()];
+        blocks[0].add(Counter::FramesIn, 5);
+        let before = Counters::fold(&blocks);
+        blocks[1].add(Counter::FramesIn, 7);
+        blocks[1].drop_many(DropReason::NoBuffer, 2);
+        let after = Counters::fold(&blocks);
+        assert_eq!(after.get(Counter::FramesIn), 12);
+        let between = after.clone() - before.clone();
+        assert_eq!((between.get(Counter::FramesIn), between.dropped(DropReason::NoBuffer)), (7, 2));
+        assert_eq!(before + between, after);
+        let summed: CounterSnapshot = blocks.iter().map(Counters::snapshot).sum();
+        assert_eq!(summed, after);
+    }
+
+    #[test]
+    fn shared_block_loses_nothing() {
+        let block = Counters::shared();
+        std::thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| (0..10_000).for_each(|_| block.increment(Counter::HandOffs)));
+            }
+        });
+        assert_eq!(block.get(Counter::HandOffs), 40_000);
+    }
+
+    #[test]
+    fn blocks_do_not_share_lines() {
+        assert_eq!(align_of::<Counters>(), 128);
+        assert_eq!(size_of::<Counters>() % 128, 0);
+    }
+}

@@ -1,0 +1,375 @@
+//! [`PktBuf`]: the unique owner of a packet.
+//!
+//! Every room above moves these about. What may never happen: a `PktBuf` that is cloned (duplicates are new blocks with
+//! copied bytes), or a window outside its block; every method that moves an end checks it.
+
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+
+use crate::block::{Block, Class};
+use crate::meta::Meta;
+use crate::pool;
+
+/// Bytes left free in front of the data of a fresh buffer: enough for the largest TCP, IPv6 and tagged Ethernet headers.
+pub const HEADROOM: usize = 128;
+
+/// What debug builds write into bytes that a caller was promised nothing about.
+const POISON: u8 = 0xA5;
+
+/// Unique owner of the bytes `start..end` of a pooled block.
+///
+/// Dereferences to those bytes. Dropping it gives the block to the dropping thread's cache. 16 bytes, and `Option` of
+/// it is no larger.
+pub struct PktBuf {
+    block: Block,
+    start: u32,
+    end: u32,
+}
+
+const _: () = assert!(size_of::<PktBuf>() == 16 && size_of::<Option<PktBuf>>() == 16);
+
+// SAFETY: a shared `PktBuf` only gives out shared references to plain bytes and to `Meta`.
+unsafe impl Sync for PktBuf {}
+
+impl PktBuf {
+    /// An empty buffer that takes at least `capacity` bytes behind [`HEADROOM`] bytes of headroom. `None` if `capacity`
+    /// exceeds [`MAX_CAPACITY`](crate::MAX_CAPACITY), the pool's limit is reached or the system has no memory.
+    ///
+    /// The block's bytes are those of its last user: see [`append`](Self::append).
+    #[inline]
+    pub fn alloc(capacity: usize) -> Option<PktBuf> {
+        PktBuf::alloc_with_headroom(HEADROOM, capacity)
+    }
+
+    /// Like [`alloc`](Self::alloc), with `headroom` bytes of headroom instead of [`HEADROOM`].
+    #[inline]
+    pub fn alloc_with_headroom(headroom: usize, capacity: usize) -> Option<PktBuf> {
+        let mut block = pool::allocate(Class::fitting(headroom, capacity)?)?;
+        // SAFETY: the pool has just given us this block; nobody else refers to it.
+        unsafe { block.header_mut() }.meta = Meta::default();
+        Some(PktBuf { block, start: headroom as u32, end: headroom as u32 })
+    }
+
+    /// A buffer with a copy of `bytes`; `None` as for [`alloc`](Self::alloc).
+    pub fn from_slice(bytes: &[u8]) -> Option<PktBuf> {
+        let mut buf = PktBuf::alloc(bytes.len())?;
+        buf.append(bytes.len()).copy_from_slice(bytes);
+        Some(buf)
+    }
+
+    /// Bytes in the packet.
+    #[inline]
+    pub fn len(&self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    /// Whether the packet has no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Free bytes in front of the packet.
+    #[inline]
+    pub fn headroom(&self) -> usize {
+        self.start as usize
+    }
+
+    /// Free bytes behind the packet.
+    #[inline]
+    pub fn tailroom(&self) -> usize {
+        (self.block.header().data_len - self.end) as usize
+    }
+
+    /// Takes `n` bytes of headroom into the packet and returns them, to be filled: their contents are unspecified, and
+    /// debug builds overwrite them. To look again at a header that was pulled, use
+    /// [`restore_front`](Self::restore_front).
+    ///
+    /// # Panics
+    /// If `n` exceeds the headroom.
+    #[inline]
+    pub fn push_front(&mut self, n: usize) -> &mut [u8] {
+        self.restore_front(n);
+        let front = &mut self[..n];
+        if cfg!(debug_assertions) {
+            front.fill(POISON);
+        }
+        front
+    }
+
+    /// Takes `n` bytes of headroom into the packet as they are: undoes [`pull_front`](Self::pull_front).
+    ///
+    /// # Panics
+    /// If `n` exceeds the headroom.
+    #[inline]
+    pub fn restore_front(&mut self, n: usize) {
+        assert!(n <= self.headroom(), "{n} bytes wanted in front of a packet with {} of headroom", self.headroom());
+        self.start -= n as u32;
+    }
+
+    /// Removes `n` bytes from the front. They stay in the headroom until somebody writes there.
+    ///
+    /// # Panics
+    /// If the packet has fewer.
+    #[inline]
+    pub fn pull_front(&mut self, n: usize) {
+        assert!(n <= self.len(), "{n} bytes pulled from a packet of {}", self.len());
+        self.start += n as u32;
+    }
+
+    /// Shortens the packet to `len` bytes; does nothing if it is no longer than that.
+    #[inline]
+    pub fn truncate(&mut self, len: usize) {
+        if len < self.len() {
+            self.end = self.start + len as u32;
+        }
+    }
+
+    /// Empties the packet and restores `headroom` bytes of headroom; metadata stays.
+    ///
+    /// # Panics
+    /// If the block is smaller than `headroom`.
+    #[inline]
+    pub fn reset(&mut self, headroom: usize) {
+        assert!(headroom <= self.block.header().data_len as usize, "headroom of {headroom} bytes exceeds the block");
+        self.start = headroom as u32;
+        self.end = headroom as u32;
+    }
+
+    /// Lengthens the packet by `n` bytes and returns them, to be filled. They hold whatever the block's last user left
+    /// (debug builds overwrite them): a byte that the caller leaves as it is would leak from one packet into another.
+    ///
+    /// # Panics
+    /// If `n` exceeds the tailroom.
+    #[inline]
+    pub fn append(&mut self, n: usize) -> &mut [u8] {
+        assert!(n <= self.tailroom(), "{n} bytes appended to a packet with {} of tailroom", self.tailroom());
+        let len = self.len();
+        self.end += n as u32;
+        let back = &mut self[len..];
+        if cfg!(debug_assertions) {
+            back.fill(POISON);
+        }
+        back
+    }
+
+    /// Appends a copy of `bytes`; false, with the packet unchanged, if the tailroom is too small.
+    #[inline]
+    #[must_use = "false means that nothing was appended"]
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) -> bool {
+        let fits = bytes.len() <= self.tailroom();
+        if fits {
+            self.append(bytes.len()).copy_from_slice(bytes);
+        }
+        fits
+    }
+
+    /// The packet's metadata.
+    #[inline]
+    pub fn meta(&self) -> &Meta {
+        &self.block.header().meta
+    }
+
+    /// The packet's metadata, for writing.
+    #[inline]
+    pub fn meta_mut(&mut self) -> &mut Meta {
+        // SAFETY: we own the block, and `&mut self` excludes every other reference to its header.
+        &mut unsafe { self.block.header_mut() }.meta
+    }
+
+    /// Remembers in [`Meta::l3`] that the network header is in front now.
+    #[inline]
+    pub fn mark_network_header(&mut self) {
+        self.meta_mut().l3 = self.start as u16;
+    }
+
+    /// Everything from the network header to the end, if [`mark_network_header`](Self::mark_network_header) was called
+    /// and nothing was written over the headroom since.
+    #[inline]
+    pub fn network_packet(&self) -> Option<&[u8]> {
+        let l3 = u32::from(self.meta().l3);
+        (l3 != 0 && l3 <= self.start).then(|| self.slice(l3, self.end))
+    }
+
+    /// A new buffer with the same bytes (back to a marked network header), headroom and metadata; `None` as for
+    /// [`alloc`](Self::alloc).
+    pub fn duplicate(&self) -> Option<PktBuf> {
+        let mut copy = PktBuf::alloc_with_headroom(self.headroom(), self.len())?;
+        *copy.meta_mut() = *self.meta();
+        let from = self.network_packet().map_or(self.start, |_| u32::from(self.meta().l3));
+        copy.start = from;
+        copy.end = self.end;
+        copy.copy_from_slice(self.slice(from, self.end));
+        copy.start = self.start;
+        Some(copy)
+    }
+
+    #[inline]
+    fn slice(&self, start: u32, end: u32) -> &[u8] {
+        debug_assert!(start <= end && end <= self.block.header().data_len);
+        // SAFETY: every method keeps `start <= end <= data_len`, `l3` is checked against `start` by its reader, and all
+        // bytes of a block are initialised; `&self` keeps writers out.
+        unsafe { core::slice::from_raw_parts(self.block.data().add(start as usize), (end - start) as usize) }
+    }
+}
+
+impl Deref for PktBuf {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.slice(self.start, self.end)
+    }
+}
+
+impl DerefMut for PktBuf {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `slice`; `&mut self` excludes every other reference to the bytes.
+        unsafe { core::slice::from_raw_parts_mut(self.block.data().add(self.start as usize), self.len()) }
+    }
+}
+
+impl AsRef<[u8]> for PktBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Drop for PktBuf {
+    #[inline]
+    fn drop(&mut self) {
+        pool::release(self.block.header().class, self.block);
+    }
+}
+
+impl fmt::Debug for PktBuf {
+    /// Length, room and the first bytes: a whole packet in a log line helps nobody.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PktBuf({} bytes, {} before, {} behind:", self.len(), self.headroom(), self.tailroom())?;
+        self.iter().take(16).try_for_each(|byte| write!(f, " {byte:02x}"))?;
+        f.write_str(if self.len() > 16 { " ..)" } else { ")" })
+    }
+}
+
+impl PartialEq for PktBuf {
+    /// Equal bytes; headroom and metadata do not count.
+    fn eq(&self, other: &PktBuf) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for PktBuf {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Checksum, MAX_CAPACITY};
+
+    fn counting(n: usize) -> Vec<u8> {
+        (0..n).map(|i| i as u8).collect()
+    }
+
+    #[test]
+    fn a_fresh_buffer_has_the_promised_room() {
+        for capacity in [0, 1, 1514, 1920, 1921, 9000, 16 * 1024 - 128, 65_536, MAX_CAPACITY] {
+            let buf = PktBuf::alloc(capacity).unwrap();
+            assert_eq!((buf.len(), buf.headroom()), (0, HEADROOM));
+            assert!(buf.tailroom() >= capacity, "{} < {capacity}", buf.tailroom());
+            assert_eq!(buf.meta(), &Meta::default());
+        }
+        assert!(PktBuf::alloc(MAX_CAPACITY + 1).is_none());
+        assert!(PktBuf::alloc(usize::MAX).is_none());
+    }
+
+    #[test]
+    fn ends_move_and_bytes_stay() {
+        let mut buf = PktBuf::from_slice(&counting(100)).unwrap();
+        buf.push_front(4).copy_from_slice(&[9, 8, 7, 6]);
+        assert_eq!((&buf[..5], buf.len()), (&[9, 8, 7, 6, 0][..], 104));
+        buf.pull_front(14);
+        assert_eq!((buf[0], buf.len(), buf.headroom()), (10, 90, HEADROOM + 10));
+        buf.restore_front(14);
+        assert_eq!(&buf[..5], &[9, 8, 7, 6, 0], "pulled bytes are still there");
+        buf.truncate(6);
+        buf.truncate(60);
+        assert_eq!(&buf[..], &[9, 8, 7, 6, 0, 1]);
+        assert!(buf.extend_from_slice(&[5, 5]));
+        assert_eq!(&buf[4..], &[0, 1, 5, 5]);
+        buf.reset(0);
+        assert_eq!((buf.len(), buf.headroom(), buf.tailroom()), (0, 0, 2048));
+    }
+
+    #[test]
+    fn extending_beyond_the_tailroom_changes_nothing() {
+        let mut buf = PktBuf::from_slice(b"abc").unwrap();
+        let room = buf.tailroom();
+        assert!(!buf.extend_from_slice(&vec![0; room + 1]));
+        assert_eq!(&buf[..], b"abc");
+        assert!(buf.extend_from_slice(&vec![1; room]));
+        assert_eq!((buf.tailroom(), buf.len()), (0, room + 3));
+    }
+
+    #[test]
+    #[should_panic(expected = "129 bytes wanted in front of a packet with 128 of headroom")]
+    fn pushing_beyond_the_headroom_panics() {
+        PktBuf::alloc(10).unwrap().push_front(HEADROOM + 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "4 bytes pulled from a packet of 3")]
+    fn pulling_beyond_the_end_panics() {
+        PktBuf::from_slice(b"abc").unwrap().pull_front(4);
+    }
+
+    #[test]
+    #[should_panic(expected = "of tailroom")]
+    fn appending_beyond_the_tailroom_panics() {
+        let mut buf = PktBuf::alloc(10).unwrap();
+        let room = buf.tailroom();
+        buf.append(room + 1);
+    }
+
+    #[test]
+    fn a_duplicate_is_equal_and_separate() {
+        let mut buf = PktBuf::from_slice(&counting(60)).unwrap();
+        buf.pull_front(14);
+        buf.mark_network_header();
+        buf.pull_front(20);
+        buf.meta_mut().checksum = Checksum::Partial { start: 0, offset: 16 };
+        buf.meta_mut().flow_hash = Some(7);
+        let mut copy = buf.duplicate().unwrap();
+        assert_eq!((&copy, copy.meta(), copy.headroom()), (&buf, buf.meta(), buf.headroom()));
+        assert_eq!(copy.network_packet().unwrap(), &counting(60)[14..]);
+        copy[0] = 0xFF;
+        assert_eq!(buf[0], 34);
+        assert_ne!(copy, buf);
+    }
+
+    #[test]
+    fn metadata_is_reset_by_allocation() {
+        let mut buf = PktBuf::alloc(10).unwrap();
+        *buf.meta_mut() = Meta { stamp: 1, flow_hash: Some(2), segment_size: 3, queue: 4, l3: 5, ..Meta::default() };
+        drop(buf);
+        // The cache is last in, first out: the same block comes back.
+        let again = PktBuf::alloc(10).unwrap();
+        assert_eq!((again.meta(), again.network_packet()), (&Meta::default(), None));
+    }
+
+    #[test]
+    fn the_last_released_block_is_the_next_allocated() {
+        let first = PktBuf::alloc(10).unwrap();
+        let address = first.as_ptr();
+        drop(first);
+        let second = PktBuf::alloc(10).unwrap();
+        assert_eq!(second.as_ptr(), address);
+    }
+
+    #[test]
+    fn debug_shows_the_first_bytes() {
+        let buf = PktBuf::from_slice(&counting(20)).unwrap();
+        let shown = format!("{buf:?}");
+        assert!(shown.starts_with("PktBuf(20 bytes, 128 before, 1900 behind: 00 01"), "{shown}");
+        assert!(shown.ends_with("0f ..)"), "{shown}");
+    }
+}

@@ -1,0 +1,41 @@
+//! What travels with a packet besides its bytes. It lies in the first line of the packet's block.
+
+/// Side information of a packet; reset to [`Meta::default`] by every allocation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// Arrival stamp, nanoseconds by the receiving device's clock, or a sequence number that the device counts; 0 if
+    /// none.
+    pub stamp: u64,
+    /// Receive-side scaling hash of the flow (Toeplitz), if somebody computed it.
+    pub flow_hash: Option<u32>,
+    /// What is known about the transport checksum.
+    pub checksum: Checksum,
+    /// Segment size of a super-segment, in bytes of text: what the device cuts it into (transmit) or coalesced it from
+    /// (receive). 0 for an ordinary packet.
+    pub segment_size: u16,
+    /// Device queue that the packet came from or goes to.
+    pub queue: u16,
+    /// Where the network header begins: the value of [`PktBuf::headroom`](crate::PktBuf::headroom) while it was in
+    /// front. 0 if unknown. See [`PktBuf::mark_network_header`](crate::PktBuf::mark_network_header).
+    pub l3: u16,
+}
+
+/// What is known about a packet's transport checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checksum {
+    /// Nothing: a received packet must be verified; a packet to send is complete.
+    #[default]
+    None,
+    /// A device or an earlier layer found it right.
+    Verified,
+    /// Left to whoever sends the packet: the field holds the folded pseudo-header sum, not complemented, and the sum
+    /// over everything from `start` to the end, complemented, belongs there (the meaning of virtio 1.2 section
+    /// 5.1.6.2).
+    Partial {
+        /// Where summing begins, in bytes from the start of the packet's transport header as it was built; whoever
+        /// prepends a header adds its length.
+        start: u16,
+        /// Where the checksum field is, in bytes after `start`.
+        offset: u16,
+    },
+}

@@ -1,0 +1,58 @@
+//! The pool at its limit: allocations fail, nothing else does, and everything works again when blocks come back.
+//!
+//! The limit is of the whole process, so everything here is one test in a binary of its own.
+
+use std::thread;
+
+use pktbuf::{PktBuf, footprint, live, set_limit};
+
+/// Bytes that one small block takes: 2 KiB and a header of one cache line.
+const SMALL: usize = 2048 + 64;
+const BLOCKS: usize = 100;
+
+#[test]
+fn the_limit_holds_and_lets_go() {
+    set_limit(BLOCKS * SMALL + SMALL / 2);
+    exhaustion_is_an_answer_not_an_accident();
+    blocks_released_elsewhere_can_be_had();
+    other_classes_are_refused_too();
+    set_limit(usize::MAX);
+    assert!(PktBuf::alloc(65_536).is_some(), "the limit was lifted");
+}
+
+fn allocate_all() -> Vec<PktBuf> {
+    std::iter::from_fn(|| PktBuf::alloc(1514)).collect()
+}
+
+fn exhaustion_is_an_answer_not_an_accident() {
+    for _ in 0..3 {
+        let held = allocate_all();
+        assert_eq!((held.len(), live(), footprint()), (BLOCKS, BLOCKS, BLOCKS * SMALL));
+        assert!(PktBuf::from_slice(b"one more").is_none());
+        assert!(held[0].duplicate().is_none());
+    }
+    assert_eq!(live(), 0);
+}
+
+/// Under pressure no thread may keep what another waits for.
+fn blocks_released_elsewhere_can_be_had() {
+    let held = allocate_all();
+    let holder = thread::spawn(move || {
+        drop(held);
+        // The thread stays alive, caches and all, until it is told to end.
+        thread::park();
+    });
+    while live() > 0 {
+        thread::yield_now();
+    }
+    let again = allocate_all();
+    assert_eq!(again.len(), BLOCKS, "blocks are stuck in the cache of another thread");
+    holder.thread().unpark();
+    holder.join().unwrap();
+}
+
+fn other_classes_are_refused_too() {
+    assert!(PktBuf::alloc(9000).is_none());
+    assert!(PktBuf::alloc(65_536).is_none());
+    assert_eq!(footprint(), BLOCKS * SMALL);
+}

@@ -1,0 +1,72 @@
+//! Effects that wait until the last guard has dropped: wake-ups, and the doorbells of devices.
+//!
+//! An event is run inside a cell and leaves here what must not be done inside. Whoever held the cell lets go of it and
+//! then calls [`After::perform`]. Nothing is called up or down with a guard alive (invariant G4).
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use sync::Platform;
+
+use crate::shared::Shared;
+use crate::socket::{ListenerShared, Readiness, TcpSocket, UdpShared};
+
+/// What is left to do when the guard is gone. Make one per guard (or per batch of events under one guard).
+pub struct After<P: Platform> {
+    wakes: SmallVec<[Wake<P>; 4]>,
+    /// Bit `q` set: device queue `q` has been given frames since its doorbell was rung.
+    doorbells: u64,
+}
+
+enum Wake<P: Platform> {
+    Connection(Arc<TcpSocket<P>>, Readiness),
+    Listener(Arc<ListenerShared<P>>),
+    Datagrams(Arc<UdpShared<P>>),
+}
+
+impl<P: Platform> Default for After<P> {
+    fn default() -> Self {
+        After { wakes: SmallVec::new(), doorbells: 0 }
+    }
+}
+
+impl<P: Platform> After<P> {
+    /// Something rose on a connection.
+    #[inline]
+    pub fn wake(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness) {
+        if !bits.is_empty() {
+            self.wakes.push(Wake::Connection(socket.clone(), bits));
+        }
+    }
+
+    /// A connection waits to be accepted.
+    pub fn wake_listener(&mut self, listener: &Arc<ListenerShared<P>>) {
+        self.wakes.push(Wake::Listener(listener.clone()));
+    }
+
+    /// A datagram waits to be received.
+    pub fn wake_datagrams(&mut self, socket: &Arc<UdpShared<P>>) {
+        self.wakes.push(Wake::Datagrams(socket.clone()));
+    }
+
+    /// Device queue `port` was given frames.
+    #[inline]
+    pub fn ring(&mut self, port: usize) {
+        self.doorbells |= 1 << (port & 63);
+    }
+
+    /// Does what is left. The caller holds no guard.
+    #[inline]
+    pub fn perform(&mut self, shared: &Shared<P>) {
+        if self.doorbells != 0 {
+            shared.ring_doorbells(std::mem::take(&mut self.doorbells));
+        }
+        for wake in self.wakes.drain(..) {
+            match wake {
+                Wake::Connection(socket, bits) => socket.ready.raise(&socket, bits),
+                Wake::Listener(listener) => listener.ready.raise(&listener, Readiness::ACCEPTABLE),
+                Wake::Datagrams(socket) => socket.ready.raise(&socket, Readiness::READABLE),
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Process architectures: which thread may touch which connection, and how it gets exclusive use of it.
+//!
+//! This trait is the whole of what the rest of the stack knows about them. A file below holds exclusion and hand-off
+//! and nothing else: what a segment *means* is in the `tcp` crate, what its effects are in `cell.rs` and `after.rs`.
+//! A new architecture is one file here and one line in `select.rs`.
+
+pub mod connp_l;
+pub mod connp_t;
+pub mod giant;
+pub mod msgp;
+pub mod select;
+pub mod squeue;
+pub mod up;
+
+use observe::{CounterSnapshot, Time};
+use sync::Platform;
+
+use crate::call::{Call, Control, Ingress, Reply};
+use crate::flow::Target;
+
+/// One process architecture, ready to run. All methods may be called by any thread.
+///
+/// Contract (DESIGN.md, invariants): G1 at most one runner in a cell; G4 no lock is held when a thread is woken or
+/// put to sleep; G7 segments reach the device in the order in which the connection assigned them.
+pub trait Architecture<P: Platform>: Send + Sync {
+    /// Brings an event to its connection; nobody waits for an answer. Called by receive threads and timers. Events of
+    /// one flow that one thread posts are run in the order in which it posted them.
+    fn post(&self, ingress: Ingress);
+
+    /// The receive thread has posted all of a batch: wake who has been given work.
+    fn end_of_batch(&self) {}
+
+    /// Runs a user's call on its connection and returns the answer; may sleep until the connection's owner has it.
+    fn call(&self, target: &Target, call: Call<P>) -> Reply;
+
+    /// Applies a change to every cell. Returns when each has it: from then on no segment can find the old state.
+    fn control(&self, change: Control<P>);
+
+    /// Runs the timers that are due at `now`, where timers are not the business of the architecture's own threads;
+    /// and, where the calling thread owns a cell, whatever waits for it. Called by receive threads.
+    fn tick(&self, now: Time);
+
+    /// When `tick` next has something to do; `None` when nothing is armed.
+    fn next_deadline(&self) -> Option<Time>;
+
+    /// Whether anything posted is still waiting to be run.
+    fn is_quiescent(&self) -> bool;
+
+    /// Sums of the counters, and what is alive, over all cells. Exact at rest.
+    fn census(&self) -> Census;
+
+    /// Whether a connection with this hash may be opened by the calling thread. Architectures that tie a caller to a
+    /// cell refuse, and the next ephemeral port is tried.
+    fn accepts_port(&self, _hash: u32) -> bool {
+        true
+    }
+
+    /// Ends the architecture's own threads, if it has any. Nothing may be posted afterwards.
+    fn shutdown(&self) {}
+}
+
+/// What [`Architecture::census`] found.
+#[derive(Clone, Debug, Default)]
+pub struct Census {
+    /// Sums over all cells.
+    pub counters: CounterSnapshot,
+    /// Connections in the tables, in any state.
+    pub connections: usize,
+    /// Armed timers.
+    pub timers: usize,
+    /// Bytes held by tables and PCBs, without queued data.
+    pub bytes: usize,
+}
+
+impl Census {
+    /// Adds what another cell holds.
+    pub fn add(&mut self, other: &Census) {
+        self.counters = self.counters.clone() + other.counters.clone();
+        self.connections += other.connections;
+        self.timers += other.timers;
+        self.bytes += other.bytes;
+    }
+}

@@ -1,0 +1,434 @@
+//! Any thread, any connection, fine-grained locks (Willmann's MsgP, FreeBSD 5-7; Nahum's TCP-1, TCP-2, TCP-6).
+//!
+//! | cell | exclusive use by | thread | table | order |
+//! |---|---|---|---|---|
+//! | a connection (1 lock), its halves (2), its six parts (6) | global table lock, then connection lock(s) | caller or receive thread | global, locked | structure |
+//!
+//! # The table lock
+//! Every entry takes the one table lock to find its connection. [`TablePolicy::Dropped`] lets go of it at once and then
+//! waits for the connection. [`TablePolicy::Coupled`] does what FreeBSD 7 did: it keeps the table lock *while waiting
+//! for the connection* and until the acknowledgement has been processed (or, for set-up and close, to the end), so that
+//! one busy connection stops everybody. That is what the papers' table 1 measured; it is here to be reproduced.
+//!
+//! # Lifetimes
+//! A connection is shared (`Arc`) between the table and the threads that are inside it. A thread that finds it and then
+//! waits may find it closed when its turn comes: the protocol state says so, and no event does harm to a closed PCB. It
+//! is taken out of the table, after its guards dropped, by whoever ran the event that finished it.
+
+use std::sync::Arc;
+
+use observe::{Counter, Counters, DropReason, Time};
+use sync::{Atomic, Guard, Lock, LockClass, LockKind, Ordering, Platform};
+use tcp::{Event, Outbox, Pcb, PcbAccess, TableChange};
+use wire::FourTuple;
+
+use super::{Architecture, Census};
+use crate::after::After;
+use crate::call::{self, Call, Control, Ingress, OpenRefused, OpenRequest, Reply, Report, Segment};
+use crate::flow::{Flow, Key, Target};
+use crate::pcb::{Escorted, Held, LockPlan, SharedPcb, Way, halves, six};
+use crate::replicas::{Replicas, Unmatched};
+use crate::shared::Shared;
+use crate::socket::{ListenerShared, TcpSocket};
+use crate::table::private::{Entry, Table};
+use crate::timers::Wheel;
+use crate::tx::RouteCache;
+
+/// When the table lock is let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TablePolicy {
+    /// As soon as the connection has been found.
+    Dropped,
+    /// Hand over hand: kept while waiting for the connection and through acknowledgement processing.
+    Coupled,
+}
+
+/// The architecture `msgp`.
+pub struct MsgP<P: Platform> {
+    shared: Arc<Shared<P>>,
+    locks: LockPlan,
+    policy: TablePolicy,
+    table: Lock<Directory<P>, P>,
+    timers: Lock<Wheel, P>,
+    /// The wheel's next deadline in nanoseconds, readable without its lock.
+    deadline: P::AtomicU64,
+    counters: Counters,
+}
+
+/// What the table lock guards.
+struct Directory<P: Platform> {
+    connections: Table<Arc<Connection<P>>>,
+    replicas: Replicas<P>,
+}
+
+struct Connection<P: Platform> {
+    flow: Flow,
+    pcb: SharedPcb<P>,
+    socket: Arc<TcpSocket<P>>,
+    /// When its entry in the wheel fires, in nanoseconds; `u64::MAX` when it has none.
+    armed: P::AtomicU64,
+    /// The listener that admitted the handshake, until it is complete.
+    listener: Lock<Option<Arc<ListenerShared<P>>>, P>,
+}
+
+impl<P: Platform> Entry for Arc<Connection<P>> {
+    fn tuple(&self) -> &FourTuple {
+        &self.flow.tuple
+    }
+}
+
+/// The table guard while it is kept.
+type TableGuard<'a, P> = Option<Guard<'a, Directory<P>, P>>;
+
+/// What an event left to do, after its guards.
+struct Effects {
+    deadline: Option<Time>,
+    table: TableChange,
+}
+
+impl<P: Platform> MsgP<P> {
+    /// A global table, and `locks` for each connection, all of the stack's lock kind.
+    pub fn new(shared: &Arc<Shared<P>>, locks: LockPlan, policy: TablePolicy) -> Self {
+        let directory = Directory { connections: Table::new(&shared.secrets), replicas: Replicas::default() };
+        MsgP {
+            shared: shared.clone(),
+            locks,
+            policy,
+            table: Lock::new(shared.lock_kind, LockClass::ConnTable, directory),
+            timers: Lock::new(shared.lock_kind, LockClass::Timers, Wheel::new(shared.clock.now())),
+            deadline: P::AtomicU64::new(u64::MAX),
+            counters: Counters::shared(),
+        }
+    }
+
+    /// Finds a connection. The guard comes along if the policy keeps it.
+    fn find(&self, tuple: &FourTuple) -> Option<(Arc<Connection<P>>, TableGuard<'_, P>)> {
+        let mut directory = self.table.lock();
+        let slot = directory.connections.find(tuple)?;
+        let connection = directory.connections.at(slot)?.clone();
+        Some((connection, self.keep(directory)))
+    }
+
+    fn find_key(&self, key: Key) -> Option<(Arc<Connection<P>>, TableGuard<'_, P>)> {
+        let mut directory = self.table.lock();
+        let connection = directory.connections.get(key)?.clone();
+        Some((connection, self.keep(directory)))
+    }
+
+    fn keep<'a>(&self, guard: Guard<'a, Directory<P>, P>) -> TableGuard<'a, P> {
+        match self.policy {
+            TablePolicy::Coupled => Some(guard),
+            TablePolicy::Dropped => None,
+        }
+    }
+
+    /// Runs one event of one connection under its locks, and then performs its effects.
+    fn run<E: Event>(
+        &self,
+        connection: &Arc<Connection<P>>,
+        held: TableGuard<'_, P>,
+        event: E,
+        now: Time,
+        after: &mut After<P>,
+    ) -> E::Reply {
+        self.enter(connection, held, now, after, WithEvent(event))
+    }
+
+    fn enter<W: Work<P>>(
+        &self,
+        connection: &Arc<Connection<P>>,
+        mut held: TableGuard<'_, P>,
+        now: Time,
+        after: &mut After<P>,
+        work: W,
+    ) -> W::Reply {
+        let mut out = self.shared.outbox(&connection.flow, &RouteCache::default(), &self.counters);
+        let way = Way { shared: &self.shared, flow: &connection.flow, counters: &self.counters, after };
+        let reply = match &connection.pcb {
+            SharedPcb::Single(single) => {
+                let mut way = way;
+                let mut whole = single.lock();
+                let whole = &mut *whole;
+                let mut pcb = Escorted { parts: whole.pcb.parts(), held: &mut held };
+                let reply = work.run(&mut pcb, &mut out, now);
+                way.emit(&mut whole.route, &mut out);
+                reply
+            }
+            SharedPcb::Halves(pcb) => work.run(&mut halves::Passage { pcb, way, held: &mut held }, &mut out, now),
+            SharedPcb::Six(pcb) => work.run(&mut six::Passage { pcb, way, held: &mut held }, &mut out, now),
+        };
+        held.release();
+        after.wake(&connection.socket, out.ready);
+        let effects = Effects { deadline: out.deadline, table: out.table };
+        if out.starved {
+            let port = self.shared.port_of(&connection.flow, &RouteCache::default());
+            port.starve(connection.socket.target());
+        }
+        drop(out);
+        self.settle(connection, effects, now, after);
+        reply
+    }
+
+    /// Performs what concerns the tables; no lock of the connection is held any more.
+    fn settle(&self, connection: &Arc<Connection<P>>, effects: Effects, now: Time, after: &mut After<P>) {
+        if let Some(deadline) = effects.deadline {
+            self.arm(connection, deadline);
+        }
+        match effects.table {
+            TableChange::None => {}
+            TableChange::Established => self.established(connection, now, after),
+            TableChange::Remove => self.remove(connection),
+        }
+    }
+
+    fn arm(&self, connection: &Arc<Connection<P>>, deadline: Time) {
+        let nanos = deadline.as_nanos();
+        if connection.armed.fetch_min(nanos, Ordering::AcqRel) <= nanos {
+            return;
+        }
+        let mut wheel = self.timers.lock();
+        wheel.arm(connection.socket.target().key.slot, deadline);
+        self.deadline.store(wheel.next_deadline().map_or(u64::MAX, Time::as_nanos), Ordering::Relaxed);
+    }
+
+    fn established(&self, connection: &Arc<Connection<P>>, now: Time, after: &mut After<P>) {
+        let Some(listener) = connection.listener.lock().take() else { return };
+        if listener.establish(&connection.socket).is_ok() {
+            self.counters.add(Counter::ConnectionsAccepted, 1);
+            after.wake_listener(&listener);
+        } else {
+            self.run(connection, None, tcp::Abort, now, after);
+        }
+    }
+
+    /// The connection is finished, and no user holds it. Its entry in the wheel may be left: it will find the slot
+    /// free, or wake its next tenant for nothing.
+    fn remove(&self, connection: &Arc<Connection<P>>) {
+        if let Some(listener) = connection.listener.lock().take() {
+            listener.abandon();
+        }
+        let slot = connection.socket.target().key.slot;
+        let mut directory = self.table.lock();
+        if directory.connections.at(slot).is_some_and(|other| Arc::ptr_eq(other, connection)) {
+            directory.connections.remove(slot);
+        }
+    }
+
+    fn segment(&self, arrival: Segment, now: Time, after: &mut After<P>) {
+        let Some((connection, held)) = self.find(&arrival.segment.tuple) else {
+            return self.unmatched(arrival, now, after);
+        };
+        let hash = arrival.hash;
+        let reply = self.run(&connection, held, tcp::SegmentArrives(arrival.segment), now, after);
+        if let Some(segment) = call::unclaimed(reply) {
+            self.unmatched(Segment { hash, segment }, now, after);
+        }
+    }
+
+    #[cold]
+    fn icmp_error(
+        &self,
+        connection: &Arc<Connection<P>>,
+        held: TableGuard<'_, P>,
+        error: &ip::IcmpError,
+        now: Time,
+        after: &mut After<P>,
+    ) {
+        match call::report(error) {
+            Report::Error(event) => {
+                self.run(connection, held, event, now, after);
+            }
+            Report::TooBig(event, mtu) => {
+                if self.run(connection, held, event, now, after) {
+                    self.shared.learn_path_mtu(error.tuple.remote_addr, mtu, now);
+                }
+            }
+            Report::Nothing => {}
+        }
+    }
+
+    /// For a listener, or for nobody. Set-up holds the table lock to the end, as FreeBSD's does.
+    #[cold]
+    fn unmatched(&self, arrival: Segment, now: Time, after: &mut After<P>) {
+        let flow = Flow { tuple: arrival.segment.tuple, hash: arrival.hash };
+        let mut directory = self.table.lock();
+        match directory.replicas.unmatched(&arrival.segment) {
+            Unmatched::Listener(listener) => {
+                let child = self.shared.handshake(&listener, &flow, &arrival.segment, now, &self.counters, after);
+                let Ok(child) = child else { return };
+                let deadline = child.deadline;
+                let connection = self.connection(flow, child.pcb, child.route, TcpSocket::new(flow), Some(listener));
+                if self.place(&mut directory, &connection).is_ok() {
+                    drop(directory);
+                    self.settle(&connection, Effects { deadline, table: TableChange::None }, now, after);
+                } else if let Some(listener) = connection.listener.lock().take() {
+                    listener.abandon();
+                }
+            }
+            Unmatched::Nobody => {
+                drop(directory);
+                self.counters.drop(DropReason::TcpNoListener);
+                self.shared.reset(&flow, &arrival.segment, &self.counters, after);
+            }
+        }
+    }
+
+    fn connection(
+        &self,
+        flow: Flow,
+        pcb: Pcb,
+        route: RouteCache,
+        socket: Arc<TcpSocket<P>>,
+        listener: Option<Arc<ListenerShared<P>>>,
+    ) -> Arc<Connection<P>> {
+        Arc::new(Connection {
+            flow,
+            pcb: SharedPcb::new(self.locks, self.shared.lock_kind, pcb, route),
+            socket,
+            armed: P::AtomicU64::new(u64::MAX),
+            listener: Lock::new(LockKind::Blocking, LockClass::SocketBuffer, listener),
+        })
+    }
+
+    fn place(&self, directory: &mut Directory<P>, connection: &Arc<Connection<P>>) -> Result<Key, OpenRefused> {
+        let key = directory.connections.insert(connection.clone()).map_err(|_| OpenRefused::TupleInUse)?;
+        connection.socket.placed(key);
+        Ok(key)
+    }
+
+    fn open(&self, flow: Flow, request: OpenRequest<P>, now: Time, after: &mut After<P>) -> Result<Key, OpenRefused> {
+        let mut directory = self.table.lock();
+        if directory.connections.find(&flow.tuple).is_some() {
+            return Err(OpenRefused::TupleInUse);
+        }
+        let mut route = RouteCache::default();
+        let mut out = self.shared.outbox(&flow, &route, &self.counters);
+        let pcb = Pcb::open_active(request.params, &mut out, now);
+        self.shared.emit(&flow, &mut route, &mut out.segments, &self.counters, after);
+        let effects = Effects { deadline: out.deadline, table: out.table };
+        drop(out);
+        let connection = self.connection(flow, pcb, route, request.socket, None);
+        let key = self.place(&mut directory, &connection)?;
+        drop(directory);
+        self.settle(&connection, effects, now, after);
+        Ok(key)
+    }
+
+    fn answer(&self, target: &Target, call: Call<P>, now: Time, after: &mut After<P>) -> Reply {
+        if let Call::Open(request) = call {
+            return Reply::Opened(self.open(target.flow, *request, now, after));
+        }
+        let Some((connection, held)) = self.find_key(target.key) else { return Reply::Gone };
+        // Cleared before and set again after: between the hold-sets of a staged event another may add data.
+        let bit = call::level_of(&call);
+        connection.socket.ready.clear(bit);
+        let reply = self.enter(&connection, held, now, after, WithCall(call));
+        if !call::exhausted(&reply) {
+            connection.socket.ready.restore(bit);
+        }
+        reply
+    }
+}
+
+/// Something to run on a connection, whichever way its parts are held.
+trait Work<P: Platform> {
+    type Reply;
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Self::Reply;
+}
+
+struct WithEvent<E>(E);
+
+impl<P: Platform, E: Event> Work<P> for WithEvent<E> {
+    type Reply = E::Reply;
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> E::Reply {
+        self.0.run(pcb, out, now)
+    }
+}
+
+struct WithCall<P: Platform>(Call<P>);
+
+impl<P: Platform> Work<P> for WithCall<P> {
+    type Reply = Reply;
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Reply {
+        call::run(self.0, pcb, out, now)
+    }
+}
+
+impl<P: Platform> Architecture<P> for MsgP<P> {
+    fn post(&self, ingress: Ingress) {
+        let now = self.shared.batch_now();
+        let mut after = After::default();
+        match ingress {
+            Ingress::Segment(arrival) => self.segment(arrival, now, &mut after),
+            Ingress::Datagram(datagram) => {
+                let socket = self.table.lock().replicas.udp(&datagram.tuple);
+                self.shared.deliver(socket, datagram, &self.counters, &mut after);
+            }
+            Ingress::IcmpError { error, .. } => {
+                if let Some((connection, held)) = self.find(&error.tuple) {
+                    self.icmp_error(&connection, held, &error, now, &mut after);
+                }
+            }
+            Ingress::TransmitReady(target) => {
+                if let Some((connection, held)) = self.find_key(target.key) {
+                    self.run(&connection, held, tcp::TransmitReady, now, &mut after);
+                }
+            }
+        }
+        after.perform(&self.shared);
+    }
+
+    fn call(&self, target: &Target, call: Call<P>) -> Reply {
+        let mut after = After::default();
+        let reply = self.answer(target, call, self.shared.clock.now(), &mut after);
+        after.perform(&self.shared);
+        reply
+    }
+
+    fn control(&self, change: Control<P>) {
+        self.table.lock().replicas.apply(change);
+    }
+
+    fn tick(&self, now: Time) {
+        if self.deadline.load(Ordering::Relaxed) > now.as_nanos() {
+            return;
+        }
+        let mut due = Vec::new();
+        {
+            let mut wheel = self.timers.lock();
+            wheel.expire(now, &mut due);
+            self.deadline.store(wheel.next_deadline().map_or(u64::MAX, Time::as_nanos), Ordering::Relaxed);
+        }
+        let mut after = After::default();
+        for slot in due {
+            let mut directory = self.table.lock();
+            let Some(connection) = directory.connections.at(slot).cloned() else { continue };
+            let held = self.keep(directory);
+            connection.armed.store(u64::MAX, Ordering::Release);
+            self.run(&connection, held, tcp::Timeouts, now, &mut after);
+            after.perform(&self.shared);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let deadline = self.deadline.load(Ordering::Relaxed);
+        (deadline != u64::MAX).then(|| Time::from_nanos(deadline))
+    }
+
+    fn is_quiescent(&self) -> bool {
+        true
+    }
+
+    fn census(&self) -> Census {
+        let timers = self.timers.lock().len();
+        let directory = self.table.lock();
+        let connections = directory.connections.len();
+        let each = size_of::<Connection<P>>() + size_of::<TcpSocket<P>>();
+        Census {
+            counters: self.counters.snapshot(),
+            connections,
+            timers,
+            bytes: directory.connections.footprint() + connections * each,
+        }
+    }
+}

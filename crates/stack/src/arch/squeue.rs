@@ -1,0 +1,304 @@
+//! Own it or queue for it: Solaris' serialisation queues (FireEngine; `squeue.c`).
+//!
+//! | cell | exclusive use by | thread | table | order |
+//! |---|---|---|---|---|
+//! | a shard | a flag: own-it-or-queue | whoever holds it, or its worker | buckets | queue |
+//!
+//! # Model
+//! A small lock guards the queue and the flag and nothing else; the *flag* is the ownership of the cell. Who finds the
+//! flag free and the queue empty may run its own event at once; who does not, queues it behind the others. So all
+//! events of a shard, in both directions, run in the order of one queue.
+//!
+//! # Modes
+//! `fill` always queues and leaves the work to the shard's worker. `nodrain` runs its own event if it can, and leaves
+//! what arrived meanwhile to the worker. `process` drains what arrived meanwhile, up to a bound in events and time, and
+//! leaves only the rest to the worker.
+//!
+//! # What may never happen
+//! The queue is not empty, nobody runs, and no wake of the worker is pending: every path that gives up the flag with
+//! work left wakes the worker first. A thread that is not the worker never drains more than the bound.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use observe::Time;
+use sync::{Atomic, CachePadded, GateCell, Lock, LockClass, Ordering, Parker, Platform};
+
+use super::{Architecture, Census};
+use crate::after::After;
+use crate::call::{Call, Control, Ingress, Reply};
+use crate::cell::Cell;
+use crate::flow::{self, Target};
+use crate::handoff::{Message, ReplySlot};
+use crate::shared::Shared;
+
+/// The most events that a thread which is not the worker drains for others. Solaris bounds by 20 ms only.
+const DRAIN_EVENTS: usize = 256;
+/// The longest that such a thread drains for (Solaris: 20 ms).
+const DRAIN_TIME: Duration = Duration::from_millis(20);
+/// How long an idle worker sleeps at most: a bound on how late a timer can run when nobody ticks.
+const WORKER_NAP: Duration = Duration::from_millis(100);
+
+/// What the thread that brings an event does with the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Queue, and leave it to the worker (`SQ_FILL`).
+    Fill,
+    /// Run one's own event if the shard is free (`SQ_NODRAIN`).
+    NoDrain,
+    /// Run one's own event, then what arrived meanwhile, up to the bound (`SQ_PROCESS`).
+    Process,
+}
+
+/// The architecture `squeue`.
+pub struct Squeues<P: Platform> {
+    inner: Arc<Inner<P>>,
+    workers: Lock<Vec<P::JoinHandle>, P>,
+}
+
+struct Inner<P: Platform> {
+    shared: Arc<Shared<P>>,
+    mode: Mode,
+    /// Each shard has its own thread; without, whoever asks or ticks does the worker's part.
+    has_workers: bool,
+    queues: Box<[CachePadded<Squeue<P>>]>,
+}
+
+struct Squeue<P: Platform> {
+    state: Lock<State<P>, P>,
+    /// Entered by whoever has set `State::running`.
+    cell: GateCell<Cell<P>, P>,
+    worker: Parker<P>,
+    deadline: P::AtomicU64,
+    stop: P::AtomicBool,
+}
+
+struct State<P: Platform> {
+    queue: VecDeque<Message<P>>,
+    running: bool,
+}
+
+impl<P: Platform> Squeues<P> {
+    /// `count` shards. With `workers`, each has its own thread, pinned; without, [`Architecture::tick`] drains.
+    pub fn new(shared: &Arc<Shared<P>>, mode: Mode, count: usize, workers: bool) -> Self {
+        let squeue = |_| {
+            let state = State { queue: VecDeque::new(), running: false };
+            CachePadded::new(Squeue {
+                state: Lock::new(shared.lock_kind, LockClass::Squeue, state),
+                cell: GateCell::new(Cell::new(shared)),
+                worker: Parker::new(),
+                deadline: P::AtomicU64::new(u64::MAX),
+                stop: P::AtomicBool::new(false),
+            })
+        };
+        let queues = (0..count.max(1)).map(squeue).collect();
+        let inner = Arc::new(Inner { shared: shared.clone(), mode, has_workers: workers, queues });
+        let handles = if workers { (0..count.max(1)).map(|index| spawn_worker(&inner, index)).collect() } else { vec![] };
+        let workers = Lock::new(sync::LockKind::Blocking, LockClass::Control, handles);
+        Squeues { inner, workers }
+    }
+}
+
+fn spawn_worker<P: Platform>(inner: &Arc<Inner<P>>, index: usize) -> P::JoinHandle {
+    let inner = inner.clone();
+    P::spawn(&format!("heddle-sq{index}"), Some(index), move || inner.work(index))
+}
+
+impl<P: Platform> Inner<P> {
+    /// Enters the shard with a message: runs it here if the mode and the shard allow, else queues it.
+    fn enter(&self, index: usize, message: Message<P>, mode: Mode) {
+        let squeue = &self.queues[index];
+        let mut state = squeue.state.lock();
+        if mode == Mode::Fill || state.running || !state.queue.is_empty() {
+            state.queue.push_back(message);
+            let idle = !state.running;
+            drop(state);
+            self.shared.handoffs.sent();
+            if idle {
+                squeue.worker.unpark();
+            }
+            return;
+        }
+        state.running = true;
+        drop(state);
+        let now = self.shared.batch_now();
+        self.process(squeue, |cell, after| message.run(cell, now, after, &self.shared));
+        self.leave(squeue, mode == Mode::Process);
+    }
+
+    /// Runs `f` in the cell; the caller has set the flag.
+    fn process<R>(&self, squeue: &Squeue<P>, f: impl FnOnce(&mut Cell<P>, &mut After<P>) -> R) -> R {
+        let mut after = After::default();
+        let mut cell = squeue.cell.try_enter().expect("the flag admits one runner");
+        let result = f(&mut cell, &mut after);
+        let deadline = cell.next_deadline().map_or(u64::MAX, Time::as_nanos);
+        squeue.deadline.store(deadline, Ordering::Relaxed);
+        drop(cell);
+        after.perform(&self.shared);
+        result
+    }
+
+    /// Gives up the flag, after draining if asked to. Work that is left is the worker's, and the worker is woken.
+    fn leave(&self, squeue: &Squeue<P>, drain: bool) {
+        let start = if drain { self.shared.clock.now() } else { Time::ZERO };
+        let mut left = if drain { DRAIN_EVENTS } else { 0 };
+        loop {
+            let mut state = squeue.state.lock();
+            if state.queue.is_empty() {
+                state.running = false;
+                return;
+            }
+            if left == 0 {
+                state.running = false;
+                drop(state);
+                squeue.worker.unpark();
+                return;
+            }
+            let message = state.queue.pop_front();
+            drop(state);
+            let now = self.shared.clock.now();
+            if let Some(message) = message {
+                self.process(squeue, |cell, after| message.run(cell, now, after, &self.shared));
+            }
+            left = if now - start > DRAIN_TIME { 0 } else { left - 1 };
+        }
+    }
+
+    /// Takes the flag if it is free, drains everything and runs due timers. The worker's turn, or a tick's.
+    fn drain(&self, squeue: &Squeue<P>, now: Time) {
+        let mut state = squeue.state.lock();
+        if state.running {
+            // Whoever runs sees the queue when it leaves.
+            return;
+        }
+        state.running = true;
+        let mut batch = std::mem::take(&mut state.queue);
+        drop(state);
+        loop {
+            self.process(squeue, |cell, after| {
+                for message in batch.drain(..) {
+                    message.run(cell, now, after, &self.shared);
+                }
+                if cell.next_deadline().is_some_and(|deadline| deadline <= now) {
+                    cell.timers(now, after);
+                }
+            });
+            let mut state = squeue.state.lock();
+            if state.queue.is_empty() {
+                state.running = false;
+                return;
+            }
+            std::mem::swap(&mut state.queue, &mut batch);
+        }
+    }
+
+    /// Waits for the flag and runs `f`: for the control plane, which is in no hurry.
+    fn seize<R>(&self, squeue: &Squeue<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> R {
+        loop {
+            let mut state = squeue.state.lock();
+            if !state.running {
+                state.running = true;
+                break;
+            }
+            drop(state);
+            P::yield_now();
+        }
+        let result = self.process(squeue, |cell, _| f(cell));
+        self.leave(squeue, false);
+        result
+    }
+
+    fn work(&self, index: usize) {
+        let squeue = &self.queues[index];
+        while !squeue.stop.load(Ordering::Acquire) {
+            let now = self.shared.clock.now();
+            self.drain(squeue, now);
+            let deadline = Time::from_nanos(squeue.deadline.load(Ordering::Relaxed));
+            squeue.worker.park(Some((deadline - now).min(WORKER_NAP)));
+        }
+    }
+
+    fn ask(&self, index: usize, mode: Mode, message: impl FnOnce(Arc<ReplySlot<P>>) -> Message<P>) -> Reply {
+        let slot = ReplySlot::new();
+        self.enter(index, message(slot.clone()), mode);
+        if !self.has_workers {
+            self.drain(&self.queues[index], self.shared.clock.now());
+        }
+        slot.wait()
+    }
+
+    /// A user's call: taken straight if the shard is free (`synch_enter`), else queued, and the caller sleeps.
+    fn call(&self, target: &Target, call: Call<P>) -> Reply {
+        let index = target.flow.index(self.queues.len());
+        let squeue = &self.queues[index];
+        if self.mode != Mode::Fill {
+            let mut state = squeue.state.lock();
+            if !state.running && state.queue.is_empty() {
+                state.running = true;
+                drop(state);
+                let now = self.shared.clock.now();
+                let reply = self.process(squeue, |cell, after| cell.call(target, call, now, after));
+                self.leave(squeue, self.mode == Mode::Process);
+                return reply;
+            }
+        }
+        self.ask(index, self.mode, |slot| Message::Call(*target, call, slot))
+    }
+}
+
+impl<P: Platform> Architecture<P> for Squeues<P> {
+    fn post(&self, ingress: Ingress) {
+        let index = flow::index(ingress.hash(), self.inner.queues.len());
+        self.inner.enter(index, Message::Ingress(ingress), self.inner.mode);
+    }
+
+    fn call(&self, target: &Target, call: Call<P>) -> Reply {
+        self.inner.call(target, call)
+    }
+
+    fn control(&self, change: Control<P>) {
+        for index in 0..self.inner.queues.len() {
+            self.inner.ask(index, self.inner.mode, |slot| Message::Control(change.clone(), slot));
+        }
+    }
+
+    fn tick(&self, now: Time) {
+        for squeue in &self.inner.queues {
+            let due = squeue.deadline.load(Ordering::Relaxed) <= now.as_nanos();
+            if due || (!self.inner.has_workers && !squeue.state.lock().queue.is_empty()) {
+                self.inner.drain(squeue, now);
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let earliest = self.inner.queues.iter().map(|squeue| squeue.deadline.load(Ordering::Relaxed)).min()?;
+        (earliest != u64::MAX).then(|| Time::from_nanos(earliest))
+    }
+
+    fn is_quiescent(&self) -> bool {
+        self.inner.queues.iter().all(|squeue| {
+            let state = squeue.state.lock();
+            !state.running && state.queue.is_empty()
+        })
+    }
+
+    fn census(&self) -> Census {
+        let mut sum = Census::default();
+        for squeue in &self.inner.queues {
+            sum.add(&self.inner.seize(squeue, |cell| cell.census()));
+        }
+        sum
+    }
+
+    fn shutdown(&self) {
+        for squeue in &self.inner.queues {
+            squeue.stop.store(true, Ordering::Release);
+            squeue.worker.unpark();
+        }
+        for handle in std::mem::take(&mut *self.workers.lock()) {
+            P::join(handle);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! One thread, no lock (Willmann's UP).
+//!
+//! | cell | exclusive use by | thread | table | order |
+//! |---|---|---|---|---|
+//! | the stack | nothing: one thread | the thread that polls the devices | plain | structure |
+//!
+//! The thread that first ticks owns the stack from then on. A call by the owner is a plain function call. A call by any
+//! other thread is put into the mailbox, the owner is woken, and the caller sleeps until the answer is there: it costs
+//! what a message costs, and the one-thread rule holds.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use observe::Time;
+use sync::{Atomic, Lock, LockClass, LockKind, Ordering, OwnerCell, Platform};
+
+use super::{Architecture, Census};
+use crate::after::After;
+use crate::call::{Call, Control, Ingress, Reply};
+use crate::cell::Cell;
+use crate::flow::Target;
+use crate::handoff::{Message, ReplySlot};
+use crate::shared::Shared;
+
+/// The architecture `up`.
+pub struct Up<P: Platform> {
+    shared: Arc<Shared<P>>,
+    cell: OwnerCell<Cell<P>, P>,
+    /// From other threads than the owner.
+    mailbox: Lock<VecDeque<Message<P>>, P>,
+    waiting: P::AtomicUsize,
+}
+
+impl<P: Platform> Up<P> {
+    /// One cell, not owned yet.
+    pub fn new(shared: &Arc<Shared<P>>) -> Self {
+        Up {
+            shared: shared.clone(),
+            cell: OwnerCell::new(Cell::new(shared)),
+            mailbox: Lock::new(LockKind::Blocking, LockClass::Handoff, VecDeque::new()),
+            waiting: P::AtomicUsize::new(0),
+        }
+    }
+
+    /// Whether the calling thread may use the cell now: it is the owner, or nobody is.
+    #[inline]
+    fn admits(&self) -> bool {
+        self.cell.owner().is_none_or(|owner| owner == P::thread_index())
+    }
+
+    /// Runs `f` in the cell if the calling thread owns it; or if nobody does yet, and then gives it up again.
+    #[inline]
+    fn hold<R>(&self, f: impl FnOnce(&mut Cell<P>, &mut After<P>) -> R) -> Option<R> {
+        let owned = self.cell.owner().is_some();
+        let mut after = After::default();
+        let result = self.cell.with(|cell| f(cell, &mut after)).ok()?;
+        if !owned {
+            // The thread that polls the devices will be the owner, not the one that sets things up.
+            let _ = self.cell.release();
+        }
+        after.perform(&self.shared);
+        Some(result)
+    }
+
+    fn send(&self, message: Message<P>) {
+        let mut mailbox = self.mailbox.lock();
+        mailbox.push_back(message);
+        self.waiting.store(mailbox.len(), Ordering::Release);
+        drop(mailbox);
+        self.shared.handoffs.sent();
+        self.shared.wake_drivers();
+    }
+
+    /// The owner runs what other threads have asked for.
+    fn drain(&self, now: Time) {
+        while self.waiting.load(Ordering::Acquire) != 0 {
+            let message = {
+                let mut mailbox = self.mailbox.lock();
+                let message = mailbox.pop_front();
+                self.waiting.store(mailbox.len(), Ordering::Release);
+                message
+            };
+            let Some(message) = message else { return };
+            let shared = &self.shared;
+            let ran = self.hold(|cell, after| message.run(cell, now, after, shared));
+            debug_assert!(ran.is_some(), "only the owner drains the mailbox");
+        }
+    }
+}
+
+impl<P: Platform> Architecture<P> for Up<P> {
+    #[inline]
+    fn post(&self, ingress: Ingress) {
+        let now = self.shared.batch_now();
+        if self.admits() {
+            let mut ingress = Some(ingress);
+            let ran = self.hold(|cell, after| ingress.take().map(|ingress| cell.ingress(ingress, now, after)));
+            if ran.is_some() {
+                return;
+            }
+            return ingress.into_iter().for_each(|ingress| self.send(Message::Ingress(ingress)));
+        }
+        self.send(Message::Ingress(ingress));
+    }
+
+    fn call(&self, target: &Target, call: Call<P>) -> Reply {
+        if !self.admits() {
+            return self.ask(|slot| Message::Call(*target, call, slot));
+        }
+        let now = self.shared.clock.now();
+        let mut call = Some(call);
+        let reply = self.hold(|cell, after| call.take().map(|call| cell.call(target, call, now, after)));
+        match (reply.flatten(), call) {
+            (Some(reply), _) => reply,
+            // Another thread came first.
+            (None, Some(call)) => self.ask(|slot| Message::Call(*target, call, slot)),
+            (None, None) => Reply::Gone,
+        }
+    }
+
+    fn control(&self, change: Control<P>) {
+        if self.hold(|cell, _| cell.control(change.clone())).is_none() {
+            self.ask(|slot| Message::Control(change, slot));
+        }
+    }
+
+    fn tick(&self, now: Time) {
+        if self.cell.bind_here().is_err() {
+            return;
+        }
+        self.drain(now);
+        let _ = self.hold(|cell, after| {
+            if cell.next_deadline().is_some_and(|deadline| deadline <= now) {
+                cell.timers(now, after);
+            }
+        });
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        if self.cell.owner() != Some(P::thread_index()) {
+            return None;
+        }
+        self.cell.with(|cell| cell.next_deadline()).ok().flatten()
+    }
+
+    fn is_quiescent(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) == 0
+    }
+
+    fn census(&self) -> Census {
+        if let Some(census) = self.hold(|cell, _| cell.census()) {
+            return census;
+        }
+        match self.ask(Message::Census) {
+            Reply::Census(census) => *census,
+            _ => Census::default(),
+        }
+    }
+}
+
+impl<P: Platform> Up<P> {
+    fn ask(&self, message: impl FnOnce(Arc<ReplySlot<P>>) -> Message<P>) -> Reply {
+        let slot = ReplySlot::new();
+        self.send(message(slot.clone()));
+        slot.wait()
+    }
+}

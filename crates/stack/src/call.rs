@@ -1,0 +1,218 @@
+//! What a user asks of a connection, as values: they can be run here, sent to the thread that owns the connection,
+//! or wait in a queue until somebody holds it.
+
+use std::sync::Arc;
+
+use ip::icmp::IcmpErrorKind;
+use observe::Time;
+use sync::Platform;
+use tcp::{
+    Abort, Close, Disposition, Event, IcmpKind, Outbox, PcbAccess, Receive, Send, SetOption, Shutdown, Status,
+};
+
+use crate::arch::Census;
+use crate::flow::{Key, Target};
+use crate::socket::{ListenerShared, Readiness, TcpSocket, UdpShared};
+
+/// One request of a user to one connection.
+pub enum Call<P: Platform> {
+    /// Active open (RFC 9293, 3.10.1): make the PCB of this tuple and send its SYN.
+    Open(Box<OpenRequest<P>>),
+    /// Append data (3.10.2).
+    Send(Send),
+    /// Take in-order data (3.10.3).
+    Receive(Receive),
+    /// No more data in one or both directions.
+    Shutdown(Shutdown),
+    /// Graceful close (3.10.4) by the user, who lets go of the connection.
+    Close(Close),
+    /// Abort (3.10.5), and let go.
+    Abort(Abort),
+    /// Report (3.10.6).
+    Status(Status),
+    /// Change a per-connection option.
+    SetOption(SetOption),
+}
+
+/// What an active open needs besides the tuple of its [`Target`].
+pub struct OpenRequest<P: Platform> {
+    /// Parameters of the PCB.
+    pub params: tcp::OpenParams,
+    /// Where its user will hear of it.
+    pub socket: Arc<TcpSocket<P>>,
+}
+
+/// The answer to a [`Call`].
+pub enum Reply {
+    /// To `Open`: where the connection lives now.
+    Opened(Result<Key, OpenRefused>),
+    /// To `Send`.
+    Sent(<Send as Event>::Reply),
+    /// To `Receive`.
+    Received(<Receive as Event>::Reply),
+    /// To `Shutdown`.
+    ShutDown(<Shutdown as Event>::Reply),
+    /// To `Status`.
+    Status(Box<<Status as Event>::Reply>),
+    /// To `SetOption`.
+    OptionSet(<SetOption as Event>::Reply),
+    /// To `Close` and `Abort`, and to a change of replicas.
+    Done,
+    /// To a look at a cell, where it had to be asked for.
+    Census(Box<Census>),
+    /// The connection is no longer there.
+    Gone,
+}
+
+/// Why an active open did not even start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenRefused {
+    /// The tuple is in use by another connection.
+    TupleInUse,
+    /// No packet buffer could be had for the SYN.
+    NoBuffer,
+}
+
+/// Runs a user's call on a connection that the caller holds. The protocol is all in `tcp`; this only unpacks values.
+pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Reply {
+    match call {
+        Call::Open(_) => unreachable!("an open has no PCB yet: the table's owner makes it"),
+        Call::Send(event) => Reply::Sent(event.run(pcb, out, now)),
+        Call::Receive(event) => Reply::Received(event.run(pcb, out, now)),
+        Call::Shutdown(event) => Reply::ShutDown(event.run(pcb, out, now)),
+        Call::Close(event) => {
+            event.run(pcb, out, now);
+            Reply::Done
+        }
+        Call::Abort(event) => {
+            event.run(pcb, out, now);
+            Reply::Done
+        }
+        Call::Status(event) => Reply::Status(Box::new(event.run(pcb, out, now))),
+        Call::SetOption(event) => Reply::OptionSet(event.run(pcb, out, now)),
+    }
+}
+
+/// The readiness bit whose level a call can change.
+pub fn level_of<P: Platform>(call: &Call<P>) -> Readiness {
+    match call {
+        Call::Receive(_) => Readiness::READABLE,
+        Call::Send(_) => Readiness::WRITABLE,
+        _ => Readiness::NONE,
+    }
+}
+
+/// Whether the reply says that the call would block now: the readiness bit is to be cleared.
+pub fn exhausted(reply: &Reply) -> bool {
+    match reply {
+        Reply::Received(Err(error)) => *error == tcp::Error::WouldBlock,
+        Reply::Sent(Ok(sent)) => !sent.rest.is_empty(),
+        _ => false,
+    }
+}
+
+/// A SYN that a connection in TIME-WAIT made way for: the listener's.
+pub fn unclaimed(disposition: Disposition) -> Option<tcp::Segment> {
+    match disposition {
+        Disposition::Recycled(segment) => Some(*segment),
+        Disposition::Done | Disposition::Dropped(_) => None,
+    }
+}
+
+/// What an ICMP error means to a TCP connection.
+pub enum Report {
+    /// Its segment was not delivered.
+    Error(tcp::IcmpError),
+    /// Its segment was too large for a link of this MTU.
+    TooBig(tcp::PathMtu, u32),
+    /// Nothing.
+    Nothing,
+}
+
+/// Reads an ICMP error about a TCP segment.
+pub fn report(error: &ip::IcmpError) -> Report {
+    let Some(seq) = error.seq.filter(|_| error.protocol == wire::protocol::TCP) else { return Report::Nothing };
+    let kind = match error.kind {
+        IcmpErrorKind::PacketTooBig { mtu } => {
+            let headers = if error.tuple.local_addr.is_ipv4() { 40 } else { 60 };
+            let mss = mtu.saturating_sub(headers).min(u32::from(u16::MAX)) as u16;
+            return Report::TooBig(tcp::PathMtu { mss, seq: Some(seq) }, mtu);
+        }
+        _ if error.is_refusal() => IcmpKind::PortUnreachable,
+        IcmpErrorKind::Unreachable { code: 0 } => IcmpKind::NetworkUnreachable,
+        IcmpErrorKind::Unreachable { .. } => IcmpKind::HostUnreachable,
+        _ => IcmpKind::Transient,
+    };
+    Report::Error(tcp::IcmpError { kind, seq })
+}
+
+/// What nobody waits for: it comes from a device, a timer or another connection.
+pub enum Ingress {
+    /// A TCP segment, parsed; its flow decides where it goes.
+    Segment(Segment),
+    /// A UDP datagram, still with its header.
+    Datagram(Datagram),
+    /// An ICMP error about one of our connections.
+    IcmpError {
+        /// Hash of the flow that the error is about.
+        hash: u32,
+        /// The error.
+        error: ip::IcmpError,
+    },
+    /// The device takes data again from a connection that had to stop.
+    TransmitReady(Target),
+}
+
+impl Ingress {
+    /// The hash of the flow that it belongs to: it leads to the cell.
+    #[inline]
+    pub fn hash(&self) -> u32 {
+        match self {
+            Ingress::Segment(segment) => segment.hash,
+            Ingress::Datagram(datagram) => datagram.hash,
+            Ingress::IcmpError { hash, .. } => *hash,
+            Ingress::TransmitReady(target) => target.flow.hash,
+        }
+    }
+}
+
+/// A TCP segment on its way to its connection.
+pub struct Segment {
+    /// Hash of its flow.
+    pub hash: u32,
+    /// The parsed segment.
+    pub segment: tcp::Segment,
+}
+
+/// A UDP datagram on its way to its socket.
+pub struct Datagram {
+    /// Hash of its flow.
+    pub hash: u32,
+    /// Its tuple, as seen from here.
+    pub tuple: wire::FourTuple,
+    /// UDP header and payload; the checksum has not been checked yet.
+    pub datagram: ip::Datagram,
+}
+
+/// A change that every cell must see: each holds a replica of what is listened on.
+pub enum Control<P: Platform> {
+    /// Start to accept connections.
+    Listen(Arc<ListenerShared<P>>),
+    /// Stop to.
+    Unlisten(Arc<ListenerShared<P>>),
+    /// Start to take datagrams.
+    BindUdp(Arc<UdpShared<P>>),
+    /// Stop to.
+    UnbindUdp(Arc<UdpShared<P>>),
+}
+
+impl<P: Platform> Clone for Control<P> {
+    fn clone(&self) -> Self {
+        match self {
+            Control::Listen(listener) => Control::Listen(listener.clone()),
+            Control::Unlisten(listener) => Control::Unlisten(listener.clone()),
+            Control::BindUdp(socket) => Control::BindUdp(socket.clone()),
+            Control::UnbindUdp(socket) => Control::UnbindUdp(socket.clone()),
+        }
+    }
+}

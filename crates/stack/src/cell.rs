@@ -1,0 +1,304 @@
+//! A cell: what one runner at a time may touch, and everything that can happen in it.
+//!
+//! A cell owns connections, the table that finds them, replicas of what is listened on, and a timer wheel. It is plain
+//! data behind `&mut`: *how* a thread comes to hold that `&mut` (it owns the cell, took a lock, won a flag) is all that
+//! the architectures with exclusive cells differ in. Segments are emitted before the method returns, that is while the
+//! cell is still held; wake-ups are left in [`After`] for when it is not.
+//!
+//! What may never happen here: a wait, a lock of another cell, a wake-up.
+
+use std::sync::Arc;
+
+use observe::{Counter, Counters, DropReason, Time};
+use sync::Platform;
+use tcp::{Event, Outbox, Pcb, TableChange};
+use wire::FourTuple;
+
+use crate::after::After;
+use crate::arch::Census;
+use crate::call::{self, Call, Control, Datagram, Ingress, OpenRefused, OpenRequest, Reply, Report, Segment};
+use crate::flow::{Flow, Key, Target};
+use crate::replicas::{Replicas, Unmatched};
+use crate::shared::{Child, Shared};
+use crate::socket::{ListenerShared, TcpSocket};
+use crate::table::private::{Entry, Table};
+use crate::timers::Wheel;
+use crate::tx::RouteCache;
+
+/// One connection as its cell keeps it.
+pub struct Connection<P: Platform> {
+    flow: Flow,
+    pcb: Pcb,
+    route: RouteCache,
+    socket: Arc<TcpSocket<P>>,
+    /// The listener that admitted the handshake, until it is complete.
+    listener: Option<Arc<ListenerShared<P>>>,
+}
+
+impl<P: Platform> Entry for Connection<P> {
+    fn tuple(&self) -> &FourTuple {
+        &self.flow.tuple
+    }
+}
+
+/// What an event left to be done by the cell once its borrow of the connection has ended.
+struct Effects {
+    deadline: Option<Time>,
+    table: TableChange,
+}
+
+/// A shard of connections with all that serves them.
+pub struct Cell<P: Platform> {
+    shared: Arc<Shared<P>>,
+    table: Table<Connection<P>>,
+    replicas: Replicas<P>,
+    wheel: Wheel,
+    due: Vec<u32>,
+    counters: Counters,
+}
+
+impl<P: Platform> Cell<P> {
+    /// An empty cell.
+    pub fn new(shared: &Arc<Shared<P>>) -> Self {
+        Cell {
+            shared: shared.clone(),
+            table: Table::new(&shared.secrets),
+            replicas: Replicas::default(),
+            wheel: Wheel::new(shared.clock.now()),
+            due: Vec::new(),
+            counters: Counters::new(),
+        }
+    }
+
+    /// Runs an event that came from a device or a timer.
+    #[inline]
+    pub fn ingress(&mut self, ingress: Ingress, now: Time, after: &mut After<P>) {
+        match ingress {
+            Ingress::Segment(arrival) => self.segment(arrival, now, after),
+            Ingress::Datagram(datagram) => self.datagram(datagram, after),
+            Ingress::IcmpError { error, .. } => {
+                if let Some(slot) = self.table.find(&error.tuple) {
+                    self.icmp_error(slot, &error, now, after);
+                }
+            }
+            Ingress::TransmitReady(target) => {
+                if self.table.get(target.key).is_some() {
+                    self.run(target.key.slot, tcp::TransmitReady, now, after);
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn icmp_error(&mut self, slot: u32, error: &ip::IcmpError, now: Time, after: &mut After<P>) {
+        match call::report(error) {
+            Report::Error(event) => {
+                self.run(slot, event, now, after);
+            }
+            Report::TooBig(event, mtu) => {
+                if self.run(slot, event, now, after) == Some(true) {
+                    self.shared.learn_path_mtu(error.tuple.remote_addr, mtu, now);
+                }
+            }
+            Report::Nothing => {}
+        }
+    }
+
+    #[inline]
+    fn segment(&mut self, arrival: Segment, now: Time, after: &mut After<P>) {
+        match self.table.find(&arrival.segment.tuple) {
+            Some(slot) => {
+                let hash = arrival.hash;
+                let reply = self.run(slot, tcp::SegmentArrives(arrival.segment), now, after);
+                if let Some(segment) = reply.and_then(call::unclaimed) {
+                    self.unmatched(Segment { hash, segment }, now, after);
+                }
+            }
+            None => self.unmatched(arrival, now, after),
+        }
+    }
+
+    /// Runs one event of one connection and performs its effects.
+    #[inline]
+    fn run<E: Event>(&mut self, slot: u32, event: E, now: Time, after: &mut After<P>) -> Option<E::Reply> {
+        self.with_pcb(slot, now, after, |pcb, out| event.run(pcb, out, now))
+    }
+
+    #[inline]
+    fn with_pcb<R>(
+        &mut self,
+        slot: u32,
+        now: Time,
+        after: &mut After<P>,
+        f: impl FnOnce(&mut tcp::PcbMut<'_>, &mut Outbox<'_>) -> R,
+    ) -> Option<R> {
+        let connection = self.table.at(slot)?;
+        let mut out = self.shared.outbox(&connection.flow, &connection.route, &self.counters);
+        let reply = f(&mut connection.pcb.parts(), &mut out);
+        self.shared.emit(&connection.flow, &mut connection.route, &mut out.segments, &self.counters, after);
+        after.wake(&connection.socket, out.ready);
+        let starved = out.starved;
+        let effects = Effects { deadline: out.deadline, table: out.table };
+        drop(out);
+        if starved {
+            let target = connection.socket.target();
+            self.shared.port_of(&connection.flow, &connection.route).starve(target);
+        }
+        self.settle(slot, effects, now, after);
+        Some(reply)
+    }
+
+    /// Performs what concerns the cell itself.
+    #[inline]
+    fn settle(&mut self, slot: u32, effects: Effects, now: Time, after: &mut After<P>) {
+        if let Some(deadline) = effects.deadline {
+            self.wheel.arm(slot, deadline);
+        }
+        match effects.table {
+            TableChange::None => {}
+            TableChange::Established => self.established(slot, now, after),
+            TableChange::Remove => self.remove(slot),
+        }
+    }
+
+    /// A child's handshake is complete: it enters the accept queue, or is reset if the listener has closed.
+    fn established(&mut self, slot: u32, now: Time, after: &mut After<P>) {
+        let Some(connection) = self.table.at(slot) else { return };
+        let Some(listener) = connection.listener.take() else { return };
+        match listener.establish(&connection.socket) {
+            Ok(()) => {
+                self.counters.add(Counter::ConnectionsAccepted, 1);
+                after.wake_listener(&listener);
+            }
+            Err(_closed) => {
+                self.run(slot, tcp::Abort, now, after);
+            }
+        }
+    }
+
+    /// The connection is finished, and no user holds it: it is freed.
+    fn remove(&mut self, slot: u32) {
+        self.wheel.cancel(slot);
+        if let Some(listener) = self.table.remove(slot).and_then(|connection| connection.listener) {
+            listener.abandon();
+        }
+    }
+
+    /// A segment that belongs to no connection: perhaps a listener wants it.
+    #[cold]
+    fn unmatched(&mut self, arrival: Segment, now: Time, after: &mut After<P>) {
+        let flow = Flow { tuple: arrival.segment.tuple, hash: arrival.hash };
+        match self.replicas.unmatched(&arrival.segment) {
+            Unmatched::Listener(listener) => self.handshake(listener, flow, &arrival.segment, now, after),
+            Unmatched::Nobody => {
+                self.counters.drop(DropReason::TcpNoListener);
+                self.shared.reset(&flow, &arrival.segment, &self.counters, after);
+            }
+        }
+    }
+
+    fn handshake(
+        &mut self,
+        listener: Arc<ListenerShared<P>>,
+        flow: Flow,
+        syn: &tcp::Segment,
+        now: Time,
+        after: &mut After<P>,
+    ) {
+        let child = self.shared.handshake(&listener, &flow, syn, now, &self.counters, after);
+        let Ok(Child { pcb, route, deadline }) = child else { return };
+        let (socket, listener) = (TcpSocket::new(flow), Some(listener));
+        let connection = Connection { flow, pcb, route, socket, listener };
+        match self.place(connection) {
+            Ok(key) => self.settle(key.slot, Effects { deadline, table: TableChange::None }, now, after),
+            Err(refused) => refused.listener.iter().for_each(|listener| listener.abandon()),
+        }
+    }
+
+    fn place(&mut self, connection: Connection<P>) -> Result<Key, Connection<P>> {
+        let socket = connection.socket.clone();
+        let key = self.table.insert(connection)?;
+        socket.placed(key);
+        Ok(key)
+    }
+
+    fn datagram(&mut self, datagram: Datagram, after: &mut After<P>) {
+        let socket = self.replicas.udp(&datagram.tuple);
+        self.shared.deliver(socket, datagram, &self.counters, after);
+    }
+
+    /// Runs a user's call.
+    pub fn call(&mut self, target: &Target, call: Call<P>, now: Time, after: &mut After<P>) -> Reply {
+        if let Call::Open(request) = call {
+            return Reply::Opened(self.open(target.flow, *request, now, after));
+        }
+        let bit = call::level_of(&call);
+        if self.table.get(target.key).is_none() {
+            return Reply::Gone;
+        }
+        let slot = target.key.slot;
+        let Some(reply) = self.with_pcb(slot, now, after, |pcb, out| call::run(call, pcb, out, now)) else {
+            return Reply::Gone;
+        };
+        if call::exhausted(&reply)
+            && let Some(connection) = self.table.at(slot)
+        {
+            connection.socket.ready.clear(bit);
+        }
+        reply
+    }
+
+    fn open(
+        &mut self,
+        flow: Flow,
+        request: OpenRequest<P>,
+        now: Time,
+        after: &mut After<P>,
+    ) -> Result<Key, OpenRefused> {
+        if self.table.find(&flow.tuple).is_some() {
+            return Err(OpenRefused::TupleInUse);
+        }
+        let mut route = RouteCache::default();
+        let mut out = self.shared.outbox(&flow, &route, &self.counters);
+        let pcb = Pcb::open_active(request.params, &mut out, now);
+        self.shared.emit(&flow, &mut route, &mut out.segments, &self.counters, after);
+        let effects = Effects { deadline: out.deadline, table: out.table };
+        drop(out);
+        let socket = request.socket;
+        let connection = Connection { flow, pcb, route, socket, listener: None };
+        let key = self.place(connection).map_err(|_| OpenRefused::TupleInUse)?;
+        self.settle(key.slot, effects, now, after);
+        Ok(key)
+    }
+
+    /// Puts a replica in, or takes it out.
+    pub fn control(&mut self, change: Control<P>) {
+        self.replicas.apply(change);
+    }
+
+    /// Runs the timers that are due.
+    pub fn timers(&mut self, now: Time, after: &mut After<P>) {
+        let mut due = std::mem::take(&mut self.due);
+        self.wheel.expire(now, &mut due);
+        for slot in due.drain(..) {
+            self.run(slot, tcp::Timeouts, now, after);
+        }
+        self.due = due;
+    }
+
+    /// When [`Cell::timers`] next has something to do.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.wheel.next_deadline()
+    }
+
+    /// What is in the cell.
+    pub fn census(&self) -> Census {
+        Census {
+            counters: self.counters.snapshot(),
+            connections: self.table.len(),
+            timers: self.wheel.len(),
+            bytes: self.table.footprint() + self.table.len() * size_of::<TcpSocket<P>>(),
+        }
+    }
+}
+

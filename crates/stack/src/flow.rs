@@ -1,0 +1,57 @@
+//! How a connection is named on its way through the stack.
+
+use wire::FourTuple;
+
+/// A connection as the classifier sees it: its tuple, and the RSS hash that decides which cell and which device queue
+/// serve it. The hash is the device's own (Toeplitz), so that hardware and software agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Flow {
+    /// Addresses and ports; *local* is this stack.
+    pub tuple: FourTuple,
+    /// Toeplitz hash of a segment of this flow as it arrives here.
+    pub hash: u32,
+}
+
+impl Flow {
+    /// Which of `n` cells or queues serves this flow. `n` must not be 0.
+    #[inline]
+    pub fn index(&self, n: usize) -> usize {
+        index(self.hash, n)
+    }
+}
+
+/// Which of `n` cells or queues serves the flows of this hash. The low bits choose, as a NIC's redirection table does.
+#[inline]
+pub fn index(hash: u32, n: usize) -> usize {
+    if n.is_power_of_two() { hash as usize & (n - 1) } else { hash as usize % n }
+}
+
+/// A connection as its user names it: where it lives, and which generation of the slot it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Tuple and hash: they lead to the cell.
+    pub flow: Flow,
+    /// Slot and generation inside the cell's table. A key that has gone stale finds nothing.
+    pub key: Key,
+}
+
+/// Slot number and generation of one entry of a connection table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// Index into the slots.
+    pub slot: u32,
+    /// Incremented each time the slot is freed.
+    pub generation: u32,
+}
+
+impl Key {
+    /// Packed into one word, so that it fits an atomic.
+    pub fn to_bits(self) -> u64 {
+        (u64::from(self.generation) << 32) | u64::from(self.slot)
+    }
+
+    /// The inverse of [`Key::to_bits`].
+    pub fn from_bits(bits: u64) -> Self {
+        Key { slot: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}

@@ -1,0 +1,213 @@
+//! The Internet layer's shared tables behind their locks: neighbours, fragments, path MTUs, the ICMP rate limit.
+//!
+//! Off the data path: a segment whose connection has a valid route cache touches none of them. Any thread. The rules are
+//! all in the `ip` crate; here is who waits for whom, and where the packets go that a table gives back.
+
+use std::net::IpAddr;
+
+use ip::neighbour::Expirations;
+use ip::reassembly::Reassembled;
+use ip::{
+    Effects, ErrorKind, Fragment, LinkHeader, NeighbourAccess, NeighbourTable, PathMtuTable, RateLimit,
+    ReassemblyAccess, ReassemblyTable, Resolution,
+};
+use observe::{Counters, Time};
+use pktbuf::PktBuf;
+use smallvec::{SmallVec, smallvec};
+use sync::{Atomic, Guard, Lock, LockClass, LockKind, Ordering, Platform};
+
+use crate::after::After;
+use crate::shared::Shared;
+
+/// How often path MTUs are looked through for expired ones. They live for ten minutes.
+const PATH_MTU_SWEEP_NS: u64 = 60_000_000_000;
+
+/// The tables.
+pub struct Internet<P: Platform> {
+    neighbours: Lock<NeighbourTable, P>,
+    reassembly: Lock<ReassemblyTable, P>,
+    /// What routers said about paths.
+    pub path_mtu: Lock<PathMtuTable, P>,
+    icmp_limit: Lock<RateLimit, P>,
+    /// When [`Shared::internet_timeouts`] has work, in nanoseconds.
+    deadline: P::AtomicU64,
+}
+
+impl<P: Platform> Internet<P> {
+    /// Empty tables; `seed` blurs their timing.
+    pub fn new(seed: u64) -> Self {
+        let blocking = LockKind::Blocking;
+        Internet {
+            neighbours: Lock::new(blocking, LockClass::Neighbours, NeighbourTable::new(seed)),
+            reassembly: Lock::new(blocking, LockClass::Neighbours, ReassemblyTable::new()),
+            path_mtu: Lock::new(blocking, LockClass::Neighbours, PathMtuTable::new()),
+            icmp_limit: Lock::new(blocking, LockClass::Neighbours, RateLimit::icmp(seed)),
+            deadline: P::AtomicU64::new(PATH_MTU_SWEEP_NS),
+        }
+    }
+
+    /// When [`Shared::internet_timeouts`] next has work.
+    #[inline]
+    pub fn deadline(&self) -> Time {
+        Time::from_nanos(self.deadline.load(Ordering::Relaxed))
+    }
+
+    fn note(&self, deadline: Option<Time>) {
+        if let Some(deadline) = deadline.filter(|deadline| *deadline < self.deadline()) {
+            self.deadline.store(deadline.as_nanos(), Ordering::Relaxed);
+        }
+    }
+
+    fn neighbours(&self) -> Guard<'_, NeighbourTable, P> {
+        self.neighbours.lock()
+    }
+
+    /// Entries of the neighbour table.
+    pub fn neighbour_count(&self) -> usize {
+        self.neighbours.lock().len()
+    }
+}
+
+impl<P: Platform> Shared<P> {
+    /// The link header for `next_hop`, if its link address is known and fresh.
+    pub fn link_header(&self, interface: usize, next_hop: IpAddr, destination: IpAddr) -> Option<LinkHeader> {
+        let view = &self.interfaces[interface].view;
+        let mac = self.internet.neighbours().lookup(view.index, next_hop)?;
+        Some(LinkHeader::new(view.mac, mac, destination))
+    }
+
+    /// Puts a link header in front of an IP packet, or lets it wait for its neighbour. The frames to send now: the
+    /// packet, or the solicitation.
+    pub fn resolve_or_queue(
+        &self,
+        interface: usize,
+        next_hop: IpAddr,
+        packet: PktBuf,
+        counters: &Counters,
+    ) -> SmallVec<[PktBuf; 8]> {
+        let now = self.clock.now();
+        let view = &self.interfaces[interface].view;
+        let mut neighbours = self.internet.neighbours();
+        let resolution = neighbours.resolve(now, view, next_hop, packet, counters);
+        self.internet.note(neighbours.next_deadline());
+        drop(neighbours);
+        match resolution {
+            Resolution::Ready { frame, .. } => smallvec![frame],
+            Resolution::Queued { solicit } => solicit.into_iter().collect(),
+            Resolution::Dropped(reason) => {
+                counters.drop(reason);
+                SmallVec::new()
+            }
+        }
+    }
+
+    /// An ARP packet has come.
+    pub fn arp_arrives(
+        &self,
+        interface: usize,
+        packet: &wire::arp::Packet,
+        now: Time,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) {
+        let view = &self.interfaces[interface].view;
+        let mut neighbours = self.internet.neighbours();
+        let effects = neighbours.arp_arrives(now, view, packet, counters);
+        self.internet.note(neighbours.next_deadline());
+        drop(neighbours);
+        self.neighbour_effects(interface, effects, counters, after);
+    }
+
+    /// A neighbour solicitation or advertisement has come.
+    pub fn discovery_arrives(
+        &self,
+        interface: usize,
+        discovery: &ip::neighbour::Discovery,
+        now: Time,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) {
+        let view = &self.interfaces[interface].view;
+        let mut neighbours = self.internet.neighbours();
+        let effects = neighbours.discovery_arrives(now, view, discovery, counters);
+        self.internet.note(neighbours.next_deadline());
+        drop(neighbours);
+        self.neighbour_effects(interface, effects, counters, after);
+    }
+
+    fn neighbour_effects(&self, interface: usize, effects: Effects, counters: &Counters, after: &mut After<P>) {
+        if effects.changed {
+            self.invalidate_routes();
+        }
+        if let Some(reason) = effects.drop {
+            counters.drop(reason);
+        }
+        let mut frames: SmallVec<[PktBuf; 8]> = effects.reply.into_iter().chain(effects.released).collect();
+        self.send_frames(interface, 0, &mut frames, counters, after);
+    }
+
+    /// A fragment has come: the whole packet, from its network header on, if this was the last missing piece.
+    pub fn fragment_arrives(
+        &self,
+        fragment: Fragment,
+        now: Time,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) -> Option<PktBuf> {
+        let mut reassembly = self.internet.reassembly.lock();
+        let result = reassembly.fragment_arrives(now, fragment, counters);
+        self.internet.note(reassembly.next_deadline());
+        drop(reassembly);
+        match result {
+            Reassembled::Complete(packet) => return Some(packet),
+            Reassembled::Pending => {}
+            Reassembled::Drop(reason) => counters.drop(reason),
+            Reassembled::Refused(refused) => {
+                counters.drop(refused.reason);
+                self.refuse(&refused.datagram, refused.error, counters, after);
+            }
+        }
+        None
+    }
+
+    /// A connection has believed a router's packet-too-big: others to that destination profit.
+    pub fn learn_path_mtu(&self, destination: IpAddr, mtu: u32, now: Time) {
+        let Some((interface, _)) = self.route(destination) else { return };
+        let link = self.interfaces[interface].view.mtu;
+        self.internet.path_mtu.lock().update(now, destination, mtu, link);
+    }
+
+    /// Sends the ICMP error that is owed for a packet, if the rules and the rate limit allow one.
+    pub fn refuse(&self, cause: &ip::Datagram, error: ErrorKind, counters: &Counters, after: &mut After<P>) {
+        let Some((interface, _)) = self.route(cause.src) else { return };
+        let view = &self.interfaces[interface].view;
+        let now = self.clock.now();
+        let packet = ip::icmp::error(error, cause, view, &mut self.internet.icmp_limit.lock(), now, counters);
+        if let Some(packet) = packet {
+            self.send_packet(packet, cause.src, 0, counters, after);
+        }
+    }
+
+    /// Solicits again, gives neighbours and fragments up, forgets old path MTUs.
+    pub fn internet_timeouts(&self, now: Time, counters: &Counters, after: &mut After<P>) {
+        self.internet.deadline.store(now.as_nanos().saturating_add(PATH_MTU_SWEEP_NS), Ordering::Relaxed);
+        self.internet.path_mtu.lock().timeouts(now);
+        let mut reassembly = self.internet.reassembly.lock();
+        let owed = reassembly.timeouts(now, counters);
+        self.internet.note(reassembly.next_deadline());
+        drop(reassembly);
+        for datagram in owed {
+            self.refuse(&datagram, ErrorKind::ReassemblyTimeExceeded, counters, after);
+        }
+        let mut neighbours = self.internet.neighbours();
+        let Expirations { solicits, changed, .. } = neighbours.timeouts(now, counters);
+        self.internet.note(neighbours.next_deadline());
+        drop(neighbours);
+        if changed {
+            self.invalidate_routes();
+        }
+        for (interface, frame) in solicits {
+            self.send_frames(usize::from(interface), 0, &mut smallvec![frame], counters, after);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! TCP-2: one lock for the receive side, one for the send side.
+
+use sync::{Lock, LockClass, LockKind, Platform};
+use tcp::pcb::{HeaderIn, HeaderOut, ReceiveWindow, Reassembly, RetransmitQueue, SendWindow};
+use tcp::{Outbox, Pcb, PcbAccess, PcbMut};
+
+use super::{Held, Way};
+use crate::tx::RouteCache;
+
+/// A PCB behind two locks.
+pub struct Halves<P: Platform> {
+    receive: Lock<ReceiveHalf, P>,
+    send: Lock<SendHalf, P>,
+}
+
+struct ReceiveHalf {
+    header_in: HeaderIn,
+    window: ReceiveWindow,
+    reassembly: Reassembly,
+}
+
+struct SendHalf {
+    window: SendWindow,
+    queue: RetransmitQueue,
+    header_out: HeaderOut,
+    route: RouteCache,
+}
+
+impl<P: Platform> Halves<P> {
+    /// Behind locks of `kind`.
+    pub fn new(kind: LockKind, pcb: Pcb, route: RouteCache) -> Self {
+        let (header_in, window, reassembly, send_window, queue, header_out) = pcb.into_parts();
+        let receive = ReceiveHalf { header_in, window, reassembly };
+        let send = SendHalf { window: send_window, queue, header_out, route };
+        Halves {
+            receive: Lock::new(kind, LockClass::PcbReceiveWindow, receive),
+            send: Lock::new(kind, LockClass::PcbSendWindow, send),
+        }
+    }
+}
+
+/// One thread's way through a [`Halves`].
+pub struct Passage<'a, 'w, P: Platform, H: Held> {
+    /// The connection.
+    pub pcb: &'a Halves<P>,
+    /// Where its segments go.
+    pub way: Way<'w, P>,
+    /// What is let go once the send side has been dealt with.
+    pub held: &'a mut H,
+}
+
+impl<P: Platform, H: Held> PcbAccess for Passage<'_, '_, P, H> {
+    fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R {
+        f(&mut self.pcb.receive.lock().header_in)
+    }
+
+    fn receive_side<R>(&mut self, f: impl FnOnce(&mut ReceiveWindow, &mut Reassembly) -> R) -> R {
+        let mut half = self.pcb.receive.lock();
+        let half = &mut *half;
+        f(&mut half.window, &mut half.reassembly)
+    }
+
+    fn send_side<R>(&mut self, f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue) -> R) -> R {
+        let mut guard = self.pcb.send.lock();
+        let half = &mut *guard;
+        let result = f(&mut half.window, &mut half.queue);
+        drop(guard);
+        self.held.release();
+        result
+    }
+
+    fn transmit<R>(
+        &mut self,
+        out: &mut Outbox<'_>,
+        f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue, &mut HeaderOut, &mut Outbox<'_>) -> R,
+    ) -> R {
+        self.held.release();
+        let mut guard = self.pcb.send.lock();
+        let half = &mut *guard;
+        let result = f(&mut half.window, &mut half.queue, &mut half.header_out, out);
+        self.way.emit(&mut half.route, out);
+        result
+    }
+
+    fn whole<R>(&mut self, out: &mut Outbox<'_>, f: impl FnOnce(PcbMut<'_>, &mut Outbox<'_>) -> R) -> R {
+        let mut receive = self.pcb.receive.lock();
+        let mut send = self.pcb.send.lock();
+        let (receive, send) = (&mut *receive, &mut *send);
+        let parts = PcbMut {
+            header_in: &mut receive.header_in,
+            receive_window: &mut receive.window,
+            reassembly: &mut receive.reassembly,
+            send_window: &mut send.window,
+            retransmit_queue: &mut send.queue,
+            header_out: &mut send.header_out,
+        };
+        let result = f(parts, out);
+        self.way.emit(&mut send.route, out);
+        result
+    }
+}

@@ -1,0 +1,131 @@
+//! Connections that several threads may enter: the six parts of a PCB behind one, two or six locks.
+//!
+//! A [`SharedPcb`] keeps the parts; a [`Passage`] is one thread's way through it, and implements what TCP asks for
+//! (`tcp::PcbAccess`). With one lock (TCP-1 of Nahum et al.) the guard lives as long as the passage: the *whole*
+//! driver. With two (TCP-2) or six (TCP-6) guards are taken as TCP asks for hold-sets, always in the one canonical
+//! order, and dropped when the hold-set ends: the *staged* driver. Segments made in a hold-set are given to the device
+//! before its guards drop, so their order on the wire is the order in which they were assigned (G7).
+
+pub mod halves;
+pub mod single;
+pub mod six;
+
+use observe::Counters;
+use sync::{LockKind, Platform};
+use tcp::{Outbox, Pcb, PcbAccess, PcbMut};
+use tcp::pcb::{HeaderIn, HeaderOut, ReceiveWindow, Reassembly, RetransmitQueue, SendWindow};
+
+use crate::after::After;
+use crate::flow::Flow;
+use crate::shared::Shared;
+use crate::tx::RouteCache;
+
+pub use halves::Halves;
+pub use single::Single;
+pub use six::Six;
+
+/// How many locks guard one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LockPlan {
+    /// TCP-1: one lock, held for the whole event.
+    One,
+    /// TCP-2: receive side and send side.
+    Two,
+    /// TCP-6: one lock for each part.
+    Six,
+}
+
+/// The parts of one connection behind their locks.
+pub enum SharedPcb<P: Platform> {
+    /// One lock.
+    Single(Single<P>),
+    /// Two locks.
+    Halves(Box<Halves<P>>),
+    /// Six locks.
+    Six(Box<Six<P>>),
+}
+
+impl<P: Platform> SharedPcb<P> {
+    /// Puts a PCB behind locks.
+    pub fn new(plan: LockPlan, kind: LockKind, pcb: Pcb, route: RouteCache) -> Self {
+        match plan {
+            LockPlan::One => SharedPcb::Single(Single::new(kind, pcb, route)),
+            LockPlan::Two => SharedPcb::Halves(Box::new(Halves::new(kind, pcb, route))),
+            LockPlan::Six => SharedPcb::Six(Box::new(Six::new(kind, pcb, route))),
+        }
+    }
+}
+
+/// Where the segments of one event go: the emission path of one flow.
+pub struct Way<'a, P: Platform> {
+    /// The stack.
+    pub shared: &'a Shared<P>,
+    /// The connection's flow.
+    pub flow: &'a Flow,
+    /// Where this thread counts.
+    pub counters: &'a Counters,
+    /// What is left for when the guards are gone.
+    pub after: &'a mut After<P>,
+}
+
+impl<P: Platform> Way<'_, P> {
+    /// Gives the segments in `out` to the device. Phase *inside*: called with the guard that orders them.
+    #[inline]
+    pub fn emit(&mut self, route: &mut RouteCache, out: &mut Outbox<'_>) {
+        self.shared.emit(self.flow, route, &mut out.segments, self.counters, self.after);
+    }
+}
+
+/// Something that is held beside the connection and let go once the acknowledgement has been processed: the table lock
+/// of the hand-over-hand policy. `()` where nothing is.
+pub trait Held {
+    /// Lets go.
+    fn release(&mut self);
+}
+
+impl Held for () {
+    fn release(&mut self) {}
+}
+
+impl<T> Held for Option<T> {
+    fn release(&mut self) {
+        *self = None;
+    }
+}
+
+/// A whole driver that lets go of something held beside it as soon as the send side has been dealt with.
+pub struct Escorted<'a, 'p, H: Held> {
+    /// The connection, exclusively held.
+    pub parts: PcbMut<'p>,
+    /// What is let go.
+    pub held: &'a mut H,
+}
+
+impl<H: Held> PcbAccess for Escorted<'_, '_, H> {
+    fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R {
+        self.parts.header_in(f)
+    }
+
+    fn receive_side<R>(&mut self, f: impl FnOnce(&mut ReceiveWindow, &mut Reassembly) -> R) -> R {
+        self.parts.receive_side(f)
+    }
+
+    fn send_side<R>(&mut self, f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue) -> R) -> R {
+        let result = self.parts.send_side(f);
+        self.held.release();
+        result
+    }
+
+    fn transmit<R>(
+        &mut self,
+        out: &mut Outbox<'_>,
+        f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue, &mut HeaderOut, &mut Outbox<'_>) -> R,
+    ) -> R {
+        self.held.release();
+        self.parts.transmit(out, f)
+    }
+
+    fn whole<R>(&mut self, out: &mut Outbox<'_>, f: impl FnOnce(PcbMut<'_>, &mut Outbox<'_>) -> R) -> R {
+        self.parts.whole(out, f)
+    }
+}

@@ -1,0 +1,102 @@
+//! TCP-6: one lock for each part ("SICS style", Nahum et al. 1994), in the canonical order.
+
+use sync::{Lock, LockClass, LockKind, Platform};
+use tcp::pcb::{HeaderIn, HeaderOut, ReceiveWindow, Reassembly, RetransmitQueue, SendWindow};
+use tcp::{Outbox, Pcb, PcbAccess, PcbMut};
+
+use super::{Held, Way};
+use crate::tx::RouteCache;
+
+/// A PCB behind six locks.
+pub struct Six<P: Platform> {
+    header_in: Lock<HeaderIn, P>,
+    receive_window: Lock<ReceiveWindow, P>,
+    reassembly: Lock<Reassembly, P>,
+    send_window: Lock<SendWindow, P>,
+    retransmit_queue: Lock<RetransmitQueue, P>,
+    /// The route goes with the part that needs it.
+    header_out: Lock<(HeaderOut, RouteCache), P>,
+}
+
+impl<P: Platform> Six<P> {
+    /// Behind locks of `kind`.
+    pub fn new(kind: LockKind, pcb: Pcb, route: RouteCache) -> Self {
+        let (header_in, receive_window, reassembly, send_window, retransmit_queue, header_out) = pcb.into_parts();
+        Six {
+            header_in: Lock::new(kind, LockClass::PcbHeaderIn, header_in),
+            receive_window: Lock::new(kind, LockClass::PcbReceiveWindow, receive_window),
+            reassembly: Lock::new(kind, LockClass::PcbReassembly, reassembly),
+            send_window: Lock::new(kind, LockClass::PcbSendWindow, send_window),
+            retransmit_queue: Lock::new(kind, LockClass::PcbRetransmit, retransmit_queue),
+            header_out: Lock::new(kind, LockClass::PcbHeaderOut, (header_out, route)),
+        }
+    }
+}
+
+/// One thread's way through a [`Six`].
+pub struct Passage<'a, 'w, P: Platform, H: Held> {
+    /// The connection.
+    pub pcb: &'a Six<P>,
+    /// Where its segments go.
+    pub way: Way<'w, P>,
+    /// What is let go once the send side has been dealt with.
+    pub held: &'a mut H,
+}
+
+impl<P: Platform, H: Held> PcbAccess for Passage<'_, '_, P, H> {
+    fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R {
+        f(&mut self.pcb.header_in.lock())
+    }
+
+    fn receive_side<R>(&mut self, f: impl FnOnce(&mut ReceiveWindow, &mut Reassembly) -> R) -> R {
+        let mut window = self.pcb.receive_window.lock();
+        let mut reassembly = self.pcb.reassembly.lock();
+        f(&mut window, &mut reassembly)
+    }
+
+    fn send_side<R>(&mut self, f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue) -> R) -> R {
+        let mut window = self.pcb.send_window.lock();
+        let mut queue = self.pcb.retransmit_queue.lock();
+        let result = f(&mut window, &mut queue);
+        drop(queue);
+        drop(window);
+        self.held.release();
+        result
+    }
+
+    fn transmit<R>(
+        &mut self,
+        out: &mut Outbox<'_>,
+        f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue, &mut HeaderOut, &mut Outbox<'_>) -> R,
+    ) -> R {
+        self.held.release();
+        let mut window = self.pcb.send_window.lock();
+        let mut queue = self.pcb.retransmit_queue.lock();
+        let mut header_out = self.pcb.header_out.lock();
+        let (header_out, route) = &mut *header_out;
+        let result = f(&mut window, &mut queue, header_out, out);
+        self.way.emit(route, out);
+        result
+    }
+
+    fn whole<R>(&mut self, out: &mut Outbox<'_>, f: impl FnOnce(PcbMut<'_>, &mut Outbox<'_>) -> R) -> R {
+        let mut header_in = self.pcb.header_in.lock();
+        let mut receive_window = self.pcb.receive_window.lock();
+        let mut reassembly = self.pcb.reassembly.lock();
+        let mut send_window = self.pcb.send_window.lock();
+        let mut retransmit_queue = self.pcb.retransmit_queue.lock();
+        let mut header_out = self.pcb.header_out.lock();
+        let (header_out, route) = &mut *header_out;
+        let parts = PcbMut {
+            header_in: &mut header_in,
+            receive_window: &mut receive_window,
+            reassembly: &mut reassembly,
+            send_window: &mut send_window,
+            retransmit_queue: &mut retransmit_queue,
+            header_out,
+        };
+        let result = f(parts, out);
+        self.way.emit(route, out);
+        result
+    }
+}

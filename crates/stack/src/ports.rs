@@ -1,0 +1,140 @@
+//! Which port an active open or a bind to port 0 gets.
+//!
+//! Ephemeral ports follow RFC 6056, algorithm 3: the search begins at a keyed hash of the destination plus a counter,
+//! so that an observer of one destination learns nothing of another. Whether a tuple is free is not decided here: the
+//! cell that would hold it refuses it, and the next candidate is tried. Wildcard binds are reserved here, so that two
+//! listeners cannot take one address.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, SocketAddr};
+
+use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
+
+use crate::secrets::Secrets;
+
+/// First and last ephemeral port (RFC 6335, dynamic ports).
+const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;
+/// When all dynamic ports towards a destination are taken, the registered ones from here on are tried.
+const EXTENDED: u16 = 1024;
+
+/// Transport protocols have separate port spaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// The ports of one stack. Any thread.
+pub struct Ports<P: Platform> {
+    bound: Lock<HashSet<(Transport, IpAddr, u16)>, P>,
+    counter: P::AtomicU32,
+}
+
+impl<P: Platform> Default for Ports<P> {
+    fn default() -> Self {
+        Ports {
+            bound: Lock::new(LockKind::Blocking, LockClass::Control, HashSet::new()),
+            counter: P::AtomicU32::new(0),
+        }
+    }
+}
+
+impl<P: Platform> Ports<P> {
+    /// Candidate local ports for a connection to `remote`, each at most once: the dynamic range in a random rotation,
+    /// then the registered one.
+    pub fn candidates(&self, secrets: &Secrets, local: IpAddr, remote: SocketAddr) -> impl Iterator<Item = u16> {
+        let offset = secrets.port_offset(local, remote.ip(), remote.port());
+        let start = offset.wrapping_add(self.counter.fetch_add(1, Ordering::Relaxed));
+        rotate(*EPHEMERAL.start(), *EPHEMERAL.end(), start).chain(rotate(EXTENDED, *EPHEMERAL.start() - 1, start))
+    }
+
+    /// Reserves `address` (port 0: any free port) for a bound socket.
+    ///
+    /// # Errors
+    /// The port is taken, or none is free.
+    pub fn bind(&self, transport: Transport, secrets: &Secrets, address: SocketAddr) -> Result<SocketAddr, InUse> {
+        let mut bound = self.bound.lock();
+        let mut free = |port: u16| {
+            let clash = bound.iter().any(|(t, ip, p)| {
+                *t == transport && *p == port && overlap(*ip, address.ip())
+            });
+            !clash && bound.insert((transport, address.ip(), port))
+        };
+        if address.port() != 0 {
+            return if free(address.port()) { Ok(address) } else { Err(InUse) };
+        }
+        let start = secrets.port_offset(address.ip(), address.ip(), 0);
+        let start = start.wrapping_add(self.counter.fetch_add(1, Ordering::Relaxed));
+        let port = rotate(*EPHEMERAL.start(), *EPHEMERAL.end(), start).find(|port| free(*port)).ok_or(InUse)?;
+        Ok(SocketAddr::new(address.ip(), port))
+    }
+
+    /// Gives a reservation back.
+    pub fn release(&self, transport: Transport, address: SocketAddr) {
+        self.bound.lock().remove(&(transport, address.ip(), address.port()));
+    }
+
+    /// How many reservations there are.
+    pub fn bound(&self) -> usize {
+        self.bound.lock().len()
+    }
+}
+
+/// The port is reserved by another socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InUse;
+
+/// Whether sockets bound to two addresses on one port would compete for a segment.
+fn overlap(one: IpAddr, other: IpAddr) -> bool {
+    if one == other {
+        return true;
+    }
+    match (one.is_unspecified(), other.is_unspecified()) {
+        (false, false) => false,
+        // `[::]` takes both families, `0.0.0.0` only its own.
+        (true, _) if one.is_ipv6() => true,
+        (_, true) if other.is_ipv6() => true,
+        _ => one.is_ipv4() == other.is_ipv4(),
+    }
+}
+
+fn rotate(first: u16, last: u16, start: u32) -> impl Iterator<Item = u16> {
+    let count = u32::from(last - first) + 1;
+    (0..count).map(move |n| first + ((start % count + n) % count) as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sync::Real;
+
+    #[test]
+    fn candidates_cover_every_port_once() {
+        let ports = Ports::<Real>::default();
+        let remote = "10.0.0.2:80".parse().unwrap();
+        let seen: Vec<u16> = ports.candidates(&Secrets::from_seed(3), "10.0.0.1".parse().unwrap(), remote).collect();
+        let distinct: HashSet<u16> = seen.iter().copied().collect();
+        assert_eq!(seen.len(), distinct.len());
+        assert_eq!(seen.len(), 65536 - 1024);
+        assert!(EPHEMERAL.contains(&seen[0]));
+    }
+
+    #[test]
+    fn wildcards_exclude_exact_addresses_and_the_other_way_round() {
+        let ports = Ports::<Real>::default();
+        let secrets = Secrets::from_seed(3);
+        let bind = |address: &str| ports.bind(Transport::Tcp, &secrets, address.parse().unwrap());
+        assert!(bind("10.0.0.1:80").is_ok());
+        assert!(bind("10.0.0.2:80").is_ok());
+        assert_eq!(bind("0.0.0.0:80"), Err(InUse));
+        assert!(bind("[::]:81").is_ok());
+        assert_eq!(bind("10.0.0.1:81"), Err(InUse));
+        assert!(ports.bind(Transport::Udp, &secrets, "10.0.0.1:80".parse().unwrap()).is_ok());
+        ports.release(Transport::Tcp, "10.0.0.1:80".parse().unwrap());
+        assert!(bind("10.0.0.1:80").is_ok());
+        let any = bind("10.0.0.1:0").unwrap();
+        assert!(EPHEMERAL.contains(&any.port()));
+    }
+}

@@ -1,0 +1,88 @@
+//! What a cell knows of the sockets that are bound but not connected: replicas of listeners and datagram sockets.
+//!
+//! The shared part of each is behind an `Arc`; a replica is the entry that finds it. An architecture changes the
+//! replicas of all its cells before a `listen` or a `close` is complete (`Architecture::control`).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use sync::Platform;
+use wire::FourTuple;
+
+use crate::call::Control;
+use crate::socket::{ListenerShared, UdpShared};
+
+type PortMap<T> = HashMap<u16, SmallVec<[Arc<T>; 1]>>;
+
+/// Who takes a segment that belongs to no connection.
+pub enum Unmatched<P: Platform> {
+    /// This listener (RFC 9293, 3.10.7.2).
+    Listener(Arc<ListenerShared<P>>),
+    /// Nobody: it is answered as CLOSED does (3.10.7.1).
+    Nobody,
+}
+
+/// Bound sockets by port. Exclusive use is the owner's business.
+pub struct Replicas<P: Platform> {
+    listeners: PortMap<ListenerShared<P>>,
+    datagrams: PortMap<UdpShared<P>>,
+}
+
+impl<P: Platform> Default for Replicas<P> {
+    fn default() -> Self {
+        Replicas { listeners: HashMap::new(), datagrams: HashMap::new() }
+    }
+}
+
+impl<P: Platform> Replicas<P> {
+    /// The listener that fits `tuple` best: an exact address before a wildcard.
+    pub fn listener(&self, tuple: &FourTuple) -> Option<Arc<ListenerShared<P>>> {
+        let candidates = self.listeners.get(&tuple.local_port)?.iter();
+        best(candidates.map(|listener| (listener.fits(tuple.local_addr), listener)))
+    }
+
+    /// Who takes `segment`, which belongs to no connection.
+    pub fn unmatched(&self, segment: &tcp::Segment) -> Unmatched<P> {
+        if !tcp::listen::is_request(segment) {
+            return Unmatched::Nobody;
+        }
+        self.listener(&segment.tuple).map_or(Unmatched::Nobody, Unmatched::Listener)
+    }
+
+    /// The datagram socket that fits `tuple` best: connected before exact before wildcard.
+    pub fn udp(&self, tuple: &FourTuple) -> Option<Arc<UdpShared<P>>> {
+        let candidates = self.datagrams.get(&tuple.local_port)?.iter();
+        best(candidates.map(|socket| (socket.fits(tuple), socket)))
+    }
+
+    /// Puts a replica in, or takes it out. Doing either twice changes nothing.
+    pub fn apply(&mut self, change: Control<P>) {
+        match change {
+            Control::Listen(listener) => insert(&mut self.listeners, listener.local().port(), listener),
+            Control::Unlisten(listener) => remove(&mut self.listeners, listener.local().port(), &listener),
+            Control::BindUdp(socket) => insert(&mut self.datagrams, socket.local().port(), socket),
+            Control::UnbindUdp(socket) => remove(&mut self.datagrams, socket.local().port(), &socket),
+        }
+    }
+}
+
+fn best<'a, T: 'a>(candidates: impl Iterator<Item = (Option<u8>, &'a Arc<T>)>) -> Option<Arc<T>> {
+    let fitting = candidates.filter_map(|(fit, socket)| fit.map(|fit| (fit, socket)));
+    fitting.max_by_key(|(fit, _)| *fit).map(|(_, socket)| socket.clone())
+}
+
+fn insert<T>(map: &mut PortMap<T>, port: u16, socket: Arc<T>) {
+    let sockets = map.entry(port).or_default();
+    if !sockets.iter().any(|other| Arc::ptr_eq(other, &socket)) {
+        sockets.push(socket);
+    }
+}
+
+fn remove<T>(map: &mut PortMap<T>, port: u16, socket: &Arc<T>) {
+    let Some(sockets) = map.get_mut(&port) else { return };
+    sockets.retain(|other| !Arc::ptr_eq(other, socket));
+    if sockets.is_empty() {
+        map.remove(&port);
+    }
+}

@@ -1,0 +1,227 @@
+//! The receive path: from a device's queue to `post`, the one line where architectures part.
+//!
+//! A driver belongs to one thread at a time and serves one queue pair of each device. It takes a batch of frames, has
+//! IP check them, classifies segments into flows and posts them; answers ARP, ND and ICMP by itself; then gives the
+//! architecture its tick, and connections that ran out of device credit their turn. No stack lock is held here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dev::{RxQueue, WaitOutcome};
+use ip::icmp::Received;
+use ip::Input;
+use observe::{Counters, DropReason, Time};
+use pktbuf::PktBuf;
+use sync::Platform;
+use tcp::Verify;
+use wire::FourTuple;
+use wire::rss::Toeplitz;
+
+use crate::after::After;
+use crate::arch::Architecture;
+use crate::call::{Datagram, Ingress, Segment};
+use crate::shared::Shared;
+
+/// Frames taken from a queue at a time: enough to amortise a clock read and a wake, few enough to stay in cache.
+const BATCH: usize = 64;
+/// Connections short of credit that get a turn after each batch.
+const STARVED_TURNS: usize = 64;
+/// How long a driver sleeps at most while connections wait for room in a device.
+const STARVED_NAP: Duration = Duration::from_millis(1);
+
+/// One receive thread's view of the devices.
+pub struct Driver<P: Platform> {
+    shared: Arc<Shared<P>>,
+    arch: Arc<dyn Architecture<P>>,
+    rss: Toeplitz,
+    index: usize,
+    /// Interface and queue.
+    queues: Vec<(usize, Box<dyn RxQueue>)>,
+    batch: Vec<PktBuf>,
+    counters: Arc<Counters>,
+}
+
+impl<P: Platform> Driver<P> {
+    pub(crate) fn new(
+        shared: &Arc<Shared<P>>,
+        arch: &Arc<dyn Architecture<P>>,
+        rss: &Toeplitz,
+        index: usize,
+        queues: Vec<(usize, Box<dyn RxQueue>)>,
+    ) -> Self {
+        shared.wakers.lock().extend(queues.iter().map(|(_, queue)| queue.waker()));
+        Driver {
+            shared: shared.clone(),
+            arch: arch.clone(),
+            rss: rss.clone(),
+            index,
+            queues,
+            batch: Vec::with_capacity(BATCH),
+            counters: Arc::new(Counters::new()),
+        }
+    }
+
+    /// Which queue pair it serves.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Its own counters: frames dropped before they reached a connection.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// Takes one batch from each queue and brings it to where it belongs; runs timers that are due. Returns the number
+    /// of frames.
+    pub fn poll(&mut self) -> usize {
+        let now = self.shared.clock.now();
+        self.shared.begin_batch(now);
+        let mut after = After::default();
+        let mut frames = 0;
+        for index in 0..self.queues.len() {
+            let mut batch = std::mem::take(&mut self.batch);
+            let (interface, queue) = &mut self.queues[index];
+            let interface = *interface;
+            frames += queue.receive(&mut batch, BATCH);
+            for frame in batch.drain(..) {
+                self.frame(interface, frame, now, &mut after);
+            }
+            self.batch = batch;
+        }
+        after.perform(&self.shared);
+        self.arch.end_of_batch();
+        self.housekeeping(now, &mut after);
+        frames
+    }
+
+    fn housekeeping(&mut self, now: Time, after: &mut After<P>) {
+        self.arch.tick(now);
+        if self.shared.internet.deadline() <= now {
+            self.shared.internet_timeouts(now, &self.counters, after);
+        }
+        for index in 0..self.shared.interfaces.len() {
+            self.feed_starved(index);
+        }
+        after.perform(&self.shared);
+    }
+
+    /// Connections that wait for room in this driver's device queue get their turn, longest waiting first.
+    fn feed_starved(&self, interface: usize) {
+        let egress = &self.shared.interfaces[interface].egress;
+        let Some(port) = egress.ports.get(self.index) else { return };
+        for _ in 0..STARVED_TURNS {
+            if !port.has_starved() {
+                return;
+            }
+            let Some(target) = port.next_starved() else { return };
+            self.arch.post(Ingress::TransmitReady(target));
+        }
+        self.arch.end_of_batch();
+    }
+
+    /// Sleeps until a frame comes, a timer is due, somebody calls for the driver, or `limit` has passed.
+    pub fn wait(&mut self, limit: Option<Duration>) -> WaitOutcome {
+        let now = self.shared.clock.now();
+        let mut timeout = limit;
+        let mut bound = |at: Duration| timeout = Some(timeout.map_or(at, |timeout| timeout.min(at)));
+        if let Some(deadline) = self.arch.next_deadline() {
+            bound(deadline - now);
+        }
+        bound(self.shared.internet.deadline() - now);
+        for interface in &self.shared.interfaces {
+            if interface.egress.ports.get(self.index).is_some_and(|port| port.has_starved()) {
+                bound(STARVED_NAP);
+            }
+        }
+        // With several devices the first is slept on; the others are looked at often enough.
+        if self.queues.len() > 1 {
+            bound(STARVED_NAP);
+        }
+        match self.queues.first_mut() {
+            Some((_, queue)) => queue.wait(timeout),
+            None => WaitOutcome::Gone,
+        }
+    }
+
+    /// Whether every device has vanished.
+    pub fn gone(&self) -> bool {
+        self.queues.iter().all(|(_, queue)| queue.gone())
+    }
+
+    fn frame(&mut self, interface: usize, frame: PktBuf, now: Time, after: &mut After<P>) {
+        let shared = self.shared.clone();
+        let view = &shared.interfaces[interface].view;
+        let input = ip::input::ethernet(frame, view, &self.counters);
+        self.input(interface, input, now, after);
+    }
+
+    fn input(&mut self, interface: usize, input: Input, now: Time, after: &mut After<P>) {
+        match input {
+            Input::Tcp(datagram) => self.tcp(datagram),
+            Input::Udp(datagram) => self.udp(datagram),
+            Input::Icmp(datagram) => self.icmp(interface, datagram, now, after),
+            Input::Fragment(fragment) => {
+                if let Some(packet) = self.shared.fragment_arrives(fragment, now, &self.counters, after) {
+                    let shared = self.shared.clone();
+                    let view = &shared.interfaces[interface].view;
+                    let whole = ip::input::packet(packet, view, &self.counters);
+                    self.input(interface, whole, now, after);
+                }
+            }
+            Input::Arp(packet) => self.shared.arp_arrives(interface, &packet, now, &self.counters, after),
+            Input::Refused(refused) => {
+                self.counters.drop(refused.reason);
+                self.shared.refuse(&refused.datagram, refused.error, &self.counters, after);
+            }
+            Input::Drop(reason) => self.counters.drop(reason),
+        }
+    }
+
+    #[inline]
+    fn tcp(&mut self, datagram: ip::Datagram) {
+        let known = datagram.buf.meta().flow_hash;
+        let verify = match self.shared.tcp.checksum_placement {
+            tcp::config::ChecksumPlacement::Before => Verify::Now,
+            tcp::config::ChecksumPlacement::Inside => Verify::Later,
+        };
+        match tcp::Segment::parse(datagram.dst, datagram.src, datagram.buf, verify) {
+            Ok(segment) => {
+                let hash = known.unwrap_or_else(|| self.rss.hash_tcp(&segment.tuple));
+                self.arch.post(Ingress::Segment(Segment { hash, segment }));
+            }
+            Err(reason) => self.counters.drop(reason),
+        }
+    }
+
+    fn udp(&mut self, datagram: ip::Datagram) {
+        let Ok(header) = wire::udp::parse(&datagram.buf) else {
+            return self.counters.drop(DropReason::UdpBadLength);
+        };
+        let tuple = FourTuple {
+            local_addr: datagram.dst,
+            local_port: header.dst_port,
+            remote_addr: datagram.src,
+            remote_port: header.src_port,
+        };
+        let hash = self.rss.hash_tcp(&tuple);
+        self.arch.post(Ingress::Datagram(Datagram { hash, tuple, datagram }));
+    }
+
+    fn icmp(&mut self, interface: usize, datagram: ip::Datagram, now: Time, after: &mut After<P>) {
+        let view = &self.shared.interfaces[interface].view;
+        match ip::icmp::receive(datagram, view, &self.counters) {
+            Received::Reply { packet, destination } => {
+                self.shared.send_packet(packet, destination, 0, &self.counters, after);
+            }
+            Received::EchoReply { datagram, ident, seq } => self.shared.echo_arrives(&datagram, ident, seq, now),
+            Received::Error(error) => {
+                let hash = self.rss.hash_tcp(&error.tuple);
+                self.arch.post(Ingress::IcmpError { hash, error });
+            }
+            Received::Discovery(discovery) => {
+                self.shared.discovery_arrives(interface, &discovery, now, &self.counters, after);
+            }
+            Received::Drop(reason) => self.counters.drop(reason),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! What all cells and all threads of one stack share: configuration, interfaces, routes, neighbours, transmit queues.
+//!
+//! Nothing here belongs to a connection. It is read-mostly; what changes (routes, neighbours, fragments) is behind a
+//! lock of its own class and is not touched by a segment whose connection has a valid route cache. Any thread.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use dev::Wake;
+use ip::{InterfaceView, RouteTable};
+use observe::{Counters, DropReason, Time};
+use smallvec::smallvec;
+use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform};
+use tcp::{ListenParams, OpenParams, Outbox, Pcb};
+
+use crate::after::After;
+use crate::call::Datagram;
+use crate::clock::Clock;
+use crate::flow::Flow;
+use crate::internet::Internet;
+use crate::secrets::Secrets;
+use crate::socket::{ListenerShared, UdpShared};
+use crate::tx::{Egress, RouteCache};
+
+/// Octets of an IPv4 and of an IPv6 header without options; TCP's is 20 more.
+const HEADERS: (usize, usize) = (40, 60);
+
+const UNSPECIFIED: wire::FourTuple = wire::FourTuple {
+    local_addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    remote_addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    local_port: 0,
+    remote_port: 0,
+};
+
+/// One interface of the stack.
+pub struct Interface<P: Platform> {
+    /// Its addresses, and what they imply.
+    pub view: InterfaceView,
+    /// Its transmit side.
+    pub egress: Egress<P>,
+}
+
+/// The shared part of one stack.
+pub struct Shared<P: Platform> {
+    /// Where `now` comes from.
+    pub clock: Clock<P>,
+    /// Keys.
+    pub secrets: Secrets,
+    /// Kind of the locks that the architecture uses.
+    pub lock_kind: LockKind,
+    /// TCP's parameters.
+    pub tcp: tcp::Config,
+    /// Interfaces by index.
+    pub interfaces: Vec<Interface<P>>,
+    /// Where packets go.
+    pub routes: Lock<RouteTable, P>,
+    /// Who is on our links, packets in pieces, what routers said.
+    pub internet: Internet<P>,
+    /// Counters of work that belongs to no cell.
+    pub counters: Counters,
+    /// Messages handed from thread to thread.
+    pub handoffs: Handoffs<P>,
+    /// Rises when a cached link header may have become wrong.
+    generation: P::AtomicU32,
+    /// Time of the latest receive batch, in nanoseconds: spares a clock read for each segment.
+    batch: CachePadded<P::AtomicU64>,
+    /// Ends the sleep of each receive thread.
+    pub(crate) wakers: Lock<Vec<Arc<dyn Wake>>, P>,
+}
+
+/// Counts messages handed from one thread to another.
+pub struct Handoffs<P: Platform> {
+    sent: CachePadded<P::AtomicU64>,
+}
+
+impl<P: Platform> Handoffs<P> {
+    /// One more.
+    #[inline]
+    pub fn sent(&self) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many so far.
+    pub fn count(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+}
+
+/// What a SYN to a listener gave: a connection in SYN-RECEIVED, whose SYN-ACK has been sent.
+pub struct Child {
+    /// The connection.
+    pub pcb: Pcb,
+    /// Its route.
+    pub route: RouteCache,
+    /// When it wants to be woken.
+    pub deadline: Option<Time>,
+}
+
+/// What [`Shared::new`] is given besides the interfaces.
+pub struct Settings<P: Platform> {
+    /// See [`Shared::clock`].
+    pub clock: Clock<P>,
+    /// See [`Shared::secrets`].
+    pub secrets: Secrets,
+    /// See [`Shared::lock_kind`].
+    pub lock_kind: LockKind,
+    /// See [`Shared::tcp`].
+    pub tcp: tcp::Config,
+}
+
+impl<P: Platform> Shared<P> {
+    /// Everything in place, nothing learnt yet.
+    pub fn new(settings: Settings<P>, interfaces: Vec<Interface<P>>, routes: RouteTable) -> Arc<Self> {
+        let Settings { clock, secrets, lock_kind, tcp } = settings;
+        let now = clock.now();
+        Arc::new(Shared {
+            batch: CachePadded::new(P::AtomicU64::new(now.as_nanos())),
+            clock,
+            secrets,
+            lock_kind,
+            tcp,
+            interfaces,
+            routes: Lock::new(LockKind::Blocking, LockClass::Routes, routes),
+            internet: Internet::new(secrets.table_hash(&UNSPECIFIED)),
+            counters: Counters::shared(),
+            handoffs: Handoffs { sent: CachePadded::new(P::AtomicU64::new(0)) },
+            generation: P::AtomicU32::new(1),
+            wakers: Lock::new(LockKind::Blocking, LockClass::Control, Vec::new()),
+        })
+    }
+
+    /// Time of the batch that is being worked on.
+    #[inline]
+    pub fn batch_now(&self) -> Time {
+        if self.clock.passes() { Time::from_nanos(self.batch.load(Ordering::Relaxed)) } else { self.clock.now() }
+    }
+
+    /// A receive thread starts a batch at `now`.
+    #[inline]
+    pub fn begin_batch(&self, now: Time) {
+        self.batch.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Generation of routes and neighbours; never 0.
+    #[inline]
+    pub fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Routes or neighbours have changed: every cached link header is looked up again.
+    pub fn invalidate_routes(&self) {
+        // Wraps to an even number after 2^31 changes; 0 stays reserved because the step is 2.
+        self.generation.fetch_add(2, Ordering::AcqRel);
+    }
+
+    /// Wakes all receive threads.
+    pub fn wake_drivers(&self) {
+        let wakers = self.wakers.lock().clone();
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
+    /// The outbox for an event of `flow`.
+    #[inline]
+    pub fn outbox<'a>(&'a self, flow: &Flow, route: &RouteCache, counters: &'a Counters) -> Outbox<'a> {
+        let mut out = Outbox::new(&self.tcp, counters);
+        let egress = self.egress_of(route);
+        out.credit = egress.port(flow.hash).credit();
+        out.prefer_super_segments = egress.capabilities.segmentation.unwrap_or(0);
+        out
+    }
+
+    /// The interface and next hop towards `destination`.
+    pub fn route(&self, destination: IpAddr) -> Option<(usize, IpAddr)> {
+        let hop = self.routes.lock().lookup(destination)?;
+        Some((usize::from(hop.interface), hop.address))
+    }
+
+    /// The source address for packets to `destination`.
+    pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
+        let (interface, _) = self.route(destination)?;
+        self.interfaces[interface].view.source_for(destination)
+    }
+
+    /// Whether `address` is one of this stack's.
+    pub fn is_local(&self, address: IpAddr) -> bool {
+        self.interfaces.iter().any(|interface| interface.view.is_local(address))
+    }
+
+    /// The largest TCP text towards `destination` without options: path MTU less headers.
+    pub fn route_mss(&self, destination: IpAddr) -> u16 {
+        let Some((interface, _)) = self.route(destination) else { return 536 };
+        let device = self.interfaces[interface].view.mtu;
+        let known = self.internet.path_mtu.lock().lookup(self.clock.now(), destination);
+        let mtu = known.map_or(device, |known| device.min(usize::from(known)));
+        let headers = if destination.is_ipv4() { HEADERS.0 } else { HEADERS.1 };
+        (mtu.saturating_sub(headers)).min(usize::from(u16::MAX)) as u16
+    }
+
+    /// What an active open of `flow` needs.
+    pub fn open_params(&self, flow: &Flow, options: tcp::config::ConnectionOptions, now: Time) -> OpenParams {
+        OpenParams {
+            tuple: flow.tuple,
+            iss: self.secrets.initial_sequence_number(&flow.tuple, now),
+            ts_offset: self.secrets.timestamp_offset(&flow.tuple),
+            flow_hash: Some(flow.hash),
+            mss: self.route_mss(flow.tuple.remote_addr),
+            options,
+        }
+    }
+
+    /// A SYN meets a listener: the child's PCB, if it is let in. Its SYN-ACK is emitted; drops are counted.
+    pub fn handshake(
+        &self,
+        listener: &ListenerShared<P>,
+        flow: &Flow,
+        syn: &tcp::Segment,
+        now: Time,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) -> Result<Child, DropReason> {
+        listener.admit().inspect_err(|reason| counters.drop(*reason))?;
+        let mut route = RouteCache::default();
+        let mut out = self.outbox(flow, &route, counters);
+        let params = ListenParams {
+            mss: self.route_mss(flow.tuple.remote_addr),
+            options: listener.options().clone(),
+        };
+        let isn = tcp::Isn {
+            iss: self.secrets.initial_sequence_number(&flow.tuple, now),
+            ts_offset: self.secrets.timestamp_offset(&flow.tuple),
+            flow_hash: Some(flow.hash),
+        };
+        let child = tcp::listen::syn_arrives(&params, syn, isn, &mut out, now);
+        self.emit(flow, &mut route, &mut out.segments, counters, after);
+        let deadline = out.deadline;
+        match child {
+            Ok(pcb) => Ok(Child { pcb, route, deadline }),
+            Err(reason) => {
+                listener.abandon();
+                Err(reason)
+            }
+        }
+    }
+
+    /// Answers a segment of no connection with a reset, if it deserves one.
+    pub fn reset(&self, flow: &Flow, segment: &tcp::Segment, counters: &Counters, after: &mut After<P>) {
+        if let Some(reset) = tcp::closed::segment_arrives(segment) {
+            let mut segments = smallvec![reset];
+            self.emit(flow, &mut RouteCache::default(), &mut segments, counters, after);
+        }
+    }
+
+    /// Gives a datagram to its socket, or answers that there is none.
+    pub fn deliver(
+        &self,
+        socket: Option<Arc<UdpShared<P>>>,
+        datagram: Datagram,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) {
+        match socket {
+            Some(socket) => match socket.arrives(datagram) {
+                Ok(()) => after.wake_datagrams(&socket),
+                Err(reason) => counters.drop(reason),
+            },
+            None => {
+                counters.drop(DropReason::UdpNoSocket);
+                self.refuse(datagram.datagram, ip::ErrorKind::PortUnreachable, counters, after);
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A listening socket: two bounds (connections in the handshake, connections that wait to be accepted) and the queue
+//! of the latter. One for all cells; each cell that can see a SYN holds a reference.
+//!
+//! A handshake is admitted or refused when its SYN comes, so that a client that got its SYN-ACK is never turned away
+//! for want of room. The queue's lock decides who wins between a handshake that completes and a listener that closes:
+//! a child is either in the queue before it is drained, or refused.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use observe::DropReason;
+use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
+use tcp::config::ConnectionOptions;
+
+use super::readiness::{Pollable, Readiness, ReadyState};
+use super::TcpSocket;
+
+/// What all replicas of one listener share. Any thread.
+pub struct ListenerShared<P: Platform> {
+    /// Readiness ([`Readiness::ACCEPTABLE`]), and who waits for it.
+    pub ready: ReadyState<P>,
+    local: SocketAddr,
+    wildcard: bool,
+    backlog: usize,
+    syn_backlog: usize,
+    options: ConnectionOptions,
+    half_open: P::AtomicUsize,
+    waiting: P::AtomicUsize,
+    queue: Lock<AcceptQueue<P>, P>,
+}
+
+struct AcceptQueue<P: Platform> {
+    closed: bool,
+    established: VecDeque<Arc<TcpSocket<P>>>,
+}
+
+impl<P: Platform> ListenerShared<P> {
+    /// A listener on `local` (an unspecified address matches every address of its family; `[::]` both families).
+    /// `backlog` bounds the accept queue, `syn_backlog` the handshakes in progress; both are at least 1.
+    pub fn new(local: SocketAddr, backlog: usize, syn_backlog: usize, options: ConnectionOptions) -> Arc<Self> {
+        let queue = AcceptQueue { closed: false, established: VecDeque::new() };
+        Arc::new(ListenerShared {
+            ready: ReadyState::default(),
+            local,
+            wildcard: local.ip().is_unspecified(),
+            backlog: backlog.max(1),
+            syn_backlog: syn_backlog.max(1),
+            options,
+            half_open: P::AtomicUsize::new(0),
+            waiting: P::AtomicUsize::new(0),
+            queue: Lock::new(LockKind::Blocking, LockClass::AcceptQueue, queue),
+        })
+    }
+
+    /// The address it listens on.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// What its children inherit.
+    pub fn options(&self) -> &ConnectionOptions {
+        &self.options
+    }
+
+    /// How well a segment to `address` on this listener's port fits: `None` not at all, larger is more specific.
+    pub fn fits(&self, address: IpAddr) -> Option<u8> {
+        if !self.wildcard {
+            return (self.local.ip() == address).then_some(2);
+        }
+        match (self.local.ip(), address) {
+            (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_)) => Some(1),
+            (IpAddr::V6(_), IpAddr::V4(_)) => Some(0),
+            (IpAddr::V4(_), IpAddr::V6(_)) => None,
+        }
+    }
+
+    /// A SYN asks to be let in. On success one handshake is counted, until [`ListenerShared::establish`] or
+    /// [`ListenerShared::abandon`].
+    ///
+    /// # Errors
+    /// Why the SYN is dropped.
+    pub fn admit(&self) -> Result<(), DropReason> {
+        if self.waiting.load(Ordering::Relaxed) >= self.backlog {
+            return Err(DropReason::AcceptQueueFull);
+        }
+        if self.half_open.fetch_add(1, Ordering::AcqRel) >= self.syn_backlog {
+            self.half_open.fetch_sub(1, Ordering::AcqRel);
+            return Err(DropReason::SynQueueFull);
+        }
+        Ok(())
+    }
+
+    /// A handshake that was admitted has ended without a connection.
+    pub fn abandon(&self) {
+        self.half_open.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// A handshake that was admitted is complete: the connection waits to be accepted. Phase *inside*.
+    ///
+    /// # Errors
+    /// The listener has been closed meanwhile: the connection must be reset.
+    pub fn establish(&self, child: &Arc<TcpSocket<P>>) -> Result<(), Closed> {
+        self.half_open.fetch_sub(1, Ordering::AcqRel);
+        let mut queue = self.queue.lock();
+        if queue.closed {
+            return Err(Closed);
+        }
+        queue.established.push_back(child.clone());
+        self.waiting.store(queue.established.len(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes the connection that has waited longest; clears the readiness when none is left.
+    pub fn accept(&self) -> Option<Arc<TcpSocket<P>>> {
+        let mut queue = self.queue.lock();
+        let child = queue.established.pop_front();
+        self.waiting.store(queue.established.len(), Ordering::Relaxed);
+        if queue.established.is_empty() {
+            self.ready.clear(Readiness::ACCEPTABLE);
+        }
+        child
+    }
+
+    /// Closes the queue: no child can enter any more. Returns those that nobody accepted; they must be reset.
+    pub fn close(&self) -> Vec<Arc<TcpSocket<P>>> {
+        let mut queue = self.queue.lock();
+        queue.closed = true;
+        self.waiting.store(0, Ordering::Relaxed);
+        std::mem::take(&mut queue.established).into()
+    }
+
+    /// Handshakes in progress, and connections waiting to be accepted.
+    pub fn occupancy(&self) -> (usize, usize) {
+        (self.half_open.load(Ordering::Relaxed), self.waiting.load(Ordering::Relaxed))
+    }
+}
+
+/// The listener was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed;
+
+impl<P: Platform> Pollable<P> for ListenerShared<P> {
+    fn ready_state(&self) -> &ReadyState<P> {
+        &self.ready
+    }
+}

@@ -1,0 +1,57 @@
+//! Sockets as the user's side sees them: what is shared between a connection and whoever uses it.
+//!
+//! Nothing here belongs to a cell. A [`TcpSocket`] carries readiness and the connection's name; a [`ListenerShared`] carries
+//! the accept queue and the two bounds of a handshake; a [`UdpShared`] carries the datagrams. Every cell that could
+//! see a matching frame holds a reference.
+
+pub mod listener;
+pub mod poll;
+pub mod readiness;
+pub mod udp;
+
+use std::sync::Arc;
+
+use sync::{Atomic, Ordering, Platform};
+
+pub use listener::ListenerShared;
+pub use poll::{PollEvent, PollSet};
+pub use readiness::{Pollable, Readiness, ReadyState};
+pub use udp::UdpShared;
+
+use crate::flow::{Flow, Key, Target};
+
+/// The user's side of one TCP connection. Shared by the connection and its handles; any thread.
+pub struct TcpSocket<P: Platform> {
+    /// Readiness, and who waits for it.
+    pub ready: ReadyState<P>,
+    flow: Flow,
+    key: P::AtomicU64,
+}
+
+impl<P: Platform> TcpSocket<P> {
+    /// For a connection that is about to be put into its table.
+    pub fn new(flow: Flow) -> Arc<Self> {
+        Arc::new(TcpSocket {
+            ready: ReadyState::default(),
+            flow,
+            key: P::AtomicU64::new(u64::MAX),
+        })
+    }
+
+    /// The connection's name for [`crate::arch::Architecture::call`].
+    #[inline]
+    pub fn target(&self) -> Target {
+        Target { flow: self.flow, key: Key::from_bits(self.key.load(Ordering::Acquire)) }
+    }
+
+    /// Called once, by the cell that took the connection in.
+    pub fn placed(&self, key: Key) {
+        self.key.store(key.to_bits(), Ordering::Release);
+    }
+}
+
+impl<P: Platform> Pollable<P> for TcpSocket<P> {
+    fn ready_state(&self) -> &ReadyState<P> {
+        &self.ready
+    }
+}

@@ -1,0 +1,353 @@
+//! A stack put together: interfaces, an architecture, the drivers that poll the devices; and the calls of the control
+//! plane. The public library wraps this; everything here is for any thread unless it says otherwise.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use dev::Device;
+use ip::{InterfaceView, RouteTable};
+use sync::{LockKind, Platform};
+use tcp::config::ConnectionOptions;
+use wire::FourTuple;
+
+use crate::arch::select::{self, Plan, Staffing};
+use crate::arch::{Architecture, Census};
+use crate::call::{Call, Control, OpenRefused, OpenRequest, Reply};
+use crate::clock::Clock;
+use crate::flow::{Flow, Target};
+use crate::ports::{Ports, Transport};
+use crate::rx::Driver;
+use crate::secrets::Secrets;
+use crate::shared::{Interface, Settings, Shared};
+use crate::socket::{ListenerShared, TcpSocket, UdpShared};
+use crate::tx::{Egress, TxPort};
+
+/// How a stack is to be built.
+pub struct StackConfig<P: Platform> {
+    /// The process architecture.
+    pub plan: Plan,
+    /// The kind of lock it uses.
+    pub lock_kind: LockKind,
+    /// CPUs to spread cells and threads over; at least 1.
+    pub cpus: usize,
+    /// Whether an architecture with threads of its own starts them (see [`Staffing`]).
+    pub own_threads: bool,
+    /// TCP's parameters.
+    pub tcp: tcp::Config,
+    /// Where `now` comes from.
+    pub clock: Clock<P>,
+    /// A seed for the secrets, for runs that must repeat; `None` draws them.
+    pub seed: Option<u64>,
+}
+
+impl<P: Platform> StackConfig<P> {
+    /// The plan on the platform's clock, with Linux-like TCP parameters.
+    pub fn new(plan: Plan) -> Self {
+        StackConfig {
+            plan,
+            lock_kind: LockKind::Blocking,
+            cpus: 1,
+            own_threads: true,
+            tcp: tcp::Config::default(),
+            clock: Clock::Platform,
+            seed: None,
+        }
+    }
+}
+
+/// One interface to build.
+pub struct InterfaceConfig {
+    /// Its device.
+    pub device: Box<dyn Device>,
+    /// Addresses with their prefix lengths.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Default routers on its link.
+    pub gateways: Vec<IpAddr>,
+}
+
+/// Why a stack cannot be built.
+#[derive(Debug)]
+pub enum BuildError {
+    /// There is no interface.
+    NoInterface,
+    /// The device handed out no queues: it is in use already.
+    NoQueues(String),
+    /// An address cannot stand on an interface.
+    Address(IpAddr, ip::interface::AddressError),
+    /// A lock that must never wait was asked for where threads share it.
+    NullLock(Plan),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BuildError::NoInterface => f.write_str("a stack needs at least one interface: add a device"),
+            BuildError::NoQueues(name) => {
+                write!(f, "device {name} has no queue left: it already belongs to another stack; open it again")
+            }
+            BuildError::Address(address, error) => write!(f, "address {address} cannot be used: {error}"),
+            BuildError::NullLock(plan) => write!(
+                f,
+                "the null lock excludes nobody, and {plan} shares its locks between threads: choose another lock kind"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+/// One stack. Clones name the same stack.
+pub struct Stack<P: Platform> {
+    core: Arc<Core<P>>,
+}
+
+impl<P: Platform> Clone for Stack<P> {
+    fn clone(&self) -> Self {
+        Stack { core: self.core.clone() }
+    }
+}
+
+struct Core<P: Platform> {
+    shared: Arc<Shared<P>>,
+    arch: Arc<dyn Architecture<P>>,
+    plan: Plan,
+    ports: Ports<P>,
+    rss: wire::rss::Toeplitz,
+}
+
+impl<P: Platform> Drop for Core<P> {
+    fn drop(&mut self) {
+        self.arch.shutdown();
+    }
+}
+
+impl<P: Platform> Stack<P> {
+    /// Builds a stack, and one driver for each queue pair of the device that has most; see [`Driver`].
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn build(
+        config: StackConfig<P>,
+        interfaces: Vec<InterfaceConfig>,
+    ) -> Result<(Stack<P>, Vec<Driver<P>>), BuildError> {
+        if config.lock_kind == LockKind::Null && config.plan != Plan::Up {
+            return Err(BuildError::NullLock(config.plan));
+        }
+        let key = interfaces.first().ok_or(BuildError::NoInterface)?.device.capabilities().rss_key;
+        let rss = wire::rss::Toeplitz::new(&key.unwrap_or(wire::rss::SYMMETRIC_KEY));
+        let mut routes = RouteTable::new();
+        let mut built = Vec::new();
+        let mut receivers: Vec<Vec<_>> = Vec::new();
+        let mut first_port = 0;
+        for (index, interface) in interfaces.into_iter().enumerate() {
+            let (interface, queues) = build_interface::<P>(interface, index, first_port, &mut routes)?;
+            first_port += queues.len();
+            for (driver, queue) in queues.into_iter().enumerate() {
+                if receivers.len() <= driver {
+                    receivers.push(Vec::new());
+                }
+                receivers[driver].push((index, queue));
+            }
+            built.push(interface);
+        }
+        let secrets = config.seed.map_or_else(Secrets::draw::<P>, Secrets::from_seed);
+        let settings = Settings { clock: config.clock, secrets, lock_kind: config.lock_kind, tcp: config.tcp };
+        let shared = Shared::new(settings, built, routes);
+        let staffing = Staffing { cpus: config.cpus.max(1), own_threads: config.own_threads };
+        let arch = select::build(config.plan, &shared, staffing);
+        let core = Core { shared, arch, plan: config.plan, ports: Ports::default(), rss };
+        let stack = Stack { core: Arc::new(core) };
+        let drivers = receivers
+            .into_iter()
+            .enumerate()
+            .map(|(index, queues)| Driver::new(&stack.core.shared, &stack.core.arch, &stack.core.rss, index, queues))
+            .collect();
+        Ok((stack, drivers))
+    }
+
+    /// The architecture it runs under.
+    pub fn plan(&self) -> Plan {
+        self.core.plan
+    }
+
+    /// Configuration, interfaces, counters.
+    pub fn shared(&self) -> &Arc<Shared<P>> {
+        &self.core.shared
+    }
+
+    /// What is alive in it, and its counters: cells and common work together. Exact at rest.
+    pub fn census(&self) -> Census {
+        let mut census = self.core.arch.census();
+        census.counters = census.counters.clone() + self.core.shared.counters.snapshot();
+        census
+    }
+
+    /// Whether nothing that was posted is still waiting to be run.
+    pub fn is_quiescent(&self) -> bool {
+        self.core.arch.is_quiescent()
+    }
+
+    /// The flow of a connection between two addresses as this stack sees it.
+    pub fn flow(&self, local: SocketAddr, remote: SocketAddr) -> Flow {
+        let tuple = FourTuple {
+            local_addr: local.ip(),
+            local_port: local.port(),
+            remote_addr: remote.ip(),
+            remote_port: remote.port(),
+        };
+        Flow { tuple, hash: self.core.rss.hash_tcp(&tuple) }
+    }
+
+    /// Runs a call on a connection.
+    #[inline]
+    pub fn call(&self, target: &Target, call: Call<P>) -> Reply {
+        self.core.arch.call(target, call)
+    }
+
+    /// Opens a connection to `remote` from `local` (or from an address and port that are chosen) and returns without
+    /// waiting for the handshake.
+    ///
+    /// # Errors
+    /// See [`ConnectRefused`].
+    pub fn connect(
+        &self,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        options: &ConnectionOptions,
+    ) -> Result<Arc<TcpSocket<P>>, ConnectRefused> {
+        let source = match local.map(|local| local.ip()) {
+            Some(ip) if !ip.is_unspecified() => ip,
+            _ => self.core.shared.source_for(remote.ip()).ok_or(ConnectRefused::NoRoute)?,
+        };
+        if self.core.shared.is_local(remote.ip()) {
+            return Err(ConnectRefused::OwnAddress);
+        }
+        if let Some(port) = local.map(|local| local.port()).filter(|port| *port != 0) {
+            let flow = self.flow(SocketAddr::new(source, port), remote);
+            return self.open(flow, options).map_err(|_| ConnectRefused::AddressInUse);
+        }
+        for port in self.core.ports.candidates(&self.core.shared.secrets, source, remote) {
+            let flow = self.flow(SocketAddr::new(source, port), remote);
+            if !self.core.arch.accepts_port(flow.hash) {
+                continue;
+            }
+            match self.open(flow, options) {
+                Ok(socket) => return Ok(socket),
+                Err(OpenRefused::TupleInUse) => {}
+                Err(OpenRefused::NoBuffer) => return Err(ConnectRefused::NoBuffer),
+            }
+        }
+        Err(ConnectRefused::NoPort)
+    }
+
+    fn open(&self, flow: Flow, options: &ConnectionOptions) -> Result<Arc<TcpSocket<P>>, OpenRefused> {
+        let socket = TcpSocket::new(flow);
+        let params = self.core.shared.open_params(&flow, options.clone(), self.core.shared.clock.now());
+        let request = Box::new(OpenRequest { params, socket: socket.clone() });
+        match self.call(&socket.target(), Call::Open(request)) {
+            Reply::Opened(opened) => opened.map(|_| socket),
+            _ => Err(OpenRefused::NoBuffer),
+        }
+    }
+
+    /// Listens on `address` (port 0: any). Complete when every cell has its replica.
+    ///
+    /// # Errors
+    /// See [`BindRefused`].
+    pub fn listen(
+        &self,
+        address: SocketAddr,
+        backlog: usize,
+        options: ConnectionOptions,
+    ) -> Result<Arc<ListenerShared<P>>, BindRefused> {
+        let local = self.bind(Transport::Tcp, address)?;
+        let listener = ListenerShared::new(local, backlog, backlog.max(1024), options);
+        self.core.arch.control(Control::Listen(listener.clone()));
+        Ok(listener)
+    }
+
+    /// Stops listening. Complete when no cell can reach the listener; connections that nobody accepted are reset.
+    pub fn unlisten(&self, listener: &Arc<ListenerShared<P>>) {
+        self.core.arch.control(Control::Unlisten(listener.clone()));
+        for child in listener.close() {
+            self.call(&child.target(), Call::Abort(tcp::Abort));
+        }
+        self.core.ports.release(Transport::Tcp, listener.local());
+    }
+
+    /// Binds a datagram socket (port 0: any). Complete when every cell has its replica.
+    ///
+    /// # Errors
+    /// See [`BindRefused`].
+    pub fn bind_udp(&self, address: SocketAddr) -> Result<Arc<UdpShared<P>>, BindRefused> {
+        let local = self.bind(Transport::Udp, address)?;
+        let socket = UdpShared::new(local);
+        self.core.arch.control(Control::BindUdp(socket.clone()));
+        Ok(socket)
+    }
+
+    /// Unbinds a datagram socket; what is queued is dropped.
+    pub fn unbind_udp(&self, socket: &Arc<UdpShared<P>>) {
+        self.core.arch.control(Control::UnbindUdp(socket.clone()));
+        self.core.ports.release(Transport::Udp, socket.local());
+    }
+
+    fn bind(&self, transport: Transport, address: SocketAddr) -> Result<SocketAddr, BindRefused> {
+        if !address.ip().is_unspecified() && !self.core.shared.is_local(address.ip()) {
+            return Err(BindRefused::NotLocal);
+        }
+        self.core.ports.bind(transport, &self.core.shared.secrets, address).map_err(|_| BindRefused::InUse)
+    }
+}
+
+/// Why a connection could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectRefused {
+    /// No route, or no address of the right family on the interface it leads to.
+    NoRoute,
+    /// The remote address is one of this stack's own.
+    OwnAddress,
+    /// The local address and port already have a connection to that remote.
+    AddressInUse,
+    /// Every local port has a connection to that remote.
+    NoPort,
+    /// No packet buffer is left.
+    NoBuffer,
+}
+
+/// Why an address could not be bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BindRefused {
+    /// Another socket has it, or no port is left.
+    InUse,
+    /// It is not an address of this stack.
+    NotLocal,
+}
+
+type Receivers = Vec<Box<dyn dev::RxQueue>>;
+
+fn build_interface<P: Platform>(
+    config: InterfaceConfig,
+    index: usize,
+    first_port: usize,
+    routes: &mut RouteTable,
+) -> Result<(Interface<P>, Receivers), BuildError> {
+    let InterfaceConfig { mut device, addresses, gateways } = config;
+    let capabilities = device.capabilities().clone();
+    let mut view = InterfaceView::new(index as u16, capabilities.mac, capabilities.mtu);
+    for (address, prefix) in addresses {
+        view.add_address(address, prefix).map_err(|error| BuildError::Address(address, error))?;
+    }
+    routes.insert_connected(&view);
+    for gateway in gateways {
+        routes.insert_default(gateway, index as u16);
+    }
+    let pairs = device.take_queues();
+    if pairs.is_empty() {
+        return Err(BuildError::NoQueues(device.name().to_owned()));
+    }
+    let (receivers, ports): (Receivers, Vec<TxPort<P>>) =
+        pairs.into_iter().map(|pair| (pair.rx, TxPort::new(pair.tx, LockKind::Blocking))).unzip();
+    Ok((Interface { view, egress: Egress { capabilities, ports, first_port } }, receivers))
+}

@@ -1,0 +1,238 @@
+//! From a segment to the device: IP header, link header, device queue.
+//!
+//! Called inside the cell that made the segments (phase *inside*): the device queue is chosen by the flow, so segments
+//! of one connection reach the wire in the order in which they were assigned (invariant G7). A connection caches the
+//! link header of its next hop with the generation of the routes and neighbours; while that has not changed, a segment
+//! needs no table but the connection's own.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use dev::{Capabilities, TxQueue};
+use ip::LinkHeader;
+use ip::output::DEFAULT_TTL;
+use observe::{Counters, DropReason};
+use pktbuf::PktBuf;
+use smallvec::SmallVec;
+use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
+
+use crate::after::After;
+use crate::flow::{self, Flow, Target};
+use crate::shared::Shared;
+
+/// Frames kept free in a device queue for acknowledgements and for threads that read the credit at the same time.
+const RESERVE: usize = 48;
+/// The most data segments that one event may emit: a bound on how long a cell is held, and on the cache it sweeps.
+const BURST: usize = 64;
+
+/// What a connection remembers of its route: the header that its frames begin with. 24 bytes.
+#[derive(Clone, Copy, Default)]
+pub struct RouteCache {
+    /// Of routes and neighbours when `link` was made; 0: never.
+    generation: u32,
+    interface: u16,
+    link: Option<LinkHeader>,
+}
+
+/// One device queue, with the connections that wait for room in it.
+pub struct TxPort<P: Platform> {
+    state: Lock<TxState, P>,
+    /// Frames that may be sent now; a hint, refreshed at each transmission.
+    credit: P::AtomicUsize,
+    starved: P::AtomicUsize,
+}
+
+struct TxState {
+    queue: Box<dyn TxQueue>,
+    starved: VecDeque<Target>,
+}
+
+impl<P: Platform> TxPort<P> {
+    /// A port over a device's queue.
+    pub fn new(queue: Box<dyn TxQueue>, lock: LockKind) -> Self {
+        let credit = queue.credit();
+        TxPort {
+            state: Lock::new(lock, LockClass::DeviceTx, TxState { queue, starved: VecDeque::new() }),
+            credit: P::AtomicUsize::new(credit),
+            starved: P::AtomicUsize::new(0),
+        }
+    }
+
+    /// How many data segments an event may emit now.
+    #[inline]
+    pub fn credit(&self) -> u32 {
+        self.credit.load(Ordering::Relaxed).saturating_sub(RESERVE).min(BURST) as u32
+    }
+
+    fn transmit(&self, frames: &mut SmallVec<[PktBuf; 8]>, counters: &Counters) {
+        let mut state = self.state.lock();
+        for frame in frames.drain(..) {
+            if state.queue.transmit(frame).is_err() {
+                counters.drop(DropReason::TxRingFull);
+            }
+        }
+        self.credit.store(state.queue.credit(), Ordering::Relaxed);
+    }
+
+    /// Notes that a connection has data and found no credit; it will be given a `TransmitReady`.
+    pub fn starve(&self, target: Target) {
+        let mut state = self.state.lock();
+        state.starved.push_back(target);
+        self.starved.store(state.starved.len(), Ordering::Relaxed);
+    }
+
+    /// Whether connections wait for room here.
+    #[inline]
+    pub fn has_starved(&self) -> bool {
+        self.starved.load(Ordering::Relaxed) != 0
+    }
+
+    /// Takes the connection that has waited longest, if the device has room again.
+    pub fn next_starved(&self) -> Option<Target> {
+        let mut state = self.state.lock();
+        let credit = state.queue.credit();
+        self.credit.store(credit, Ordering::Relaxed);
+        if credit <= RESERVE {
+            return None;
+        }
+        let target = state.starved.pop_front();
+        self.starved.store(state.starved.len(), Ordering::Relaxed);
+        target
+    }
+
+    /// Tells the device that it was given frames.
+    pub fn flush(&self) {
+        self.state.lock().queue.flush();
+    }
+}
+
+/// One device as the output path sees it.
+pub struct Egress<P: Platform> {
+    /// What the device can do.
+    pub capabilities: Capabilities,
+    /// Its queues.
+    pub ports: Vec<TxPort<P>>,
+    /// Number of `ports[0]` among the ports of all devices: names doorbells.
+    pub first_port: usize,
+}
+
+impl<P: Platform> Egress<P> {
+    /// The queue that serves flows of this hash.
+    #[inline]
+    pub fn port(&self, hash: u32) -> &TxPort<P> {
+        &self.ports[flow::index(hash, self.ports.len())]
+    }
+}
+
+impl<P: Platform> Shared<P> {
+    /// Emits the segments that an event of `flow` left in its outbox. Phase *inside*.
+    #[inline]
+    pub fn emit(
+        &self,
+        flow: &Flow,
+        route: &mut RouteCache,
+        segments: &mut SmallVec<[PktBuf; 8]>,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) {
+        if segments.is_empty() {
+            return;
+        }
+        let (source, destination) = (flow.tuple.local_addr, flow.tuple.remote_addr);
+        if route.generation != self.generation() && !self.resolve(flow, route) {
+            return self.emit_unresolved(flow, segments, counters, after);
+        }
+        let Some(link) = route.link else { return };
+        for segment in segments.iter_mut() {
+            ip::output::header(segment, source, destination, wire::protocol::TCP, 0, DEFAULT_TTL);
+            link.prepend(segment);
+        }
+        let egress = &self.interfaces[route.interface as usize].egress;
+        egress.port(flow.hash).transmit(segments, counters);
+        after.ring(egress.first_port + flow::index(flow.hash, egress.ports.len()));
+    }
+
+    /// Fills the route cache if the next hop's link address is known.
+    #[cold]
+    fn resolve(&self, flow: &Flow, route: &mut RouteCache) -> bool {
+        // Read before the tables: a change in between makes the cache stale at once, not for ever.
+        let generation = self.generation();
+        let Some((interface, next_hop)) = self.route(flow.tuple.remote_addr) else { return false };
+        let Some(link) = self.link_header(interface, next_hop, flow.tuple.remote_addr) else { return false };
+        *route = RouteCache { generation, interface: interface as u16, link: Some(link) };
+        true
+    }
+
+    /// The neighbour is not known yet: the frames wait in its entry, and it is asked for.
+    #[cold]
+    fn emit_unresolved(
+        &self,
+        flow: &Flow,
+        segments: &mut SmallVec<[PktBuf; 8]>,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) {
+        for mut segment in segments.drain(..) {
+            let (source, destination) = (flow.tuple.local_addr, flow.tuple.remote_addr);
+            ip::output::header(&mut segment, source, destination, wire::protocol::TCP, 0, DEFAULT_TTL);
+            self.send_packet(segment, flow.tuple.remote_addr, flow.hash, counters, after);
+        }
+    }
+
+    /// Sends an IP packet (header complete) to `destination` by way of the routes and neighbours.
+    pub fn send_packet(
+        &self,
+        packet: PktBuf,
+        destination: IpAddr,
+        hash: u32,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) {
+        let Some((interface, next_hop)) = self.route(destination) else {
+            return counters.drop(DropReason::NoRoute);
+        };
+        let mut frames = self.resolve_or_queue(interface, next_hop, packet, counters);
+        self.send_frames(interface, hash, &mut frames, counters, after);
+    }
+
+    /// Sends complete frames out of one interface.
+    pub fn send_frames(
+        &self,
+        interface: usize,
+        hash: u32,
+        frames: &mut SmallVec<[PktBuf; 8]>,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) {
+        if frames.is_empty() {
+            return;
+        }
+        let egress = &self.interfaces[interface].egress;
+        egress.port(hash).transmit(frames, counters);
+        after.ring(egress.first_port + flow::index(hash, egress.ports.len()));
+    }
+
+    /// The device of a connection, as far as its route is known.
+    #[inline]
+    pub fn egress_of(&self, route: &RouteCache) -> &Egress<P> {
+        &self.interfaces[usize::from(route.interface)].egress
+    }
+
+    /// The port that serves a connection's flow, as far as its route is known.
+    #[inline]
+    pub fn port_of(&self, flow: &Flow, route: &RouteCache) -> &TxPort<P> {
+        self.egress_of(route).port(flow.hash)
+    }
+
+    /// Rings the devices whose bits are set.
+    #[inline]
+    pub fn ring_doorbells(&self, ports: u64) {
+        for interface in &self.interfaces {
+            for (index, port) in interface.egress.ports.iter().enumerate() {
+                if ports & (1 << ((interface.egress.first_port + index) & 63)) != 0 {
+                    port.flush();
+                }
+            }
+        }
+    }
+}

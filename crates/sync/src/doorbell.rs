@@ -1,0 +1,96 @@
+//! Waking a reader that sleeps in `poll`: ring only when it has said that it sleeps.
+//!
+//! A doorbell has two halves: the [`Armed`] word, which decides whether a ring is needed and is the same on every
+//! platform (and so can be model-checked), and the platform's way of making a sleeper's `poll` return.
+//!
+//! The reader: [`arm`](DoorbellLike::arm), look for work once more, sleep in `poll`, [`drain`](DoorbellLike::drain).
+//! The writer: publish the work, then [`ring`](DoorbellLike::ring). What may never happen: the reader looks and finds
+//! nothing, the writer sees it unarmed, and the reader sleeps: each side puts a full fence between its write and its
+//! read, so one of the two sees the other.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+
+use crate::{Atomic, Platform, profile};
+
+/// What a platform's doorbell does. See the head of this file for the protocol.
+pub trait DoorbellLike: Send + Sync + Sized + 'static {
+    /// A doorbell that nobody listens to yet.
+    ///
+    /// # Errors
+    /// When the machine has no descriptor left for it.
+    fn new() -> io::Result<Self>;
+    /// Wakes the reader if it is armed; returns whether that was needed. Call after publishing the work.
+    fn ring(&self) -> bool;
+    /// Says that the reader is about to sleep. Look for work once more after this, before sleeping.
+    fn arm(&self);
+    /// Says that the reader is awake, and forgets rings so far. Look for work after this.
+    fn drain(&self);
+    /// The descriptor that becomes readable when the bell rings, where there is one.
+    fn fd(&self) -> Option<RawFd>;
+}
+
+/// Whether a sleeper waits to be told.
+pub struct Armed<P: Platform> {
+    armed: P::AtomicU32,
+}
+
+impl<P: Platform> Armed<P> {
+    /// Not armed.
+    pub fn new() -> Self {
+        Self { armed: P::AtomicU32::new(0) }
+    }
+
+    /// The reader is about to sleep; what it reads after this call is fresh.
+    pub fn arm(&self) {
+        self.armed.store(1, Relaxed);
+        P::fence(SeqCst);
+    }
+
+    /// The reader is awake.
+    pub fn disarm(&self) {
+        self.armed.store(0, Relaxed);
+    }
+
+    /// For the writer, after publishing: whether it is the one that has to wake the reader. True once per
+    /// [`arm`](Self::arm).
+    #[inline]
+    pub fn claim(&self) -> bool {
+        P::fence(SeqCst);
+        let needed = self.armed.load(Relaxed) != 0 && self.armed.swap(0, AcqRel) != 0;
+        profile::wake::<P>(needed);
+        needed
+    }
+}
+
+impl<P: Platform> Default for Armed<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The doorbell of a platform without descriptors: it keeps the protocol and makes no sound.
+pub struct Silent<P: Platform>(Armed<P>);
+
+impl<P: Platform> DoorbellLike for Silent<P> {
+    fn new() -> io::Result<Self> {
+        Ok(Self(Armed::new()))
+    }
+
+    fn ring(&self) -> bool {
+        self.0.claim()
+    }
+
+    fn arm(&self) {
+        self.0.arm();
+    }
+
+    fn drain(&self) {
+        self.0.disarm();
+    }
+
+    fn fd(&self) -> Option<RawFd> {
+        None
+    }
+}

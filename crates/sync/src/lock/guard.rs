@@ -1,0 +1,74 @@
+//! The guard: proof that its thread holds the lock, and the way to the value.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+
+use super::Lock;
+use crate::lock_order::{self, Index};
+use crate::{CellLike, Platform, Real, profile};
+
+/// Exclusive use of a [`Lock`]'s value; dropping it releases the lock, also while a panic unwinds.
+///
+/// Not `Send`: the counters and the lock order belong to the thread that took the lock.
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct Guard<'a, T, P: Platform = Real> {
+    pub(crate) lock: &'a Lock<T, P>,
+    pub(crate) index: Index,
+    /// When the lock was obtained, if it is timed; 0 if not.
+    since: u64,
+    _stays_on_its_thread: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives `&T` only.
+unsafe impl<T: Sync, P: Platform> Sync for Guard<'_, T, P> {}
+
+impl<'a, T, P: Platform> Guard<'a, T, P> {
+    /// Wraps a lock that the caller has just obtained, and counts it.
+    #[inline(always)]
+    pub(super) fn enter(lock: &'a Lock<T, P>, index: Index) -> Self {
+        lock_order::acquired::<P>(lock.class, index);
+        if let Some(counters) = P::lock_counters() {
+            counters.acquired(lock.class);
+        }
+        let since = if profile::is_timed() { P::now() } else { 0 };
+        Self { lock, index, since, _stays_on_its_thread: PhantomData }
+    }
+}
+
+impl<T, P: Platform> Deref for Guard<'_, T, P> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard's thread holds the lock, so no other reference to the value exists but those borrowed from
+        // this guard.
+        self.lock.value.with(|value| unsafe { &*value })
+    }
+}
+
+impl<T, P: Platform> DerefMut for Guard<'_, T, P> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, and `&mut self` makes this borrow the only one.
+        self.lock.value.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+impl<T, P: Platform> Drop for Guard<'_, T, P> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.since != 0 {
+            if let Some(counters) = P::lock_counters() {
+                counters.held(self.lock.class, P::now().saturating_sub(self.since));
+            }
+        }
+        self.lock.raw.unlock();
+        lock_order::released::<P>(self.lock.class, self.index);
+    }
+}
+
+impl<T: fmt::Debug, P: Platform> fmt::Debug for Guard<'_, T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -1,0 +1,78 @@
+//! The names of the exclusion algorithms.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How a [`Lock`](crate::Lock) excludes. Chosen when the lock is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LockKind {
+    /// No waiting: the structure around the lock makes contention impossible, and the lock checks that it does.
+    Null,
+    /// Test-and-set: waiters keep writing the word. Random grant, heavy traffic. Nahum et al.'s default lock.
+    Tas,
+    /// Test-and-test-and-set: waiters read until the word looks free. Random grant.
+    Ttas,
+    /// Ticket: first come, first served; all waiters watch one word.
+    Ticket,
+    /// Mellor-Crummey and Scott's queue: first come, first served; each waiter watches its own word.
+    Mcs,
+    /// Spins briefly, then sleeps. Newcomers may overtake sleepers.
+    SpinPark,
+    /// Sleeps at once. Newcomers may overtake sleepers.
+    #[default]
+    Blocking,
+}
+
+impl LockKind {
+    /// Every kind, in the order of their declaration.
+    pub const ALL: [LockKind; 7] =
+        [Self::Null, Self::Tas, Self::Ttas, Self::Ticket, Self::Mcs, Self::SpinPark, Self::Blocking];
+
+    /// The name used in reports and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Tas => "tas",
+            Self::Ttas => "ttas",
+            Self::Ticket => "ticket",
+            Self::Mcs => "mcs",
+            Self::SpinPark => "spin-park",
+            Self::Blocking => "blocking",
+        }
+    }
+
+    /// Whether waiters are served in the order in which they came.
+    pub const fn is_fifo(self) -> bool {
+        matches!(self, Self::Ticket | Self::Mcs)
+    }
+}
+
+impl fmt::Display for LockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that is no [`LockKind`]'s.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownLockKind(String);
+
+impl fmt::Display for UnknownLockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no lock kind is called `{}`; the kinds are", self.0)?;
+        LockKind::ALL.iter().enumerate().try_for_each(|(i, kind)| {
+            let separator = if i == 0 { " " } else { ", " };
+            write!(f, "{separator}{kind}")
+        })
+    }
+}
+
+impl std::error::Error for UnknownLockKind {}
+
+impl FromStr for LockKind {
+    type Err = UnknownLockKind;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| UnknownLockKind(name.to_owned()))
+    }
+}

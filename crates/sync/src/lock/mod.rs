@@ -1,0 +1,224 @@
+//! `Lock<T>`: exclusive use of a value, by an algorithm chosen at run time, with a class that orders and counts it.
+//!
+//! Owned here: the dispatch on [`LockKind`], the guard, the counting. The algorithms are one file each and know neither
+//! class nor value. Used by `stack` for every shared table and connection, by `dev` for shared transmit queues.
+//!
+//! The fast path is: try; on success add one to this thread's counter. Whoever fails the first try is counted and then
+//! waits the way of the kind. What may never happen: a guard sent to another thread, a wait that the lock order does
+//! not allow (debug builds refuse it), or an acquisition that is not counted.
+
+mod blocking;
+mod guard;
+mod kind;
+mod mcs;
+mod null;
+mod spin_park;
+mod tas;
+mod ticket;
+mod ttas;
+
+pub use guard::Guard;
+pub use kind::{LockKind, UnknownLockKind};
+
+use std::fmt;
+
+use crate::lock_order::{self, Index};
+use crate::{CellLike, LockClass, Platform, Real, profile};
+
+/// The algorithms alone, without value, class or counting.
+pub mod raw {
+    pub use super::blocking::Blocking;
+    pub use super::mcs::Mcs;
+    pub use super::null::Null;
+    pub use super::spin_park::SpinPark;
+    pub use super::tas::Tas;
+    pub use super::ticket::Ticket;
+    pub use super::ttas::Ttas;
+}
+
+/// An exclusion algorithm.
+///
+/// `unlock` is called only by the thread whose `lock` or successful `try_lock` came last; everything a holder did
+/// happens before everything the next holder does.
+pub trait RawLock: Send + Sync {
+    /// An unlocked lock.
+    fn new() -> Self;
+    /// Takes the lock if that needs no waiting. Never overtakes a queue, where the algorithm has one.
+    fn try_lock(&self) -> bool;
+    /// Waits for the lock.
+    fn lock(&self);
+    /// Gives the lock up.
+    fn unlock(&self);
+}
+
+/// One of the algorithms, chosen when the lock is made. The branch on the kind is the same for each lock each time.
+enum Chosen<P: Platform> {
+    Null(raw::Null<P>),
+    Tas(raw::Tas<P>),
+    Ttas(raw::Ttas<P>),
+    Ticket(raw::Ticket<P>),
+    Mcs(raw::Mcs<P>),
+    SpinPark(raw::SpinPark<P>),
+    Blocking(raw::Blocking<P>),
+}
+
+macro_rules! each {
+    ($chosen:expr, $lock:ident => $then:expr) => {
+        match $chosen {
+            Chosen::Null($lock) => $then,
+            Chosen::Tas($lock) => $then,
+            Chosen::Ttas($lock) => $then,
+            Chosen::Ticket($lock) => $then,
+            Chosen::Mcs($lock) => $then,
+            Chosen::SpinPark($lock) => $then,
+            Chosen::Blocking($lock) => $then,
+        }
+    };
+}
+
+impl<P: Platform> Chosen<P> {
+    fn new(kind: LockKind) -> Self {
+        match kind {
+            LockKind::Null => Self::Null(RawLock::new()),
+            LockKind::Tas => Self::Tas(RawLock::new()),
+            LockKind::Ttas => Self::Ttas(RawLock::new()),
+            LockKind::Ticket => Self::Ticket(RawLock::new()),
+            LockKind::Mcs => Self::Mcs(RawLock::new()),
+            LockKind::SpinPark => Self::SpinPark(RawLock::new()),
+            LockKind::Blocking => Self::Blocking(RawLock::new()),
+        }
+    }
+
+    fn kind(&self) -> LockKind {
+        match self {
+            Self::Null(_) => LockKind::Null,
+            Self::Tas(_) => LockKind::Tas,
+            Self::Ttas(_) => LockKind::Ttas,
+            Self::Ticket(_) => LockKind::Ticket,
+            Self::Mcs(_) => LockKind::Mcs,
+            Self::SpinPark(_) => LockKind::SpinPark,
+            Self::Blocking(_) => LockKind::Blocking,
+        }
+    }
+
+    #[inline(always)]
+    fn try_lock(&self) -> bool {
+        each!(self, lock => lock.try_lock())
+    }
+
+    #[cold]
+    fn lock(&self) {
+        each!(self, lock => lock.lock())
+    }
+
+    #[inline(always)]
+    fn unlock(&self) {
+        each!(self, lock => lock.unlock())
+    }
+}
+
+/// A value that one thread at a time may use.
+///
+/// ```
+/// use sync::{Lock, LockClass, LockKind};
+/// let table: Lock<Vec<u32>> = Lock::new(LockKind::Mcs, LockClass::ConnTable, Vec::new());
+/// table.lock().push(7);
+/// assert_eq!(table.lock().len(), 1);
+/// ```
+pub struct Lock<T, P: Platform = Real> {
+    raw: Chosen<P>,
+    class: LockClass,
+    value: P::Cell<T>,
+}
+
+// SAFETY: the value moves to whichever thread holds the lock, one at a time: a `T: Send` allows that, and no reference
+// to it outlives the guard.
+unsafe impl<T: Send, P: Platform> Sync for Lock<T, P> {}
+// SAFETY: as above; moving the lock moves the value.
+unsafe impl<T: Send, P: Platform> Send for Lock<T, P> {}
+
+impl<T, P: Platform> Lock<T, P> {
+    /// A free lock around `value`.
+    pub fn new(kind: LockKind, class: LockClass, value: T) -> Self {
+        Self { raw: Chosen::new(kind), class, value: P::Cell::new(value) }
+    }
+
+    /// Waits for exclusive use of the value.
+    ///
+    /// # Panics
+    /// In debug builds, when the lock order does not allow this class here. In all builds, when the kind is
+    /// [`LockKind::Null`] and the lock is held: the structure that was to make contention impossible does not.
+    #[inline]
+    pub fn lock(&self) -> Guard<'_, T, P> {
+        self.acquire(None)
+    }
+
+    /// As [`lock`](Self::lock), where other locks of the class may be held: those with a lower `index`, a number
+    /// that the caller gives each lock of the class once and for all.
+    ///
+    /// # Panics
+    /// As [`lock`](Self::lock).
+    #[inline]
+    pub fn lock_nested(&self, index: u32) -> Guard<'_, T, P> {
+        self.acquire(Some(index))
+    }
+
+    /// Takes the lock if it is free and nobody waits for it in a queue. Allowed in any order, because it never waits.
+    #[inline]
+    pub fn try_lock(&self) -> Option<Guard<'_, T, P>> {
+        if self.raw.try_lock() {
+            return Some(Guard::enter(self, None));
+        }
+        if let Some(counters) = P::lock_counters() {
+            counters.refused(self.class);
+        }
+        None
+    }
+
+    #[inline]
+    fn acquire(&self, index: Index) -> Guard<'_, T, P> {
+        lock_order::waiting::<P>(self.class, index);
+        if !self.raw.try_lock() {
+            self.wait();
+        }
+        Guard::enter(self, index)
+    }
+
+    #[cold]
+    fn wait(&self) {
+        let timed = profile::is_timed();
+        let start = if timed { P::now() } else { 0 };
+        self.raw.lock();
+        if let Some(counters) = P::lock_counters() {
+            let waited = if timed { P::now().saturating_sub(start) } else { 0 };
+            counters.first_try_failed(self.class, waited);
+        }
+    }
+
+    /// The value, without locking: the borrow proves that nobody else has it.
+    pub fn get_mut(&mut self) -> &mut T {
+        // SAFETY: `&mut self` excludes every guard for as long as the reference lives.
+        self.value.with_mut(|value| unsafe { &mut *value })
+    }
+
+    /// Takes the value out.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+
+    /// The lock's class.
+    pub fn class(&self) -> LockClass {
+        self.class
+    }
+
+    /// The lock's algorithm.
+    pub fn kind(&self) -> LockKind {
+        self.raw.kind()
+    }
+}
+
+impl<T, P: Platform> fmt::Debug for Lock<T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").field("kind", &self.kind()).field("class", &self.class).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,36 @@
+//! Test-and-set.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::RawLock;
+use crate::{Atomic, Platform, Real};
+
+/// Waiters swap until they win, taking the line from the holder each time: the lock whose unfairness and traffic
+/// Nahum et al. measured, so it does not back off. On [`Real`] a long spin yields (see [`Platform::relax`]).
+pub struct Tas<P: Platform = Real> {
+    held: P::AtomicU32,
+}
+
+impl<P: Platform> RawLock for Tas<P> {
+    fn new() -> Self {
+        Self { held: P::AtomicU32::new(0) }
+    }
+
+    #[inline(always)]
+    fn try_lock(&self) -> bool {
+        self.held.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
+    }
+
+    fn lock(&self) {
+        let mut spins = 0;
+        while self.held.swap(1, Acquire) != 0 {
+            P::relax(spins);
+            spins = spins.saturating_add(1);
+        }
+    }
+
+    #[inline(always)]
+    fn unlock(&self) {
+        self.held.store(0, Release);
+    }
+}

@@ -1,0 +1,81 @@
+//! The order in which locks may be taken, as one list. The list is the rule: there is no other table of pairs.
+
+use std::fmt;
+
+macro_rules! lock_classes {
+    ($($(#[$doc:meta])+ $name:ident = $text:literal,)+) => {
+        /// What a lock protects. Declared outermost first: a thread that holds a lock may wait only for locks declared
+        /// after it (and, inside one class, only through [`Lock::lock_nested`](crate::Lock::lock_nested) with a rising
+        /// index). [`lock_order`](crate::lock_order) holds debug builds to it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum LockClass { $($(#[$doc])+ $name,)+ }
+
+        impl LockClass {
+            /// Every class, outermost first.
+            pub const ALL: [LockClass; [$($text),+].len()] = [$(LockClass::$name),+];
+            /// How many classes there are.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// The name used in reports and on the command line.
+            pub const fn name(self) -> &'static str {
+                match self { $(LockClass::$name => $text,)+ }
+            }
+        }
+    };
+}
+
+lock_classes! {
+    /// Configuration and switching of architectures.
+    Control = "control",
+    /// The bridge's list of ports.
+    BridgeMembers = "bridge-members",
+    /// The bridge's forwarding table.
+    Fdb = "fdb",
+    /// The routing table.
+    Routes = "routes",
+    /// The connection table.
+    ConnTable = "conn-table",
+    /// A group of connections, or the whole stack. Nested by group index.
+    Group = "group",
+    /// A connection, or its part that validates arriving headers. The six parts follow in canonical order.
+    PcbHeaderIn = "pcb-header-in",
+    /// A connection's receive window; under the two-lock layout, its receive half.
+    PcbReceiveWindow = "pcb-receive-window",
+    /// A connection's reassembly queue.
+    PcbReassembly = "pcb-reassembly",
+    /// A connection's send window; under the two-lock layout, its send half.
+    PcbSendWindow = "pcb-send-window",
+    /// A connection's retransmission queue.
+    PcbRetransmit = "pcb-retransmit",
+    /// A connection's part that builds headers to send.
+    PcbHeaderOut = "pcb-header-out",
+    /// The queue of a serialisation queue (own-it-or-queue).
+    Squeue = "squeue",
+    /// A socket's buffers.
+    SocketBuffer = "socket-buffer",
+    /// A listener's queue of connections to accept.
+    AcceptQueue = "accept-queue",
+    /// A timer wheel.
+    Timers = "timers",
+    /// The neighbour table (ARP and ND).
+    Neighbours = "neighbours",
+    /// A device's transmit queue.
+    DeviceTx = "device-tx",
+    /// A buffer pool.
+    Pool = "pool",
+}
+
+impl LockClass {
+    /// The class's place in [`LockClass::ALL`], from 0.
+    #[inline(always)]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for LockClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}

@@ -1,0 +1,114 @@
+//! The lock-order check of debug builds: each thread's list of held locks, and the rule a new one must keep.
+//!
+//! Called by [`Lock`](crate::Lock) before it waits and after it has the lock. A lock obtained by `try_lock` is listed
+//! but not checked: a thread that does not wait cannot close a cycle. What may never happen: a release build paying
+//! for any of this, or a check that stays silent because the list is full.
+
+use std::cell::RefCell;
+
+use crate::{LockClass, Platform};
+
+/// A lock's place among locks of its own class, where it has one.
+pub(crate) type Index = Option<u32>;
+
+/// One thread's held locks, in the order they were taken.
+#[derive(Debug, Default)]
+pub struct Held(RefCell<Vec<(LockClass, Index)>>);
+
+impl Held {
+    /// A thread that holds nothing.
+    pub const fn new() -> Self {
+        Self(RefCell::new(Vec::new()))
+    }
+
+    /// The classes held, in the order they were taken.
+    pub fn classes(&self) -> Vec<LockClass> {
+        self.0.borrow().iter().map(|&(class, _)| class).collect()
+    }
+
+    fn check(&self, class: LockClass, index: Index) {
+        let broken = self.0.borrow().iter().copied().find(|&held| !may_follow(held, (class, index)));
+        if let Some((held, held_index)) = broken {
+            // The borrow has ended: the panic unwinds through guards that will take themselves off the list.
+            panic!("{}", sentence(held, held_index, class, index));
+        }
+    }
+
+    fn push(&self, class: LockClass, index: Index) {
+        self.0.borrow_mut().push((class, index));
+    }
+
+    fn remove(&self, class: LockClass, index: Index) {
+        let mut held = self.0.borrow_mut();
+        if let Some(at) = held.iter().rposition(|&entry| entry == (class, index)) {
+            held.remove(at);
+        }
+    }
+}
+
+fn may_follow((held, held_index): (LockClass, Index), (class, index): (LockClass, Index)) -> bool {
+    held < class || (held == class && matches!((held_index, index), (Some(a), Some(b)) if a < b))
+}
+
+fn sentence(held: LockClass, held_index: Index, class: LockClass, index: Index) -> String {
+    if held != class {
+        return format!(
+            "lock order: `{class}` may not be taken while `{held}` is held; \
+             take `{class}` first, or release `{held}`"
+        );
+    }
+    match (held_index, index) {
+        (Some(held), Some(wanted)) => format!(
+            "lock order: `{class}` number {wanted} may not be taken while `{class}` number {held} is held; \
+             take locks of one class in rising order of their numbers"
+        ),
+        _ => format!(
+            "lock order: a second `{class}` lock may not be taken while a `{class}` lock is held; \
+             take both with lock_nested, in rising order of their numbers"
+        ),
+    }
+}
+
+/// Checks that the calling thread may wait for a lock of this class now.
+///
+/// # Panics
+/// In debug builds, with a sentence that names both classes, if it may not.
+#[inline(always)]
+pub(crate) fn waiting<P: Platform>(class: LockClass, index: Index) {
+    if cfg!(debug_assertions) {
+        P::with_held(|held| held.check(class, index));
+    }
+}
+
+/// Notes that the calling thread now holds the lock.
+#[inline(always)]
+pub(crate) fn acquired<P: Platform>(class: LockClass, index: Index) {
+    if cfg!(debug_assertions) {
+        P::with_held(|held| held.push(class, index));
+    }
+}
+
+/// Notes that the calling thread no longer holds the lock.
+#[inline(always)]
+pub(crate) fn released<P: Platform>(class: LockClass, index: Index) {
+    if cfg!(debug_assertions) {
+        P::with_held(|held| held.remove(class, index));
+    }
+}
+
+/// Asserts that the calling thread holds no lock, at a point where none may be held (`what`: "parking", "copying to
+/// the application", ...). Nothing in release builds.
+///
+/// # Panics
+/// In debug builds, naming the innermost lock held, if one is held.
+#[inline(always)]
+pub fn assert_none_held<P: Platform>(what: &str) {
+    if cfg!(debug_assertions) {
+        P::with_held(|held| {
+            let innermost = held.0.borrow().last().copied();
+            if let Some((class, _)) = innermost {
+                panic!("lock order: `{class}` is held while {what}; release it first");
+            }
+        });
+    }
+}

@@ -1,0 +1,196 @@
+//! The platform of the model checker loom: every interleaving and every reordering that C11 allows, within a bound.
+//!
+//! Valid inside `loom::model` only. Tracked by loom: atomics, [`Cell`]s, the futex, joins. Not tracked, so that they add
+//! no ordering which the real machine does not give: thread numbers, clock, random numbers. What may never happen here:
+//! state kept outside the model that steers the code under test, for loom replays executions and expects the same steps.
+
+use std::cell::Cell as Plain;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ::loom::cell::UnsafeCell;
+use ::loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
+use ::loom::sync::{Condvar, Mutex};
+use ::loom::thread;
+
+use crate::forward_atomic::forward_atomic;
+use crate::lock_order::Held;
+use crate::{Atomic, CellLike, Ordering, Platform, Silent};
+
+/// Threads, memory and scheduling by loom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loom;
+
+forward_atomic!(AtomicU32, u32, fetch_add, fetch_sub);
+forward_atomic!(AtomicU64, u64, fetch_add, fetch_sub);
+forward_atomic!(AtomicUsize, usize, fetch_add, fetch_sub);
+forward_atomic!(AtomicBool, bool);
+
+/// The sleepers of one execution: the address slept on and the sleeper's thread number.
+///
+/// The mutex orders a sleep against a wake as the kernel's hash bucket lock does.
+#[derive(Default)]
+struct Sleepers {
+    asleep: Mutex<Vec<(usize, usize)>>,
+    changed: Condvar,
+}
+
+::loom::lazy_static! {
+    static ref SLEEPERS: Sleepers = Sleepers::default();
+}
+
+::loom::thread_local! {
+    static HELD: Held = Held::new();
+    static NUMBER: Number = Number::take();
+    static CALLS: Plain<u64> = Plain::new(0);
+}
+
+std::thread_local! {
+    /// Numbers of the model's live threads, which all run on one thread of the kernel.
+    static TAKEN: Plain<BTreeSet<usize>> = const { Plain::new(BTreeSet::new()) };
+}
+
+/// A model thread's number, free again when the thread ends.
+struct Number(usize);
+
+impl Number {
+    fn take() -> Self {
+        let mut taken = TAKEN.take();
+        let free = (0..).find(|number| !taken.contains(number)).unwrap_or(usize::MAX - 1);
+        taken.insert(free);
+        TAKEN.set(taken);
+        Self(free)
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        let mut taken = TAKEN.take();
+        taken.remove(&self.0);
+        TAKEN.set(taken);
+    }
+}
+
+fn count_call() -> u64 {
+    CALLS.with(|calls| {
+        calls.set(calls.get() + 1);
+        calls.get()
+    })
+}
+
+impl Platform for Loom {
+    const EXPLORED: bool = true;
+
+    type AtomicU32 = AtomicU32;
+    type AtomicU64 = AtomicU64;
+    type AtomicUsize = AtomicUsize;
+    type AtomicBool = AtomicBool;
+    type Cell<T> = Cell<T>;
+    type JoinHandle = thread::JoinHandle<()>;
+    type Doorbell = Silent<Loom>;
+
+    fn spawn(name: &str, _cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -> Self::JoinHandle {
+        match thread::Builder::new().name(name.to_owned()).spawn(body) {
+            Ok(handle) => handle,
+            Err(reason) => panic!("cannot start model thread `{name}`: {reason}"),
+        }
+    }
+
+    fn join(handle: Self::JoinHandle) -> std::thread::Result<()> {
+        handle.join()
+    }
+
+    /// A sleep with a timeout times out at once: that is one of the things that may happen, and the one that checks
+    /// most.
+    fn futex_wait(atom: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+        let sleepers = &*SLEEPERS;
+        let me = (atom as *const AtomicU32 as usize, Self::thread_index());
+        let mut asleep = sleepers.asleep.lock().unwrap_or_else(|e| e.into_inner());
+        if Atomic::load(atom, Ordering::SeqCst) != expected {
+            return;
+        }
+        if timeout.is_some() {
+            drop(asleep);
+            return thread::yield_now();
+        }
+        asleep.push(me);
+        while asleep.contains(&me) {
+            asleep = sleepers.changed.wait(asleep).unwrap_or_else(|e| e.into_inner());
+        }
+    }
+
+    fn futex_wake(atom: &AtomicU32, n: u32) {
+        let sleepers = &*SLEEPERS;
+        let address = atom as *const AtomicU32 as usize;
+        let mut asleep = sleepers.asleep.lock().unwrap_or_else(|e| e.into_inner());
+        let mut left = n;
+        asleep.retain(|&(at, _)| {
+            let wake = at == address && left > 0;
+            left -= u32::from(wake);
+            !wake
+        });
+        if left < n {
+            sleepers.changed.notify_all();
+        }
+    }
+
+    fn relax(_spins: u32) {
+        thread::yield_now();
+    }
+
+    fn yield_now() {
+        thread::yield_now();
+    }
+
+    /// The calling thread's number of calls so far, in microseconds: it rises, and every replay sees the same.
+    fn now() -> u64 {
+        count_call() * 1_000
+    }
+
+    fn random() -> u64 {
+        mix(count_call() ^ (Self::thread_index() as u64) << 32)
+    }
+
+    fn thread_index() -> usize {
+        // A thread that is tearing down its locals has no number any more; nothing is ordered by the answer.
+        NUMBER.try_with(|number| number.0).unwrap_or(usize::MAX - 1)
+    }
+
+    fn fence(order: Ordering) {
+        fence(order);
+    }
+
+    fn with_held(look: impl FnOnce(&Held)) {
+        let _ = HELD.try_with(look);
+    }
+}
+
+/// Sixty-four bits from sixty-four, each depending on all (the finaliser of SplitMix64, Steele et al. 2014).
+fn mix(seed: u64) -> u64 {
+    let x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// Memory of which loom checks that no two accesses race.
+#[derive(Debug)]
+pub struct Cell<T>(UnsafeCell<T>);
+
+impl<T> CellLike<T> for Cell<T> {
+    fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+        self.0.with(read)
+    }
+
+    fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+        self.0.with_mut(write)
+    }
+
+    fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+}

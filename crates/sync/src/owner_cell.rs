@@ -1,0 +1,150 @@
+//! A value that one thread uses *by structure*, checked at a few instructions a use.
+//!
+//! For state that an architecture gives to one thread and never shares: a protocol thread's shard, the only thread's
+//! stack. The first thread to use the cell becomes its owner; moving it to another thread is an explicit
+//! [`release`](OwnerCell::release) there and first use here. What may never happen, in any build: two references to
+//! the value alive at once. A foreign thread and a re-entrant use are refused.
+//!
+//! The owner is known by its thread index. An index passes to a new thread only after its thread has ended, so a cell
+//! whose owner has ended may pass to the thread that inherits the index; everything the dead owner did happened before.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::{Atomic, CellLike, Platform, Real};
+
+/// See the head of this file.
+pub struct OwnerCell<T, P: Platform = Real> {
+    /// The owner's index plus 1; 0 while nobody owns the cell.
+    owner: P::AtomicUsize,
+    /// Read and written by the owner only.
+    busy: Cell<bool>,
+    value: P::Cell<T>,
+}
+
+// SAFETY: `busy` and the value are touched only by the thread in `owner`, and ownership passes from thread to thread
+// with Release and Acquire; a `T: Send` may be used by one thread after another.
+unsafe impl<T: Send, P: Platform> Sync for OwnerCell<T, P> {}
+// SAFETY: as above; moving the cell moves the value.
+unsafe impl<T: Send, P: Platform> Send for OwnerCell<T, P> {}
+
+/// Why an [`OwnerCell`] cannot be used here and now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotOwner {
+    /// Another thread owns the cell: hand the work to it. Both are thread indices.
+    Foreign {
+        /// The thread that owns the cell.
+        owner: usize,
+        /// The thread that asked.
+        caller: usize,
+    },
+    /// The caller owns the cell and is using it already, further up its own stack.
+    Reentered,
+}
+
+impl fmt::Display for NotOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Foreign { owner, caller } => write!(
+                f,
+                "thread {caller} may not use a cell that thread {owner} owns; hand the work over, or release it there"
+            ),
+            Self::Reentered => f.write_str("the cell is in use further up this thread's stack; queue the work instead"),
+        }
+    }
+}
+
+impl std::error::Error for NotOwner {}
+
+/// Ends a use, also when it panics.
+struct InUse<'a>(&'a Cell<bool>);
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+impl<T, P: Platform> OwnerCell<T, P> {
+    /// A cell that nobody owns yet.
+    pub fn new(value: T) -> Self {
+        Self { owner: P::AtomicUsize::new(0), busy: Cell::new(false), value: P::Cell::new(value) }
+    }
+
+    /// Uses the value, becoming its owner if there is none.
+    ///
+    /// # Errors
+    /// [`NotOwner`] if another thread owns the cell, or this one is using it already. `work` is then not called.
+    #[inline]
+    pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> Result<R, NotOwner> {
+        let _in_use = self.enter()?;
+        // SAFETY: this thread owns the cell and `busy` was clear, so no other reference to the value exists; `busy`
+        // stays set until `work` has returned or unwound.
+        Ok(self.value.with_mut(|value| work(unsafe { &mut *value })))
+    }
+
+    /// Makes the calling thread the owner, if nobody is.
+    ///
+    /// # Errors
+    /// [`NotOwner::Foreign`] if another thread owns the cell; it has to [`release`](Self::release) it first.
+    pub fn bind_here(&self) -> Result<(), NotOwner> {
+        self.owned(P::thread_index())
+    }
+
+    /// Gives the cell up: the next thread to use it becomes its owner.
+    ///
+    /// # Errors
+    /// [`NotOwner`] if the caller does not own the cell, or is using it.
+    pub fn release(&self) -> Result<(), NotOwner> {
+        drop(self.enter()?);
+        self.owner.store(0, Release);
+        Ok(())
+    }
+
+    /// The owner's thread index, if there is an owner.
+    pub fn owner(&self) -> Option<usize> {
+        self.owner.load(Relaxed).checked_sub(1)
+    }
+
+    /// The value, without a check: the borrow proves that nobody else has it.
+    pub fn get_mut(&mut self) -> &mut T {
+        // SAFETY: `&mut self` excludes every use for as long as the reference lives.
+        self.value.with_mut(|value| unsafe { &mut *value })
+    }
+
+    /// Takes the value out.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+
+    #[inline]
+    fn enter(&self) -> Result<InUse<'_>, NotOwner> {
+        self.owned(P::thread_index())?;
+        if self.busy.replace(true) {
+            return Err(NotOwner::Reentered);
+        }
+        Ok(InUse(&self.busy))
+    }
+
+    #[inline]
+    fn owned(&self, caller: usize) -> Result<(), NotOwner> {
+        // Relaxed: if the word names the caller, the caller wrote it (or inherited its index, see the head).
+        if self.owner.load(Relaxed) == caller + 1 { Ok(()) } else { self.claim(caller) }
+    }
+
+    #[cold]
+    fn claim(&self, caller: usize) -> Result<(), NotOwner> {
+        // Acquire: sees what the thread that released the cell did with it.
+        match self.owner.compare_exchange(0, caller + 1, Acquire, Relaxed) {
+            Ok(_) => Ok(()),
+            Err(owner) => Err(NotOwner::Foreign { owner: owner - 1, caller }),
+        }
+    }
+}
+
+impl<T, P: Platform> fmt::Debug for OwnerCell<T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnerCell").field("owner", &self.owner()).finish_non_exhaustive()
+    }
+}

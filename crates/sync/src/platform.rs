@@ -1,0 +1,177 @@
+//! The platform seam: the one trait through which this crate, `dev` and `stack` reach atomics, threads, clocks and
+//! random numbers.
+//!
+//! Owned here: the traits only. Implemented by [`Real`](crate::Real), by the checked platforms and, outside this
+//! crate, by the virtual multiprocessor. A platform is a zero-sized type with static functions, chosen at compile
+//! time, so [`Real`](crate::Real) costs nothing.
+//!
+//! What may never happen: code above this file that loops until another thread acts without calling
+//! [`Platform::relax`], [`Platform::yield_now`] or [`Platform::futex_wait`]. Such a loop ends on a real machine and
+//! never ends on a checked or simulated one.
+
+use std::fmt::Debug;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::doorbell::DoorbellLike;
+use crate::lock_order::Held;
+use crate::profile::ThreadCounters;
+
+/// Integer values an [`Atomic`] can count with; arithmetic wraps.
+pub trait Integer: Copy {
+    /// `self + other`, wrapping at the type's width.
+    fn wrapping_add(self, other: Self) -> Self;
+    /// `self - other`, wrapping at the type's width.
+    fn wrapping_sub(self, other: Self) -> Self;
+}
+
+macro_rules! integers {
+    ($($t:ty),*) => {$(
+        impl Integer for $t {
+            #[inline(always)]
+            fn wrapping_add(self, other: Self) -> Self {
+                <$t>::wrapping_add(self, other)
+            }
+            #[inline(always)]
+            fn wrapping_sub(self, other: Self) -> Self {
+                <$t>::wrapping_sub(self, other)
+            }
+        }
+    )*};
+}
+integers!(u32, u64, usize);
+
+/// An atomic word of type `T`. The methods mean what their namesakes in [`std::sync::atomic`] mean.
+pub trait Atomic<T: Copy + PartialEq>: Send + Sync + 'static {
+    /// A word holding `value`.
+    fn new(value: T) -> Self;
+    /// Reads the word. `order` is `Relaxed`, `Acquire` or `SeqCst`.
+    fn load(&self, order: Ordering) -> T;
+    /// Writes the word. `order` is `Relaxed`, `Release` or `SeqCst`.
+    fn store(&self, value: T, order: Ordering);
+    /// Writes `value` and returns what was there.
+    fn swap(&self, value: T, order: Ordering) -> T;
+    /// Writes `new` where `current` stands, else returns what stands there as the error.
+    fn compare_exchange(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T>;
+    /// As [`compare_exchange`](Self::compare_exchange), but may fail although `current` stands there.
+    fn compare_exchange_weak(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T>;
+    /// Clears the bits not in `mask`; returns the word as it was.
+    fn fetch_and(&self, mask: T, order: Ordering) -> T;
+    /// Sets the bits in `mask`; returns the word as it was.
+    fn fetch_or(&self, mask: T, order: Ordering) -> T;
+
+    /// Adds, wrapping; returns the word as it was.
+    #[inline]
+    fn fetch_add(&self, value: T, order: Ordering) -> T
+    where
+        T: Integer,
+    {
+        update(self, order, |word| word.wrapping_add(value))
+    }
+
+    /// Subtracts, wrapping; returns the word as it was.
+    #[inline]
+    fn fetch_sub(&self, value: T, order: Ordering) -> T
+    where
+        T: Integer,
+    {
+        update(self, order, |word| word.wrapping_sub(value))
+    }
+}
+
+/// A read-modify-write as a compare-exchange loop, for platforms without the instruction.
+fn update<T: Copy + PartialEq, A: Atomic<T> + ?Sized>(word: &A, order: Ordering, step: impl Fn(T) -> T) -> T {
+    let mut seen = word.load(Ordering::Relaxed);
+    loop {
+        match word.compare_exchange_weak(seen, step(seen), order, Ordering::Relaxed) {
+            Ok(was) => return was,
+            Err(now) => seen = now,
+        }
+    }
+}
+
+/// Plain memory shared between threads under somebody else's ordering, seen by a checker where there is one.
+///
+/// The closures receive raw pointers: the caller's unsafe block says why the access is exclusive (or shared and free
+/// of writers) for as long as the reference it makes lives.
+pub trait CellLike<T> {
+    /// A cell holding `value`.
+    fn new(value: T) -> Self;
+    /// Calls `read` with a pointer that may be read through.
+    fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R;
+    /// Calls `write` with a pointer that may be written through.
+    fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R;
+    /// Takes the value out.
+    fn into_inner(self) -> T;
+}
+
+/// A machine to run on: real, checked or simulated. See the head of this file.
+pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
+    /// Whether a model checker runs the code and each turn of a spin multiplies its work. Bounds on spinning shrink;
+    /// nothing else may depend on it.
+    const EXPLORED: bool = false;
+
+    /// A 32-bit atomic word; the only kind that can be slept on.
+    type AtomicU32: Atomic<u32>;
+    /// A 64-bit atomic word.
+    type AtomicU64: Atomic<u64>;
+    /// An atomic word of the machine's width; also holds pointers as addresses.
+    type AtomicUsize: Atomic<usize>;
+    /// An atomic flag.
+    type AtomicBool: Atomic<bool>;
+    /// Plain memory under a checker's eye.
+    type Cell<T>: CellLike<T>;
+    /// A thread that can be waited for.
+    type JoinHandle: Send + 'static;
+    /// What wakes a reader that sleeps in `poll`.
+    type Doorbell: DoorbellLike;
+
+    /// Starts a thread called `name`, on CPU `cpu` if given and allowed (else wherever the scheduler likes).
+    ///
+    /// # Panics
+    /// When the machine refuses another thread; the message carries its reason.
+    fn spawn(name: &str, cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -> Self::JoinHandle;
+
+    /// Waits for a thread to end. The error is the value it panicked with.
+    fn join(handle: Self::JoinHandle) -> std::thread::Result<()>;
+
+    /// Sleeps while `*atom == expected`, at most `timeout`. May return early for no reason, so callers loop.
+    fn futex_wait(atom: &Self::AtomicU32, expected: u32, timeout: Option<Duration>);
+
+    /// Wakes up to `n` threads that sleep on `atom`.
+    fn futex_wake(atom: &Self::AtomicU32, n: u32);
+
+    /// One turn of a spin loop; `spins` is how many turns went before. A scheduling point unless the platform is real,
+    /// where a long spin becomes a yield.
+    fn relax(spins: u32);
+
+    /// Gives the processor to another runnable thread, if there is one.
+    fn yield_now();
+
+    /// Nanoseconds since a fixed, arbitrary start; never goes backwards.
+    fn now() -> u64;
+
+    /// 64 random bits: unpredictable on [`Real`](crate::Real) (fit for seeds and secrets), a function of the schedule
+    /// elsewhere.
+    fn random() -> u64;
+
+    /// A small dense number for the calling thread, real or simulated. It belongs to one live thread at a time, and is
+    /// handed to a new thread after its owner has ended.
+    fn thread_index() -> usize;
+
+    /// As [`std::sync::atomic::fence`].
+    fn fence(order: Ordering);
+
+    /// The calling thread's block in the [`profile`](crate::profile), or `None` where nothing is profiled.
+    #[inline]
+    fn lock_counters() -> Option<&'static ThreadCounters> {
+        None
+    }
+
+    /// Calls `look` with the calling thread's held locks; a platform that keeps none does not call it, and its lock
+    /// order goes unchecked. Used in debug builds only.
+    #[inline]
+    fn with_held(look: impl FnOnce(&Held)) {
+        let _ = look;
+    }
+}

@@ -1,0 +1,96 @@
+//! A doorbell that `poll`, `epoll` and `select` can hear: an eventfd.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use super::Real;
+use crate::{Armed, DoorbellLike};
+
+/// An eventfd that is written only while its reader is armed. See [`DoorbellLike`].
+pub struct Doorbell {
+    armed: Armed<Real>,
+    event: OwnedFd,
+}
+
+impl Doorbell {
+    /// A doorbell that nobody listens to yet.
+    ///
+    /// # Errors
+    /// When the process may open no more descriptors.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: the call has no memory arguments.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            let reason = io::Error::last_os_error();
+            let text = format!("cannot make a doorbell (eventfd): {reason}; raise the descriptor limit (ulimit -n)");
+            return Err(io::Error::new(reason.kind(), text));
+        }
+        // SAFETY: the kernel has just given us this descriptor; nobody else knows it.
+        Ok(Self { armed: Armed::new(), event: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// Wakes the reader if it is armed; returns whether that was needed. Call after publishing the work.
+    #[inline]
+    pub fn ring(&self) -> bool {
+        let needed = self.armed.claim();
+        if needed {
+            self.sound();
+        }
+        needed
+    }
+
+    #[cold]
+    fn sound(&self) {
+        let one = 1u64;
+        // SAFETY: eight bytes of our stack are read. It fails only when the count is full, and then the descriptor is
+        // readable already.
+        unsafe { libc::write(self.event.as_raw_fd(), (&raw const one).cast(), size_of_val(&one)) };
+    }
+
+    /// Says that the reader is about to sleep. Look for work once more after this, before sleeping.
+    pub fn arm(&self) {
+        self.armed.arm();
+    }
+
+    /// Says that the reader is awake, and forgets rings so far. Look for work after this.
+    pub fn drain(&self) {
+        self.armed.disarm();
+        let mut count = 0u64;
+        // SAFETY: eight bytes of our stack are written. It fails only when there was no ring.
+        unsafe { libc::read(self.event.as_raw_fd(), (&raw mut count).cast(), size_of_val(&count)) };
+    }
+}
+
+impl DoorbellLike for Doorbell {
+    fn new() -> io::Result<Self> {
+        Self::new()
+    }
+
+    fn ring(&self) -> bool {
+        self.ring()
+    }
+
+    fn arm(&self) {
+        self.arm();
+    }
+
+    fn drain(&self) {
+        self.drain();
+    }
+
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.event.as_raw_fd())
+    }
+}
+
+impl AsFd for Doorbell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+impl AsRawFd for Doorbell {
+    fn as_raw_fd(&self) -> RawFd {
+        self.event.as_raw_fd()
+    }
+}

@@ -1,0 +1,237 @@
+//! One producer, one consumer.
+//!
+//! ```text
+//!   head (consumer's)      tail (producer's)      positions count up for ever and wrap; slot = position & mask
+//!    v                      v
+//! ---[#][#][#][#][#][#][#]--[ ][ ][ ]---          full when tail - head == number of slots
+//! ```
+//!
+//! Each side keeps a private copy of its own position and of the last position it saw of the other, and looks at the
+//! other's word only when the copy says "full" or "empty": at a steady load the two words change hands once per
+//! batch, not once per element. What may never happen: a slot touched by both sides at once. The producer's Release of
+//! `tail` gives a slot to the consumer, the consumer's Release of `head` gives it back.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use super::{Full, slots};
+use crate::{Atomic, CachePadded, CellLike, Platform, Real};
+
+struct Shared<T, P: Platform> {
+    head: CachePadded<P::AtomicUsize>,
+    tail: CachePadded<P::AtomicUsize>,
+    slots: Box<[P::Cell<MaybeUninit<T>>]>,
+    mask: usize,
+}
+
+// SAFETY: a slot is used by one side at a time, handed over with Release and Acquire: values only move between threads,
+// which is what `T: Send` allows.
+unsafe impl<T: Send, P: Platform> Sync for Shared<T, P> {}
+// SAFETY: as above.
+unsafe impl<T: Send, P: Platform> Send for Shared<T, P> {}
+
+/// The end that pushes.
+pub struct Producer<T, P: Platform = Real> {
+    ring: Arc<Shared<T, P>>,
+    tail: usize,
+    /// Where the consumer was when last looked at: at or behind where it is.
+    head_seen: usize,
+}
+
+/// The end that pops.
+pub struct Consumer<T, P: Platform = Real> {
+    ring: Arc<Shared<T, P>>,
+    head: usize,
+    /// Where the producer was when last looked at: at or behind where it is.
+    tail_seen: usize,
+}
+
+/// A ring for `capacity` elements, rounded up to a power of two.
+///
+/// # Panics
+/// If `capacity` is 0.
+pub fn channel<T: Send, P: Platform>(capacity: usize) -> (Producer<T, P>, Consumer<T, P>) {
+    let count = slots(capacity);
+    let ring = Arc::new(Shared {
+        head: CachePadded::new(P::AtomicUsize::new(0)),
+        tail: CachePadded::new(P::AtomicUsize::new(0)),
+        slots: (0..count).map(|_| P::Cell::new(MaybeUninit::uninit())).collect(),
+        mask: count - 1,
+    });
+    (Producer { ring: ring.clone(), tail: 0, head_seen: 0 }, Consumer { ring, head: 0, tail_seen: 0 })
+}
+
+impl<T, P: Platform> Shared<T, P> {
+    fn capacity(&self) -> usize {
+        self.mask + 1
+    }
+
+    fn len(&self) -> usize {
+        // The head first: it only moves towards the tail, so the difference cannot come out negative.
+        let head = self.head.load(Acquire);
+        self.tail.load(Acquire).wrapping_sub(head).min(self.capacity())
+    }
+}
+
+impl<T, P: Platform> Producer<T, P> {
+    /// Appends a value.
+    ///
+    /// # Errors
+    /// [`Full`] with the value, when the ring has no room.
+    #[inline]
+    pub fn push(&mut self, value: T) -> Result<(), Full<T>> {
+        if self.room(1) == 0 {
+            return Err(Full(value));
+        }
+        self.write(value);
+        self.ring.tail.store(self.tail, Release);
+        Ok(())
+    }
+
+    /// Appends values until the ring is full or `values` ends; returns how many. Takes no value it cannot place, and
+    /// shows them to the consumer together.
+    pub fn push_batch(&mut self, values: impl IntoIterator<Item = T>) -> usize {
+        let room = self.room(usize::MAX);
+        let publish = Publish { from: self.tail, producer: self };
+        for value in values.into_iter().take(room) {
+            publish.producer.write(value);
+        }
+        publish.producer.tail.wrapping_sub(publish.from)
+    }
+
+    /// Free slots, counted exactly if fewer than `wanted` seemed free.
+    #[inline]
+    fn room(&mut self, wanted: usize) -> usize {
+        let capacity = self.ring.capacity();
+        let seen = capacity - self.tail.wrapping_sub(self.head_seen);
+        if seen >= wanted {
+            return seen;
+        }
+        self.head_seen = self.ring.head.load(Acquire);
+        capacity - self.tail.wrapping_sub(self.head_seen)
+    }
+
+    /// Fills the next slot, which the caller knows to be free, without showing it yet.
+    #[inline]
+    fn write(&mut self, value: T) {
+        let slot = &self.ring.slots[self.tail & self.ring.mask];
+        // SAFETY: the slot lies in front of `tail` and not behind `head`, so it is ours and holds no value.
+        slot.with_mut(|slot| unsafe { (*slot).write(value) });
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// Free slots now; the consumer may free more at any time.
+    pub fn free(&mut self) -> usize {
+        self.room(usize::MAX)
+    }
+
+    /// How many elements the ring holds, a moment ago.
+    pub fn len_hint(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// How many elements the ring can hold.
+    pub fn capacity(&self) -> usize {
+        self.ring.capacity()
+    }
+
+    /// Whether the consumer has gone.
+    pub fn is_abandoned(&self) -> bool {
+        Arc::strong_count(&self.ring) == 1
+    }
+}
+
+/// Shows a batch to the consumer when it ends, also if the iterator panics half-way.
+struct Publish<'a, T, P: Platform> {
+    from: usize,
+    producer: &'a mut Producer<T, P>,
+}
+
+impl<T, P: Platform> Drop for Publish<'_, T, P> {
+    fn drop(&mut self) {
+        if self.producer.tail != self.from {
+            self.producer.ring.tail.store(self.producer.tail, Release);
+        }
+    }
+}
+
+impl<T, P: Platform> Consumer<T, P> {
+    /// Takes the oldest value, if there is one.
+    #[inline]
+    pub fn pop(&mut self) -> Option<T> {
+        if self.ready(1) == 0 {
+            return None;
+        }
+        let value = self.read();
+        self.ring.head.store(self.head, Release);
+        Some(value)
+    }
+
+    /// Moves up to `max` values to the end of `out`, oldest first; returns how many.
+    pub fn pop_batch(&mut self, out: &mut Vec<T>, max: usize) -> usize {
+        let count = self.ready(max).min(max);
+        out.reserve(count);
+        for _ in 0..count {
+            out.push(self.read());
+        }
+        if count > 0 {
+            self.ring.head.store(self.head, Release);
+        }
+        count
+    }
+
+    /// Values ready, counted exactly if fewer than `wanted` seemed ready.
+    #[inline]
+    fn ready(&mut self, wanted: usize) -> usize {
+        let seen = self.tail_seen.wrapping_sub(self.head);
+        if seen >= wanted {
+            return seen;
+        }
+        self.tail_seen = self.ring.tail.load(Acquire);
+        self.tail_seen.wrapping_sub(self.head)
+    }
+
+    /// Empties the next slot, which the caller knows to be full, without giving it back yet.
+    #[inline]
+    fn read(&mut self) -> T {
+        let slot = &self.ring.slots[self.head & self.ring.mask];
+        // SAFETY: the slot lies behind `tail` and not behind `head`, so it is ours and holds a value, which we move
+        // out once: `head` moves past it.
+        let value = slot.with(|slot| unsafe { (*slot).assume_init_read() });
+        self.head = self.head.wrapping_add(1);
+        value
+    }
+
+    /// Whether the ring is empty now.
+    pub fn is_empty(&mut self) -> bool {
+        self.ready(1) == 0
+    }
+
+    /// How many elements the ring holds, a moment ago.
+    pub fn len_hint(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// How many elements the ring can hold.
+    pub fn capacity(&self) -> usize {
+        self.ring.capacity()
+    }
+
+    /// Whether the producer has gone. What it pushed can still be popped.
+    pub fn is_abandoned(&self) -> bool {
+        Arc::strong_count(&self.ring) == 1
+    }
+}
+
+impl<T, P: Platform> Drop for Shared<T, P> {
+    fn drop(&mut self) {
+        let tail = self.tail.load(Acquire);
+        let mut head = self.head.load(Acquire);
+        while head != tail {
+            // SAFETY: both ends are gone; the slots between head and tail hold values, each dropped once.
+            self.slots[head & self.mask].with_mut(|slot| unsafe { (*slot).assume_init_drop() });
+            head = head.wrapping_add(1);
+        }
+    }
+}

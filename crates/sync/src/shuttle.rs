@@ -1,0 +1,178 @@
+//! The platform of the randomised checker shuttle: many schedules of larger programs, sequentially consistent memory.
+//!
+//! Valid inside `shuttle::check_random` and its kin only. Shuttle sees atomics, joins and the futex; it does not see
+//! plain memory, so [`Cell`] checks by itself that a write overlaps no other access, and invites a switch in the middle
+//! of each. What shuttle cannot find: an ordering that is too weak. That is loom's part.
+
+use std::cell::{Cell as Plain, UnsafeCell};
+use std::time::Duration;
+
+use ::shuttle::rand::RngCore;
+use ::shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
+use ::shuttle::sync::{Condvar, Mutex};
+use ::shuttle::{current, rand, thread};
+
+use crate::forward_atomic::forward_atomic;
+use crate::lock_order::Held;
+use crate::{Atomic, CellLike, Ordering, Platform, Silent};
+
+/// Threads, memory and scheduling by shuttle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shuttle;
+
+forward_atomic!(AtomicU32, u32, fetch_add, fetch_sub);
+forward_atomic!(AtomicU64, u64, fetch_add, fetch_sub);
+forward_atomic!(AtomicUsize, usize, fetch_add, fetch_sub);
+forward_atomic!(AtomicBool, bool);
+
+/// The sleepers of one execution: the address slept on and the sleeper's thread number.
+#[derive(Default)]
+struct Sleepers {
+    asleep: Mutex<Vec<(usize, usize)>>,
+    changed: Condvar,
+}
+
+::shuttle::lazy_static! {
+    static ref SLEEPERS: Sleepers = Sleepers::default();
+}
+
+::shuttle::thread_local! {
+    static HELD: Held = Held::new();
+    static CALLS: Plain<u64> = Plain::new(0);
+}
+
+impl Platform for Shuttle {
+    const EXPLORED: bool = true;
+
+    type AtomicU32 = AtomicU32;
+    type AtomicU64 = AtomicU64;
+    type AtomicUsize = AtomicUsize;
+    type AtomicBool = AtomicBool;
+    type Cell<T> = Cell<T>;
+    type JoinHandle = thread::JoinHandle<()>;
+    type Doorbell = Silent<Shuttle>;
+
+    fn spawn(name: &str, _cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -> Self::JoinHandle {
+        match thread::Builder::new().name(name.to_owned()).spawn(body) {
+            Ok(handle) => handle,
+            Err(reason) => panic!("cannot start model thread `{name}`: {reason}"),
+        }
+    }
+
+    fn join(handle: Self::JoinHandle) -> std::thread::Result<()> {
+        handle.join()
+    }
+
+    /// A sleep with a timeout times out at once: that is one of the things that may happen.
+    fn futex_wait(atom: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+        let sleepers = &*SLEEPERS;
+        let me = (atom as *const AtomicU32 as usize, Self::thread_index());
+        let mut asleep = sleepers.asleep.lock().unwrap_or_else(|e| e.into_inner());
+        if Atomic::load(atom, Ordering::SeqCst) != expected {
+            return;
+        }
+        if timeout.is_some() {
+            drop(asleep);
+            return thread::yield_now();
+        }
+        asleep.push(me);
+        while asleep.contains(&me) {
+            asleep = sleepers.changed.wait(asleep).unwrap_or_else(|e| e.into_inner());
+        }
+    }
+
+    fn futex_wake(atom: &AtomicU32, n: u32) {
+        let sleepers = &*SLEEPERS;
+        let address = atom as *const AtomicU32 as usize;
+        let mut asleep = sleepers.asleep.lock().unwrap_or_else(|e| e.into_inner());
+        let mut left = n;
+        asleep.retain(|&(at, _)| {
+            let wake = at == address && left > 0;
+            left -= u32::from(wake);
+            !wake
+        });
+        if left < n {
+            sleepers.changed.notify_all();
+        }
+    }
+
+    fn relax(_spins: u32) {
+        thread::yield_now();
+    }
+
+    fn yield_now() {
+        thread::yield_now();
+    }
+
+    /// The calling thread's number of calls so far, in microseconds.
+    fn now() -> u64 {
+        CALLS.with(|calls| {
+            calls.set(calls.get() + 1);
+            calls.get() * 1_000
+        })
+    }
+
+    fn random() -> u64 {
+        rand::thread_rng().next_u64()
+    }
+
+    fn thread_index() -> usize {
+        current::me().into()
+    }
+
+    fn fence(order: Ordering) {
+        fence(order);
+    }
+
+    fn with_held(look: impl FnOnce(&Held)) {
+        let _ = HELD.try_with(look);
+    }
+}
+
+/// Memory that checks its own accesses: several readers or one writer at a time.
+#[derive(Debug)]
+pub struct Cell<T> {
+    /// Readers inside, or -1 for a writer. Every model thread runs on one thread of the kernel, so a plain cell does.
+    inside: Plain<i32>,
+    value: UnsafeCell<T>,
+}
+
+/// Ends an access, also when it panics.
+struct Access<'a>(&'a Plain<i32>, i32);
+
+impl<'a> Access<'a> {
+    fn begin(inside: &'a Plain<i32>, change: i32) -> Self {
+        let now = inside.get();
+        let free = if change > 0 { now >= 0 } else { now == 0 };
+        assert!(free, "data race: a cell is written while another thread uses it");
+        inside.set(now + change);
+        thread::yield_now();
+        Self(inside, change)
+    }
+}
+
+impl Drop for Access<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - self.1);
+    }
+}
+
+impl<T> CellLike<T> for Cell<T> {
+    fn new(value: T) -> Self {
+        Self { inside: Plain::new(0), value: UnsafeCell::new(value) }
+    }
+
+    fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+        let _access = Access::begin(&self.inside, 1);
+        read(self.value.get())
+    }
+
+    fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+        let _access = Access::begin(&self.inside, -1);
+        write(self.value.get())
+    }
+
+    fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}

@@ -1,0 +1,137 @@
+//! Every primitive under loom, and every model's power: with a fault planted, it must fail.
+#![cfg(feature = "loom")]
+
+mod models;
+mod planted;
+
+use planted::{BlindSleep, NoFence, NoWake, Planted, TornUpdate, WeakRelease, outcome};
+use sync::LockKind;
+use sync::loom::Loom;
+use sync::raw::{Mcs, Ticket};
+
+type Weak = Planted<Loom, WeakRelease>;
+type Mute = Planted<Loom, NoWake>;
+type Blind = Planted<Loom, BlindSleep>;
+type Fenceless = Planted<Loom, NoFence>;
+type Torn = Planted<Loom, TornUpdate>;
+
+const WAITING_KINDS: [LockKind; 6] =
+    [LockKind::Tas, LockKind::Ttas, LockKind::Ticket, LockKind::Mcs, LockKind::SpinPark, LockKind::Blocking];
+
+fn explore(model: impl Fn() + Send + Sync + 'static) -> Result<(), String> {
+    outcome(move || {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(2);
+        builder.check(model);
+    })
+}
+
+fn holds(model: impl Fn() + Send + Sync + 'static) {
+    explore(model).expect("the model holds");
+}
+
+/// Asserts that loom refutes the model, with a message that contains one of `symptoms`.
+fn fails(symptoms: &[&str], model: impl Fn() + Send + Sync + 'static) {
+    let message = explore(model).expect_err("loom must find the planted fault");
+    assert!(symptoms.iter().any(|symptom| message.contains(symptom)), "found, but as: {message}");
+}
+
+const RACE: &[&str] = &["Causality violation", "concurrent"];
+const HANG: &[&str] = &["deadlock"];
+
+#[test]
+fn locks_exclude() {
+    WAITING_KINDS.map(|kind| holds(move || models::exclusion::<Loom>(kind)));
+}
+
+#[test]
+fn locks_with_weak_release_are_found() {
+    WAITING_KINDS.map(|kind| fails(RACE, move || models::exclusion::<Weak>(kind)));
+}
+
+#[test]
+fn queue_locks_exclude_on_the_waiting_path() {
+    holds(|| models::raw_exclusion::<Loom, Mcs<Loom>>(2));
+    holds(|| models::raw_exclusion::<Loom, Ticket<Loom>>(2));
+}
+
+#[test]
+fn queue_locks_with_weak_release_are_found_on_the_waiting_path() {
+    fails(RACE, || models::raw_exclusion::<Loom, Mcs<Weak>>(2));
+    fails(RACE, || models::raw_exclusion::<Loom, Ticket<Weak>>(2));
+}
+
+#[test]
+fn sleeping_locks_that_do_not_wake_are_found() {
+    fails(HANG, || models::exclusion::<Mute>(LockKind::Blocking));
+    fails(HANG, || models::exclusion::<Mute>(LockKind::SpinPark));
+}
+
+#[test]
+fn sleeping_locks_that_do_not_look_before_sleeping_are_found() {
+    fails(HANG, || models::exclusion::<Blind>(LockKind::Blocking));
+}
+
+#[test]
+fn spsc() {
+    holds(models::spsc_order::<Loom>);
+    fails(RACE, models::spsc_order::<Weak>);
+}
+
+#[test]
+fn mpsc() {
+    holds(models::mpsc_delivers::<Loom>);
+    fails(RACE, models::mpsc_delivers::<Weak>);
+}
+
+#[test]
+fn mpsc_with_torn_draw_is_found() {
+    assert!(explore(models::mpsc_delivers::<Torn>).is_err());
+}
+
+#[test]
+fn mpsc_slots_are_reused_safely() {
+    holds(models::mpsc_reuses_slots::<Loom>);
+    fails(RACE, models::mpsc_reuses_slots::<Weak>);
+}
+
+#[test]
+fn parker() {
+    holds(models::parker_wakes::<Loom>);
+    fails(RACE, models::parker_wakes::<Weak>);
+    fails(HANG, models::parker_wakes::<Mute>);
+    fails(HANG, models::parker_wakes::<Blind>);
+}
+
+#[test]
+fn event_count() {
+    holds(models::event_count_wakes::<Loom>);
+    fails(HANG, models::event_count_wakes::<Fenceless>);
+    fails(HANG, models::event_count_wakes::<Blind>);
+}
+
+#[test]
+fn condvar() {
+    holds(|| models::condvar_wakes::<Loom>(LockKind::Blocking));
+    fails(HANG, || models::condvar_wakes::<Mute>(LockKind::Tas));
+    fails(HANG, || models::condvar_wakes::<Blind>(LockKind::Tas));
+}
+
+#[test]
+fn doorbell() {
+    holds(models::doorbell_wakes::<Loom>);
+    fails(HANG, models::doorbell_wakes::<Fenceless>);
+}
+
+#[test]
+fn gate() {
+    holds(|| models::gate_forgets_nothing::<Loom>(true));
+    fails(&["forgotten"], || models::gate_forgets_nothing::<Loom>(false));
+    fails(RACE, || models::gate_forgets_nothing::<Weak>(true));
+}
+
+#[test]
+fn owner() {
+    holds(models::owner_moves::<Loom>);
+    fails(RACE, models::owner_moves::<Weak>);
+}

@@ -1,0 +1,229 @@
+//! Small programs, one per primitive, for any platform. Each asserts what the primitive promises; the checkers vary the
+//! schedule. The work is as small as shows the promise: two threads, one operation each.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+use sync::ring::{Mpsc, spsc};
+use sync::{
+    Armed, Atomic, CellLike, Condvar, EventCount, GateCell, Lock, LockClass, LockKind, OwnerCell, Parker, Platform, RawLock,
+};
+
+fn join<P: Platform>(handle: P::JoinHandle) {
+    if let Err(panic) = P::join(handle) {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// A cell that the model says is shared soundly; the checker says whether it is.
+struct Shared<P: Platform, T>(P::Cell<T>);
+// SAFETY: the claim under test. Both checkers run every model thread on one thread of the kernel.
+unsafe impl<P: Platform, T> Sync for Shared<P, T> {}
+// SAFETY: as above.
+unsafe impl<P: Platform, T> Send for Shared<P, T> {}
+
+impl<P: Platform> Shared<P, usize> {
+    fn new(value: usize) -> Arc<Self> {
+        Arc::new(Self(P::Cell::new(value)))
+    }
+    fn get(&self) -> usize {
+        // SAFETY: the claim under test.
+        self.0.with(|value| unsafe { *value })
+    }
+    fn set(&self, new: usize) {
+        // SAFETY: the claim under test.
+        self.0.with_mut(|value| unsafe { *value = new });
+    }
+}
+
+pub fn exclusion<P: Platform>(kind: LockKind) {
+    let lock: Arc<Lock<usize, P>> = Arc::new(Lock::new(kind, LockClass::Group, 0));
+    let other = lock.clone();
+    let thread = P::spawn("other", None, move || *other.lock() += 1);
+    *lock.lock() += 1;
+    join::<P>(thread);
+    assert_eq!(*lock.lock(), 2, "an increment was lost");
+}
+
+/// The waiting path alone: no first try, so that a queue lock queues.
+pub fn raw_exclusion<P: Platform, L: RawLock + 'static>(threads: usize) {
+    let lock = Arc::new((L::new(), Shared::<P, usize>(P::Cell::new(0))));
+    let add = |(lock, count): &(L, Shared<P, usize>)| {
+        lock.lock();
+        count.set(count.get() + 1);
+        lock.unlock();
+    };
+    let others: Vec<_> = (1..threads)
+        .map(|_| {
+            let lock = lock.clone();
+            P::spawn("other", None, move || add(&lock))
+        })
+        .collect();
+    add(&lock);
+    others.into_iter().for_each(join::<P>);
+    assert_eq!(lock.1.get(), threads, "an increment was lost");
+}
+
+pub fn spsc_order<P: Platform>() {
+    let (mut producer, mut consumer) = spsc::channel::<Box<u32>, P>(1);
+    let thread = P::spawn("producer", None, move || {
+        for value in 1..=2 {
+            let mut value = Box::new(value);
+            while let Err(full) = producer.push(value) {
+                value = full.0;
+                P::relax(0);
+            }
+        }
+    });
+    for expected in 1..=2 {
+        let value = loop {
+            match consumer.pop() {
+                Some(value) => break value,
+                None => P::relax(0),
+            }
+        };
+        assert_eq!(*value, expected);
+    }
+    join::<P>(thread);
+    assert!(consumer.pop().is_none());
+}
+
+pub fn mpsc_delivers<P: Platform>() {
+    let queue: Arc<Mpsc<u32, P>> = Arc::new(Mpsc::new(2));
+    let other = queue.clone();
+    let thread = P::spawn("producer", None, move || other.push(1).expect("there is room"));
+    queue.push(2).expect("there is room");
+    let mut sum = 0;
+    for _ in 0..2 {
+        sum += loop {
+            match queue.pop() {
+                Some(value) => break value,
+                None => P::relax(0),
+            }
+        };
+    }
+    join::<P>(thread);
+    assert_eq!(sum, 3, "a value was lost or came twice");
+}
+
+/// Round two of a slot: the producer may write it only after the consumer is done with it.
+pub fn mpsc_reuses_slots<P: Platform>() {
+    let (sender, mut receiver) = Mpsc::<u32, P>::channel(2);
+    (0..2).for_each(|value| sender.push(value).expect("there is room"));
+    let thread = P::spawn("producer", None, move || {
+        while sender.push(2).is_err() {
+            P::relax(0);
+        }
+    });
+    for expected in 0..3 {
+        let value = loop {
+            match receiver.pop() {
+                Some(value) => break value,
+                None => P::relax(0),
+            }
+        };
+        assert_eq!(value, expected);
+    }
+    join::<P>(thread);
+}
+
+pub fn parker_wakes<P: Platform>() {
+    let parker = Arc::new((Parker::<P>::new(), Shared::<P, usize>(P::Cell::new(0))));
+    let other = parker.clone();
+    let thread = P::spawn("waker", None, move || {
+        other.1.set(7);
+        other.0.unpark();
+    });
+    assert!(parker.0.park(None));
+    assert_eq!(parker.1.get(), 7);
+    join::<P>(thread);
+}
+
+pub fn event_count_wakes<P: Platform>() {
+    let events = Arc::new((EventCount::<P>::new(), P::AtomicU32::new(0)));
+    let other = events.clone();
+    let thread = P::spawn("announcer", None, move || {
+        other.1.store(1, Relaxed);
+        other.0.notify_one();
+    });
+    events.0.wait_until(|| events.1.load(Relaxed) == 1);
+    join::<P>(thread);
+}
+
+pub fn condvar_wakes<P: Platform>(kind: LockKind) {
+    let queue = Arc::new((Lock::<u32, P>::new(kind, LockClass::Squeue, 0), Condvar::<P>::new()));
+    let other = queue.clone();
+    let thread = P::spawn("sender", None, move || {
+        *other.0.lock() = 5;
+        other.1.notify_one();
+    });
+    let got = queue.1.wait_while(queue.0.lock(), |value| *value == 0);
+    assert_eq!(*got, 5);
+    drop(got);
+    join::<P>(thread);
+}
+
+/// The reader's `poll` is a futex here; the question is whether it is always woken.
+pub fn doorbell_wakes<P: Platform>() {
+    let shared = Arc::new((Armed::<P>::new(), P::AtomicU32::new(0), P::AtomicU32::new(0)));
+    let other = shared.clone();
+    let thread = P::spawn("writer", None, move || {
+        let (armed, work, poll) = &*other;
+        work.store(1, Relaxed);
+        if armed.claim() {
+            poll.store(1, Release);
+            P::futex_wake(poll, 1);
+        }
+    });
+    let (armed, work, poll) = &*shared;
+    while work.load(Relaxed) == 0 {
+        armed.arm();
+        if work.load(Relaxed) == 0 {
+            while poll.load(Acquire) == 0 {
+                P::futex_wait(poll, 0, None);
+            }
+        }
+        armed.disarm();
+        poll.store(0, Relaxed);
+    }
+    join::<P>(thread);
+}
+
+/// Own it or queue it. `look_again` is the step after leaving that the protocol requires.
+pub fn gate_forgets_nothing<P: Platform>(look_again: bool) {
+    let squeue: Arc<(GateCell<usize, P>, Mpsc<usize, P>)> = Arc::new((GateCell::new(0), Mpsc::new(4)));
+    let post = move |(gate, queue): &(GateCell<usize, P>, Mpsc<usize, P>)| {
+        queue.push(1).expect("there is room");
+        while let Some(mut done) = gate.try_enter() {
+            while let Some(work) = queue.pop() {
+                *done += work;
+            }
+            drop(done);
+            if !look_again || queue.is_empty() {
+                break;
+            }
+        }
+    };
+    let other = squeue.clone();
+    let thread = P::spawn("poster", None, move || post(&other));
+    post(&squeue);
+    join::<P>(thread);
+    let done = squeue.0.try_enter().map(|done| *done);
+    assert_eq!(done, Some(2), "work was forgotten in the queue");
+}
+
+pub fn owner_moves<P: Platform>() {
+    let cell: Arc<OwnerCell<usize, P>> = Arc::new(OwnerCell::new(1));
+    assert!(cell.bind_here().is_ok());
+    let other = cell.clone();
+    let thread = P::spawn("heir", None, move || {
+        while other.with(|value| *value += 1).is_err() {
+            P::relax(0);
+        }
+        other.release().expect("the heir owns the cell");
+    });
+    cell.with(|value| *value += 1).expect("this thread owns the cell");
+    cell.release().expect("this thread owns the cell");
+    join::<P>(thread);
+    assert_eq!(cell.with(|value| *value), Ok(3));
+}

@@ -1,0 +1,82 @@
+//! Every primitive under shuttle's random and priority-based schedules, with the faults that sequential consistency can
+//! show planted in turn.
+#![cfg(feature = "shuttle")]
+
+mod models;
+mod planted;
+
+use planted::{BlindSleep, NoWake, Planted, TornUpdate, outcome};
+use sync::LockKind;
+use sync::raw::{Mcs, Ticket};
+use sync::shuttle::Shuttle;
+
+type Mute = Planted<Shuttle, NoWake>;
+type Blind = Planted<Shuttle, BlindSleep>;
+type Torn = Planted<Shuttle, TornUpdate>;
+
+const SCHEDULES: usize = 1_000;
+
+fn holds(model: impl Fn() + Copy + Send + Sync + 'static) {
+    outcome(move || shuttle::check_random(model, SCHEDULES)).expect("the model holds under random schedules");
+    outcome(move || shuttle::check_pct(model, SCHEDULES, 3)).expect("the model holds under PCT schedules");
+}
+
+fn fails(model: impl Fn() + Copy + Send + Sync + 'static) {
+    outcome(move || shuttle::check_random(model, SCHEDULES)).expect_err("shuttle must find the planted fault");
+}
+
+#[test]
+fn spin_park() {
+    holds(|| models::exclusion::<Shuttle>(LockKind::SpinPark));
+    fails(|| models::exclusion::<Torn>(LockKind::SpinPark));
+    fails(|| models::exclusion::<Mute>(LockKind::SpinPark));
+    fails(|| models::exclusion::<Blind>(LockKind::SpinPark));
+}
+
+#[test]
+fn queue_locks() {
+    holds(|| models::raw_exclusion::<Shuttle, Mcs<Shuttle>>(4));
+    holds(|| models::raw_exclusion::<Shuttle, Ticket<Shuttle>>(4));
+    fails(|| models::raw_exclusion::<Shuttle, Mcs<Torn>>(4));
+}
+
+#[test]
+fn parker() {
+    holds(models::parker_wakes::<Shuttle>);
+    fails(models::parker_wakes::<Mute>);
+    fails(models::parker_wakes::<Blind>);
+}
+
+#[test]
+fn event_count() {
+    holds(models::event_count_wakes::<Shuttle>);
+    fails(models::event_count_wakes::<Mute>);
+    fails(models::event_count_wakes::<Blind>);
+}
+
+#[test]
+fn condvar() {
+    holds(|| models::condvar_wakes::<Shuttle>(LockKind::Blocking));
+    fails(|| models::condvar_wakes::<Mute>(LockKind::Blocking));
+}
+
+#[test]
+fn rings() {
+    holds(models::spsc_order::<Shuttle>);
+    holds(models::mpsc_delivers::<Shuttle>);
+    holds(models::mpsc_reuses_slots::<Shuttle>);
+    fails(models::mpsc_delivers::<Torn>);
+}
+
+#[test]
+fn gate() {
+    holds(|| models::gate_forgets_nothing::<Shuttle>(true));
+    fails(|| models::gate_forgets_nothing::<Shuttle>(false));
+    fails(|| models::gate_forgets_nothing::<Torn>(true));
+}
+
+#[test]
+fn doorbell_and_owner() {
+    holds(models::doorbell_wakes::<Shuttle>);
+    holds(models::owner_moves::<Shuttle>);
+}

@@ -1,0 +1,126 @@
+//! CLOSE (RFC 9293 section 3.10.4) and its halves.
+
+use observe::{Counter, Time};
+
+use super::Event;
+use super::segment_arrives::release;
+use crate::access::{PcbAccess, PcbMut};
+use crate::error::Error;
+use crate::outbox::Outbox;
+use crate::output;
+use crate::pcb::Ack;
+use crate::state::{Cause, State};
+
+/// The user is done with the connection: send what is queued, then a FIN, and keep the connection until that is
+/// acknowledged. With unread text, or with linger time zero, it is reset instead (RFC 9293 section 3.6.1). After this
+/// the connection removes itself (`TableChange::Remove`).
+///
+/// A user that took buffers and did not read them uses [`super::Abort`] instead.
+#[derive(Clone, Copy, Debug)]
+pub struct Close;
+
+/// The user is done with one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    /// Text that arrives from now on is acknowledged and discarded.
+    Read,
+    /// What is queued is sent, then a FIN.
+    Write,
+}
+
+impl Event for Close {
+    type Reply = ();
+
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
+        pcb.whole(out, |mut parts, out| {
+            parts.header_in.held = false;
+            parts.header_in.orphan = true;
+            let unread = parts.receive_window.queued > 0;
+            if parts.header_in.linger_zero || unread {
+                reset(&mut parts, out, now);
+            } else {
+                close(&mut parts, out, now);
+                watch_fin_wait_2(&mut parts, out, now);
+            }
+            release(&mut parts, out);
+        });
+    }
+}
+
+impl Event for Shutdown {
+    /// # Errors
+    /// [`Error::NotConnected`] if there is no connection to shut down.
+    type Reply = Result<(), Error>;
+
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<(), Error> {
+        pcb.whole(out, |mut parts, out| {
+            if !parts.header_in.state.is_synchronised() {
+                return Err(Error::NotConnected);
+            }
+            match self {
+                Shutdown::Write => close(&mut parts, out, now),
+                Shutdown::Read => discard(&mut parts),
+            }
+            Ok(())
+        })
+    }
+}
+
+fn discard(parts: &mut PcbMut<'_>) {
+    let rw = &mut *parts.receive_window;
+    rw.discard = true;
+    rw.queued = 0;
+    rw.queue.clear();
+    rw.urgent_valid = false;
+}
+
+/// End the connection at once, and let the peer know if there is one.
+pub(super) fn reset(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+    let state = parts.header_in.state;
+    if state == State::Closed {
+        return;
+    }
+    // RFC 9293 section 3.10.5: no reset in SYN-SENT and from TIME-WAIT on.
+    let peer_knows = state.is_synchronised() || state == State::SynReceived;
+    if peer_knows && !matches!(state, State::TimeWait) {
+        output::reset(parts.send_window, parts.header_out, out, now);
+    }
+    parts.header_in.error.get_or_insert(Error::Aborted);
+    out.count(Counter::ConnectionsReset, 1);
+    parts.receive_window.queue.clear();
+    parts.receive_window.queued = 0;
+    parts.enter(Cause::Reset, out, now);
+}
+
+/// No more text from the user: the FIN follows what is queued.
+fn close(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+    match parts.header_in.state {
+        State::SynSent => parts.enter(Cause::Close, out, now),
+        // Queued until the connection is established (RFC 9293 section 3.10.4, SYN-RECEIVED).
+        State::SynReceived => parts.send_window.fin_queued = true,
+        State::Established | State::CloseWait => {
+            parts.send_window.fin_queued = true;
+            continue_close(parts, out, now);
+            let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
+            if let Some((nxt, edge)) = told {
+                parts.receive_window.acked(nxt, edge);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Leave the states in which the user sends, once its close is queued.
+pub(super) fn continue_close(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+    if parts.send_window.fin_queued && matches!(parts.header_in.state, State::Established | State::CloseWait) {
+        parts.enter(Cause::Close, out, now);
+    }
+}
+
+/// An orphan whose peer never closes its half must not stay for ever.
+pub(super) fn watch_fin_wait_2(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+    if parts.header_in.state == State::FinWait2 && parts.header_in.orphan {
+        parts.header_in.state_deadline = now + out.config.fin_wait_2;
+        parts.header_in.arm(out);
+    }
+}

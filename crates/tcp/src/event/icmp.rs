@@ -1,0 +1,122 @@
+//! What the network says about a connection (RFC 9293 section 3.9.2.2, RFC 5927, RFC 1191, RFC 8201).
+//!
+//! Anyone can forge an ICMP error. It counts only if the sequence number that it quotes is in flight, and on an
+//! established connection no error is ever fatal: retransmission decides.
+
+use observe::{Counter, Time};
+use wire::SeqNumber;
+
+use super::Event;
+use super::segment_arrives::release;
+use crate::access::{PcbAccess, PcbMut};
+use crate::error::Error;
+use crate::outbox::Outbox;
+use crate::output;
+use crate::pcb::{Ack, Mode, SendWindow};
+use crate::state::State;
+
+/// Class of an ICMP error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IcmpKind {
+    /// Port or protocol unreachable: nobody is there.
+    PortUnreachable,
+    /// Host unreachable.
+    HostUnreachable,
+    /// Network unreachable.
+    NetworkUnreachable,
+    /// Time exceeded, parameter problem, and all that says nothing final.
+    Transient,
+}
+
+/// An ICMP error quotes a segment of this connection.
+#[derive(Clone, Copy, Debug)]
+pub struct IcmpError {
+    /// What it says.
+    pub kind: IcmpKind,
+    /// The sequence number of the quoted segment.
+    pub seq: SeqNumber,
+}
+
+/// The path to the peer carries segments with at most `mss` octets of text and options (packet-too-big, or another
+/// connection's discovery).
+#[derive(Clone, Copy, Debug)]
+pub struct PathMtu {
+    /// Octets behind the fixed 20 octets of the TCP header: path MTU - IP header - 20.
+    pub mss: u16,
+    /// The sequence number of the quoted segment; `None` if the stack knows the path MTU otherwise.
+    pub seq: Option<SeqNumber>,
+}
+
+/// Is `seq` in flight (RFC 5927 section 4.1)?
+fn in_flight(sw: &SendWindow, seq: SeqNumber) -> bool {
+    seq.ge(sw.una) && seq.lt(sw.nxt)
+}
+
+impl Event for IcmpError {
+    /// Whether the error was believed.
+    type Reply = bool;
+
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> bool {
+        pcb.whole(out, |mut parts, out| {
+            if !in_flight(parts.send_window, self.seq) {
+                return false;
+            }
+            let error = match self.kind {
+                IcmpKind::PortUnreachable => Error::Refused,
+                IcmpKind::HostUnreachable => Error::HostUnreachable,
+                IcmpKind::NetworkUnreachable => Error::NetworkUnreachable,
+                IcmpKind::Transient => return true,
+            };
+            // RFC 5927 section 5.2: hard errors end a connection only before it is established.
+            if parts.header_in.state == State::SynSent && error == Error::Refused {
+                parts.fail(error, out, now);
+                release(&mut parts, out);
+            } else if !parts.header_in.state.is_synchronised() {
+                parts.header_in.soft_error = Some(error);
+            }
+            true
+        })
+    }
+}
+
+impl Event for PathMtu {
+    /// Whether the MSS was lowered.
+    type Reply = bool;
+
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> bool {
+        pcb.whole(out, |mut parts, out| {
+            let known = self.seq.is_none_or(|seq| in_flight(parts.send_window, seq));
+            known && lower_mss(self.mss, &mut parts, out, now)
+        })
+    }
+}
+
+/// Use a smaller MSS, and send again at once what was too large (RFC 1191 section 6.4: without touching the congestion
+/// window, for this is no sign of congestion).
+fn lower_mss(mss: u16, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
+    let sw = &mut *parts.send_window;
+    let options = if sw.timestamps { super::open::TIMESTAMPS_LEN } else { 0 };
+    let mss = mss.max(out.config.min_mss) - options;
+    if mss >= sw.mss {
+        return false;
+    }
+    sw.mss = mss;
+    sw.congestion.set_mss(u32::from(mss));
+    out.count(Counter::PathMtuUpdates, 1);
+    if sw.state.may_transmit() && sw.flight() > 0 && sw.mode == Mode::Open {
+        // All that is out is at least as large as what was refused: send it again from the beginning, paced by the
+        // acknowledgements, with the window as it is.
+        parts.retransmit_queue.scoreboard.clear();
+        sw.mode = Mode::Loss;
+        sw.recover = sw.nxt;
+        sw.high_rxt = sw.una;
+        sw.duplicates = 0;
+        sw.resend_first = true;
+        sw.timed_at = Time::MAX;
+        let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
+        if let Some((nxt, edge)) = told {
+            parts.receive_window.acked(nxt, edge);
+        }
+    }
+    true
+}

@@ -1,0 +1,42 @@
+//! Everything that can happen to a connection, as values (RFC 9293 section 3.10).
+//!
+//! An event can be run here and now, queued, sent to another thread, replayed or scripted: it is only data until
+//! [`Event::run`] is given a connection. Opening is not an event because there is no connection yet: see
+//! [`crate::Pcb::open_active`] and [`segment_arrives::listen`].
+
+mod abort;
+mod close;
+mod icmp;
+mod open;
+mod receive;
+pub mod segment_arrives;
+mod send;
+mod set_option;
+mod status;
+mod timeouts;
+
+pub use abort::Abort;
+pub use close::{Close, Shutdown};
+pub use icmp::{IcmpError, IcmpKind, PathMtu};
+pub use open::Isn;
+pub use receive::{Receive, Received};
+pub use segment_arrives::{Disposition, SegmentArrives};
+pub use send::{Chunks, Send, Sent, TransmitReady};
+pub use set_option::{SetOption, SocketOption};
+pub use status::{Status, StatusReport};
+pub use timeouts::Timeouts;
+
+use observe::Time;
+
+use crate::access::PcbAccess;
+use crate::outbox::Outbox;
+
+/// Something that happens to a connection.
+pub trait Event {
+    /// What the one who ran it learns.
+    type Reply;
+
+    /// Let it happen at time `now`. Time never runs backwards between two events of one connection by more than the
+    /// time a segment may wait in a queue.
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Self::Reply;
+}

@@ -1,0 +1,143 @@
+//! OPEN (RFC 9293 section 3.10.1): make a PCB and send its SYN; and what both sides' SYNs agree upon.
+
+use observe::{Counter, Time};
+use wire::tcp::{Header, Options};
+use wire::{FourTuple, SeqNumber};
+
+use crate::config::{Config, ConnectionOptions, OpenParams};
+use crate::congestion::Controller;
+use crate::outbox::Outbox;
+use crate::output;
+use crate::pcb::{
+    HeaderIn, HeaderOut, Pcb, Reassembly, ReceiveWindow, RecvSnapshot, RetransmitQueue, SendWindow, Timer,
+    initial_window,
+};
+use crate::state::{Cause, State};
+
+/// The MSS of a peer that announces none (RFC 9293 section 3.7.1, MUST-15).
+const DEFAULT_MSS_V4: u16 = 536;
+/// The same for IPv6.
+const DEFAULT_MSS_V6: u16 = 1220;
+/// Octets that the timestamps option takes from every segment, padded.
+pub(super) const TIMESTAMPS_LEN: u16 = 12;
+
+/// The secrets of a new passive connection: this crate draws no randomness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Isn {
+    /// Initial send sequence number (RFC 6528).
+    pub iss: SeqNumber,
+    /// Offset of our timestamp clock in ms.
+    pub ts_offset: u32,
+    /// Flow hash copied to every segment's `Meta::flow_hash`, if the stack has one.
+    pub flow_hash: Option<u32>,
+}
+
+/// What a SYN says, and what we make of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Negotiation {
+    pub(crate) peer_mss: u16,
+    /// The peer's window shift, if both scale.
+    pub(crate) shift: Option<u8>,
+    pub(crate) timestamps: Option<u32>,
+    pub(crate) sack: bool,
+}
+
+impl Negotiation {
+    /// Read a received SYN under the features that `config` allows.
+    pub(crate) fn read(header: &Header, tuple: &FourTuple, config: &Config) -> Self {
+        let Options { mss, window_scale, sack_permitted, timestamps, .. } = header.options;
+        let default = if tuple.remote_addr.is_ipv4() { DEFAULT_MSS_V4 } else { DEFAULT_MSS_V6 };
+        Negotiation {
+            peer_mss: mss.unwrap_or(default).max(config.min_mss),
+            // RFC 7323 section 2.3: larger shifts are used as 14.
+            shift: window_scale.filter(|_| config.window_scaling).map(|shift| shift.min(14)),
+            timestamps: timestamps.filter(|_| config.timestamps).map(|timestamps| timestamps.value),
+            sack: sack_permitted && config.sack,
+        }
+    }
+}
+
+impl Pcb {
+    /// Open actively: the PCB in SYN-SENT, its SYN in `out`.
+    pub fn open_active(params: &OpenParams, out: &mut Outbox<'_>, now: Time) -> Pcb {
+        let isn = Isn { iss: params.iss, ts_offset: params.ts_offset, flow_hash: params.flow_hash };
+        let mut pcb = Pcb::closed(params.tuple, isn, params.mss, &params.options, out.config, now);
+        out.count(Counter::ConnectionsOpened, 1);
+        let mut parts = pcb.parts();
+        parts.enter(Cause::ActiveOpen, out, now);
+        parts.send_syn(out, now);
+        pcb
+    }
+
+    /// A PCB in CLOSED with `iss` as SND.UNA and SND.NXT.
+    pub(crate) fn closed(
+        tuple: FourTuple,
+        isn: Isn,
+        route_mss: u16,
+        options: &ConnectionOptions,
+        config: &Config,
+        now: Time,
+    ) -> Pcb {
+        let mss = route_mss.min(options.max_segment.unwrap_or(u16::MAX)).max(config.min_mss);
+        let mut send_window = SendWindow::new(isn.iss, mss, options, config, now);
+        send_window.ts_offset = isn.ts_offset;
+        let receive_window = ReceiveWindow::new(State::Closed, options, config, now);
+        let mut header_out = HeaderOut::new(&tuple, mss, isn.ts_offset, isn.flow_hash);
+        // The window field of our SYN, before there is anything to acknowledge.
+        header_out.edge = header_out.nxt + receive_window.limit.min(receive_window.clamp);
+        Pcb {
+            header_in: HeaderIn::new(State::Closed, tuple, options, now),
+            receive_window,
+            reassembly: Reassembly::new(),
+            send_window,
+            retransmit_queue: RetransmitQueue::new(),
+            header_out,
+        }
+    }
+}
+
+impl crate::access::PcbMut<'_> {
+    /// Send our SYN (or SYN-ACK) for the first time and start its timer.
+    pub(crate) fn send_syn(&mut self, out: &mut Outbox<'_>, now: Time) {
+        let sw = &mut *self.send_window;
+        sw.nxt = sw.una + 1;
+        sw.timed = sw.nxt;
+        sw.timed_at = now;
+        sw.set_timer(Timer::Retransmit, now + sw.rtt.rto());
+        sw.arm(out);
+        output::syn(sw, self.header_out, out, now);
+        self.header_in.arm(out);
+    }
+
+    /// Take over what the peer's SYN says: its sequence number and the options that both sides want.
+    pub(crate) fn synchronise(&mut self, header: &Header, out: &Outbox<'_>, now: Time) {
+        let config = out.config;
+        let agreed = Negotiation::read(header, &self.header_in.tuple, config);
+        let rw = &mut *self.receive_window;
+        rw.shift = if agreed.shift.is_some() { config.window_shift() } else { 0 };
+        rw.synchronise(header.seq, now);
+        rw.timestamps = agreed.timestamps.is_some();
+        rw.ts_recent = agreed.timestamps.unwrap_or(0);
+        rw.ts_recent_at = now;
+        rw.sack = agreed.sack;
+        let snapshot = RecvSnapshot { nxt: rw.nxt, edge: rw.edge, ts_recent: rw.ts_recent, sack: None };
+        self.header_out.shift = rw.shift;
+        self.header_out.scales = agreed.shift.is_some();
+        self.header_out.timestamps = rw.timestamps;
+        self.header_out.synchronise(&snapshot);
+        let sw = &mut *self.send_window;
+        sw.shift = agreed.shift.unwrap_or(0);
+        sw.timestamps = agreed.timestamps.is_some();
+        sw.sack = agreed.sack;
+        let options = if sw.timestamps { TIMESTAMPS_LEN } else { 0 };
+        sw.mss = agreed.peer_mss.min(self.header_out.announce_mss) - options;
+        // RFC 5681 section 3.1: a lost SYN speaks of congestion; begin with one segment.
+        let window = if sw.rtt.backoff_count() > 0 { u32::from(sw.mss) } else { initial_window(config, sw.mss) };
+        sw.congestion = Controller::new(sw.congestion.kind(), u32::from(sw.mss), window);
+        // The window of a SYN is never scaled (RFC 7323 section 2.2).
+        sw.wnd = u32::from(header.window);
+        sw.max_wnd = sw.wnd;
+        sw.wl1 = header.seq;
+        sw.wl2 = sw.una;
+    }
+}

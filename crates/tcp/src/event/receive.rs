@@ -1,0 +1,104 @@
+//! RECEIVE (RFC 9293 section 3.10.3): hand text to the user in the buffers it arrived in.
+
+use observe::Time;
+use pktbuf::PktBuf;
+use smallvec::SmallVec;
+
+use super::Event;
+use crate::access::PcbAccess;
+use crate::error::Error;
+use crate::outbox::Outbox;
+use crate::output;
+use crate::pcb::{Ack, Reassembly, ReceiveWindow, RecvSnapshot};
+use crate::state::State;
+
+/// Take about `max` octets of text: whole buffers, at least one if there is any, so it may be more. The caller copies
+/// out of them after the guards have dropped, and keeps what its user did not want yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Receive {
+    /// Octets wanted.
+    pub max: usize,
+}
+
+/// What a [`Receive`] hands out.
+#[derive(Debug, Default)]
+pub struct Received {
+    /// The text, in order.
+    pub data: SmallVec<[PktBuf; 4]>,
+    /// More text is queued.
+    pub more: bool,
+    /// The end of the stream follows `data`: the peer closed.
+    pub end: bool,
+    /// Where the urgent mark falls, if it does: octets from the beginning of `data` to the octet after the urgent one
+    /// (RFC 6093 section 3.1). It may lie behind `data`.
+    pub urgent: Option<usize>,
+}
+
+impl Event for Receive {
+    /// # Errors
+    /// [`Error::WouldBlock`] when there is nothing yet, or why the connection ended, once (then [`Error::NotConnected`]).
+    type Reply = Result<Received, Error>;
+
+    #[inline]
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Received, Error> {
+        let (received, update, state) = pcb.receive_side(|rw, ra| {
+            let received = take(rw, self.max);
+            let update = window_update(rw, ra);
+            (received, update, rw.state)
+        });
+        if let Some(snapshot) = update {
+            let told = pcb.transmit(out, |sw, rq, ho, out| {
+                ho.merge(&snapshot);
+                output::transmit(sw, rq, ho, out, now, Ack::Now)
+            });
+            if told.is_some() {
+                out.count(observe::Counter::WindowUpdatesOut, 1);
+            }
+        }
+        if received.data.is_empty() && !received.end {
+            return Err(match state {
+                State::Closed => pcb.header_in(|header_in| header_in.error.take()).unwrap_or(Error::NotConnected),
+                _ => Error::WouldBlock,
+            });
+        }
+        Ok(received)
+    }
+}
+
+#[inline]
+fn take(rw: &mut ReceiveWindow, max: usize) -> Received {
+    let mut received = Received::default();
+    let first = rw.nxt - (rw.queued + u32::from(rw.finished));
+    let mut taken = 0;
+    while taken < max.max(1)
+        && let Some(buf) = rw.queue.pop()
+    {
+        taken += buf.len();
+        received.data.push(buf);
+    }
+    rw.queued -= taken as u32;
+    received.more = rw.queued > 0;
+    received.end = !received.more && (rw.finished || rw.discard);
+    if rw.urgent_valid {
+        let mark = rw.urgent - first;
+        received.urgent = usize::try_from(mark).ok();
+        // Past the mark the mode ends.
+        rw.urgent_valid = mark > taken as i32;
+    }
+    received
+}
+
+/// Reading made room: is it enough to tell the peer?
+#[inline]
+fn window_update(rw: &mut ReceiveWindow, ra: &mut Reassembly) -> Option<RecvSnapshot> {
+    if !rw.state.accepts_text() {
+        return None;
+    }
+    rw.open_window(ra);
+    if !rw.update_due() {
+        return None;
+    }
+    let snapshot = rw.snapshot(ra);
+    rw.acked(snapshot.nxt, snapshot.edge);
+    Some(snapshot)
+}

@@ -1,0 +1,315 @@
+//! SEGMENT ARRIVES in every state behind SYN-SENT (RFC 9293 section 3.10.7.4): the order of the steps, and those that
+//! change the state. All parts are held.
+
+use observe::{Counter, DropReason, Time};
+use wire::tcp::TcpFlags;
+
+use super::acknowledgement::{self, Acked};
+use super::{Disposition, answer, challenge, flags_make_sense, refuse, sequence, syn_sent, text};
+use crate::access::{PcbAccess, PcbMut};
+use crate::error::Error;
+use crate::outbox::{Outbox, Readiness, TableChange};
+use crate::output::{self, Told};
+use crate::pcb::Ack;
+use crate::segment::Segment;
+use crate::state::{Cause, State};
+
+pub(super) fn arrives(mut segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
+    if !flags_make_sense(segment.header.flags) {
+        return Disposition::Dropped(out.dropped(DropReason::TcpBadFlags));
+    }
+    match parts.header_in.state {
+        State::TimeWait if reopens(&segment, &parts) => return recycle(segment, parts, out, now),
+        State::SynReceived if repeats_syn(&segment, &parts) => {
+            if !segment.header.flags.contains(TcpFlags::ACK) {
+                output::syn(parts.send_window, parts.header_out, out, now);
+                return Disposition::Done;
+            }
+            // A simultaneous open: the SYN was taken before, the ACK counts.
+            segment.header.seq = segment.header.seq + 1;
+            segment.header.flags.remove(TcpFlags::SYN);
+        }
+        _ => {}
+    }
+    // First.
+    if let Err(refused) = parts.receive_side(|rw, ra| sequence::check(rw, ra, &segment, now)) {
+        return refused_segment(refused, &segment, &mut parts, out, now);
+    }
+    // Second.
+    if segment.header.flags.contains(TcpFlags::RST) {
+        return reset(&segment, parts, out, now);
+    }
+    // Fourth.
+    if segment.header.flags.contains(TcpFlags::SYN) {
+        challenge(&mut parts, out, now);
+        return Disposition::Dropped(out.dropped(DropReason::TcpUnexpectedSyn));
+    }
+    // Fifth.
+    if !segment.header.flags.contains(TcpFlags::ACK) {
+        return Disposition::Dropped(out.dropped(DropReason::TcpNoAck));
+    }
+    if let Err(disposition) = acknowledge(&segment, &mut parts, out, now) {
+        return disposition;
+    }
+    // Sixth, seventh, eighth.
+    urgent(&segment, &mut parts, out);
+    after_acknowledgement(segment, parts, out, now)
+}
+
+/// Sixth: URG. RFC 6093: the octet stays in line, only the mark is kept; the pointer is the one past it.
+fn urgent(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
+    let rw = &mut *parts.receive_window;
+    if !segment.header.flags.contains(TcpFlags::URG) || !rw.state.accepts_text() {
+        return;
+    }
+    let mark = segment.header.seq + u32::from(segment.header.urgent);
+    let first = !rw.urgent_valid || mark.gt(rw.urgent);
+    if first && mark.gt(rw.nxt - rw.queued) {
+        rw.urgent = mark;
+        rw.urgent_valid = true;
+        out.ready |= Readiness::URGENT;
+    }
+}
+
+/// Text and FIN, and then whatever may be sent.
+fn after_acknowledgement(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
+    if parts.header_in.state == State::Closed {
+        return Disposition::Done;
+    }
+    let mut ack = Ack::None;
+    let mut dropped = None;
+    if segment.seq_len() > 0 {
+        if text_after_close(&segment, &parts) {
+            output::reset(parts.send_window, parts.header_out, out, now);
+            parts.fail(Error::Aborted, out, now);
+            release(&mut parts, out);
+            return Disposition::Dropped(out.dropped(DropReason::TcpAfterClose));
+        }
+        (ack, dropped) = take_text(segment, &mut parts, out, now);
+    }
+    let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, ack));
+    note_told(&mut parts, told);
+    match dropped {
+        Some(reason) => Disposition::Dropped(out.dropped(reason)),
+        None => Disposition::Done,
+    }
+}
+
+/// New text for a user who has closed can never be delivered: the peer must know (RFC 9293 section 3.6.1, MAY; RFC 1122
+/// section 4.2.2.13, SHOULD).
+fn text_after_close(segment: &Segment, parts: &PcbMut<'_>) -> bool {
+    let end = segment.header.seq + segment.text.len() as u32;
+    parts.header_in.orphan
+        && parts.header_in.state.accepts_text()
+        && !segment.text.is_empty()
+        && end.gt(parts.receive_window.nxt)
+}
+
+/// Seventh and eighth.
+pub(super) fn take_text(
+    segment: Segment,
+    parts: &mut PcbMut<'_>,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> (Ack, Option<DropReason>) {
+    let fin = segment.header.flags.contains(TcpFlags::FIN);
+    let state = parts.header_in.state;
+    if !state.accepts_text() {
+        return beyond_the_stream(&segment, fin, parts, out, now);
+    }
+    let (seq, text) = (segment.header.seq, segment.text);
+    let taken = parts.receive_side(|rw, ra| text::accept(rw, ra, (seq, text, fin), out, now));
+    parts.header_out.merge(&taken.snapshot);
+    let mut ack = taken.ack;
+    if taken.fin {
+        ack = ack.max(take_fin(parts, out, now));
+    }
+    (ack, taken.dropped)
+}
+
+/// Text or FIN in a state that expects none: the peer's FIN came again, or it breaks the rules.
+fn beyond_the_stream(
+    segment: &Segment,
+    fin: bool,
+    parts: &mut PcbMut<'_>,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> (Ack, Option<DropReason>) {
+    if fin && parts.header_in.state == State::TimeWait {
+        parts.header_in.state_deadline = now + out.config.time_wait;
+        parts.header_in.arm(out);
+    }
+    let reason = if segment.text.is_empty() { None } else { Some(DropReason::TcpAfterFin) };
+    (Ack::Pure, reason)
+}
+
+/// Eighth: the FIN is next in sequence.
+fn take_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Ack {
+    let rw = &mut *parts.receive_window;
+    if !rw.fin_next || rw.finished {
+        return Ack::None;
+    }
+    rw.fin_next = false;
+    rw.finished = true;
+    rw.nxt = rw.nxt + 1;
+    // The stream has ended: nothing more can fill the window.
+    if rw.edge.lt(rw.nxt) {
+        rw.edge = rw.nxt;
+    }
+    parts.reassembly.clear();
+    let snapshot = parts.receive_window.snapshot(parts.reassembly);
+    parts.receive_window.acked(snapshot.nxt, snapshot.edge);
+    parts.header_out.merge(&snapshot);
+    out.ready |= Readiness::READABLE | Readiness::PEER_CLOSED;
+    parts.enter(Cause::Fin, out, now);
+    Ack::Now
+}
+
+/// The established path found the FIN next in sequence: take it, and acknowledge it.
+#[cold]
+pub(crate) fn finish<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
+    pcb.whole(out, |mut parts, out| {
+        if parts.header_in.state.accepts_text() && take_fin(&mut parts, out, now) == Ack::Now {
+            let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::Now));
+            note_told(&mut parts, told);
+        }
+    });
+}
+
+/// A segment that left carried the newest acknowledgement and window.
+pub(super) fn note_told(parts: &mut PcbMut<'_>, told: Told) {
+    if let Some((nxt, edge)) = told {
+        parts.receive_window.acked(nxt, edge);
+    }
+}
+
+/// Fifth: the ACK field, in the states where more than the send window depends on it.
+fn acknowledge(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Result<(), Disposition> {
+    if parts.header_in.state == State::SynReceived {
+        if !acknowledgement::covers_syn(parts.send_window, segment.header.ack) {
+            output::reset_at(segment.header.ack, parts.header_out, out);
+            return Err(Disposition::Dropped(out.dropped(DropReason::TcpBadAck)));
+        }
+        syn_sent::establish(parts, now);
+        parts.enter(Cause::AckOfSyn, out, now);
+        established_passively(parts, segment, out, now);
+    }
+    let len = segment.seq_len();
+    let acked = parts.send_side(|sw, rq| acknowledgement::process(sw, rq, &segment.header, len, out, now));
+    match acked {
+        Acked::Invalid => {
+            challenge(parts, out, now);
+            Err(Disposition::Dropped(out.dropped(DropReason::TcpBadAck)))
+        }
+        Acked::Valid { fin: true, .. } => {
+            acknowledge_fin(parts, out, now);
+            Ok(())
+        }
+        Acked::Valid { .. } => Ok(()),
+    }
+}
+
+fn established_passively(parts: &mut PcbMut<'_>, segment: &Segment, out: &mut Outbox<'_>, now: Time) {
+    // The first window that is scaled.
+    let sw = &mut *parts.send_window;
+    sw.wnd = u32::from(segment.header.window) << sw.shift;
+    sw.max_wnd = sw.max_wnd.max(sw.wnd);
+    sw.wl1 = segment.header.seq;
+    sw.wl2 = segment.header.ack;
+    parts.header_in.held = true;
+    if parts.header_in.passive {
+        out.table = TableChange::Established;
+        out.ready |= Readiness::ACCEPTABLE | Readiness::WRITABLE;
+    } else {
+        out.ready |= Readiness::CONNECTED | Readiness::WRITABLE;
+    }
+    super::super::close::continue_close(parts, out, now);
+}
+
+fn acknowledge_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+    match parts.header_in.state {
+        State::FinWait1 => {
+            parts.enter(Cause::AckOfFin, out, now);
+            super::super::close::watch_fin_wait_2(parts, out, now);
+        }
+        State::Closing => parts.enter(Cause::AckOfFin, out, now),
+        State::LastAck => {
+            out.count(Counter::ConnectionsClosed, 1);
+            parts.enter(Cause::AckOfFin, out, now);
+            release(parts, out);
+        }
+        _ => {}
+    }
+}
+
+/// Second: the RST bit (RFC 5961 section 3.2): only an exact sequence number resets.
+fn reset(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
+    if segment.header.seq != parts.receive_window.nxt {
+        challenge(&mut parts, out, now);
+        return Disposition::Dropped(out.dropped(DropReason::TcpBadReset));
+    }
+    // RFC 1337: a reset does not end TIME-WAIT early, or old segments would meet a new connection.
+    if parts.header_in.state == State::TimeWait {
+        return Disposition::Dropped(out.dropped(DropReason::TcpTimeWait));
+    }
+    out.count(Counter::ResetsIn, 1);
+    let refused = parts.header_in.state == State::SynReceived;
+    let error = if refused { Error::Refused } else { Error::Reset };
+    parts.fail(error, out, now);
+    release(&mut parts, out);
+    Disposition::Done
+}
+
+/// A closed connection whose user is gone (or never had it) leaves the table now; else its user's close does that.
+pub(crate) fn release(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
+    if parts.header_in.state == State::Closed && !parts.header_in.held {
+        out.table = TableChange::Remove;
+    }
+}
+
+fn refused_segment(
+    refused: sequence::Unacceptable,
+    segment: &Segment,
+    parts: &mut PcbMut<'_>,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Disposition {
+    let fin = segment.header.flags.contains(TcpFlags::FIN);
+    match parts.header_in.state {
+        // The peer did not get our last acknowledgement.
+        State::TimeWait if fin => {
+            parts.header_in.state_deadline = now + out.config.time_wait;
+            parts.header_in.arm(out);
+            answer(parts, out, now);
+            Disposition::Dropped(out.dropped(refused.reason))
+        }
+        _ => refuse(refused, parts, out, now),
+    }
+}
+
+/// Is it the SYN that we are answering, again?
+fn repeats_syn(segment: &Segment, parts: &PcbMut<'_>) -> bool {
+    segment.header.flags.contains(TcpFlags::SYN) && segment.header.seq + 1 == parts.receive_window.nxt
+}
+
+/// RFC 9293 section 3.10.7.4, TIME-WAIT, and RFC 6191: a SYN that cannot be an old one begins a new incarnation.
+fn reopens(segment: &Segment, parts: &PcbMut<'_>) -> bool {
+    let flags = segment.header.flags;
+    // While somebody still reads from the old one, it cannot make way.
+    if parts.header_in.held || !flags.contains(TcpFlags::SYN) || flags.intersects(TcpFlags::ACK.union(TcpFlags::RST)) {
+        return false;
+    }
+    let rw = &parts.receive_window;
+    let newer = segment.header.options.timestamps.map(|ts| ts.value.wrapping_sub(rw.ts_recent) as i32 > 0);
+    match newer.filter(|_| rw.timestamps) {
+        Some(newer) => newer || segment.header.seq.gt(rw.nxt),
+        None => segment.header.seq.gt(rw.nxt),
+    }
+}
+
+fn recycle(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
+    out.count(Counter::TimeWaitReused, 1);
+    parts.enter(Cause::Expired, out, now);
+    release(&mut parts, out);
+    Disposition::Recycled(Box::new(segment))
+}

@@ -1,0 +1,119 @@
+//! First: check the sequence number (RFC 9293 section 3.10.7.4), after PAWS (RFC 7323 section 5.3).
+
+use core::time::Duration;
+
+use observe::{DropReason, Time};
+use wire::tcp::TcpFlags;
+
+use crate::pcb::{Reassembly, ReceiveWindow};
+use crate::segment::Segment;
+
+/// RFC 7323 section 5.5: a timestamp that was not confirmed for this long may have wrapped.
+const TS_RECENT_LIFE: Duration = Duration::from_secs(24 * 86_400);
+
+/// How to answer a segment that is not acceptable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    None,
+    AtOnce,
+    Limited,
+}
+
+/// A segment that goes no further.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unacceptable {
+    pub(crate) reason: DropReason,
+    pub(crate) answer: Answer,
+}
+
+/// Check timestamps and sequence number, and take over the timestamp to echo.
+///
+/// Segments without text are accepted from Last.ACK.sent on and up to the window's right edge inclusive, which is a
+/// little more than the RFC's table: otherwise an acknowledgement overtaken by text, or sent behind a full window,
+/// would be lost.
+#[inline]
+pub(crate) fn check(
+    rw: &mut ReceiveWindow,
+    ra: &mut Reassembly,
+    segment: &Segment,
+    now: Time,
+) -> Result<(), Unacceptable> {
+    let header = &segment.header;
+    if rw.timestamps {
+        paws(rw, segment, now)?;
+    }
+    let len = segment.seq_len();
+    let end = header.seq + len;
+    let acceptable = if header.seq == rw.nxt {
+        // Even into a closed window: the ACK counts (RFC 9293 section 3.10.7.4).
+        true
+    } else if len == 0 {
+        header.seq.ge(rw.last_ack_sent) && header.seq.le(rw.accept_edge())
+    } else {
+        end.gt(rw.nxt) && header.seq.lt(rw.accept_edge())
+    };
+    if !acceptable {
+        return Err(outside(rw, ra, segment));
+    }
+    // RFC 7323 section 4.3: only a segment that covers the left edge of what was acknowledged may set it, so that a
+    // delayed acknowledgement echoes the older timestamp.
+    if let Some(timestamps) = header.options.timestamps
+        && rw.timestamps
+        && !header.flags.contains(TcpFlags::RST)
+        && header.seq.le(rw.last_ack_sent)
+    {
+        rw.ts_recent = timestamps.value;
+        rw.ts_recent_at = now;
+    }
+    Ok(())
+}
+
+/// Protection against wrapped sequence numbers.
+#[inline]
+fn paws(rw: &ReceiveWindow, segment: &Segment, now: Time) -> Result<(), Unacceptable> {
+    // RFC 7323 section 5.2: a reset is never dropped for its timestamp, or a peer that restarted could not speak.
+    if segment.header.flags.contains(TcpFlags::RST) {
+        return Ok(());
+    }
+    let Some(timestamps) = segment.header.options.timestamps else {
+        // A SYN is answered further down, whatever it lacks (RFC 5961 section 4).
+        if segment.header.flags.contains(TcpFlags::SYN) {
+            return Ok(());
+        }
+        return Err(Unacceptable { reason: DropReason::TcpMissingTimestamp, answer: Answer::None });
+    };
+    let age = timestamps.value.wrapping_sub(rw.ts_recent) as i32;
+    if age < 0 && now - rw.ts_recent_at <= TS_RECENT_LIFE {
+        return Err(old_timestamp(segment));
+    }
+    Ok(())
+}
+
+#[cold]
+fn old_timestamp(segment: &Segment) -> Unacceptable {
+    Unacceptable { reason: DropReason::TcpPaws, answer: urgency(segment) }
+}
+
+/// Text or FIN is answered at once, because its sender may have lost our acknowledgement. The rest could be part of a
+/// loop of two confused ends, or somebody's guesses.
+fn urgency(segment: &Segment) -> Answer {
+    let guess = segment.seq_len() == 0 || segment.header.flags.contains(TcpFlags::SYN);
+    if guess { Answer::Limited } else { Answer::AtOnce }
+}
+
+/// Why the segment is outside the window. Text that was received before is reported with a D-SACK block (RFC 2883).
+#[cold]
+fn outside(rw: &ReceiveWindow, ra: &mut Reassembly, segment: &Segment) -> Unacceptable {
+    if segment.header.flags.contains(TcpFlags::RST) {
+        return Unacceptable { reason: DropReason::TcpOutOfWindow, answer: Answer::None };
+    }
+    let seq = segment.header.seq;
+    let end = segment.end();
+    let len = segment.seq_len();
+    let old = len > 0 && end.le(rw.nxt) && (rw.nxt - seq) as u32 <= rw.limit.max(1 << 16);
+    if old && !segment.text.is_empty() && !segment.header.flags.contains(TcpFlags::SYN) {
+        ra.record_duplicate(seq, end);
+    }
+    let reason = if old { DropReason::TcpOldDuplicate } else { DropReason::TcpOutOfWindow };
+    Unacceptable { reason, answer: urgency(segment) }
+}

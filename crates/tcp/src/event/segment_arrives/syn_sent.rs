@@ -1,0 +1,86 @@
+//! SEGMENT ARRIVES in SYN-SENT (RFC 9293 section 3.10.7.3).
+
+use observe::{Counter, DropReason, Time};
+use wire::tcp::TcpFlags;
+
+use super::{Disposition, acknowledgement, flags_make_sense, otherwise};
+use crate::access::{PcbAccess, PcbMut};
+use crate::error::Error;
+use crate::outbox::{Outbox, Readiness};
+use crate::output;
+use crate::pcb::{Ack, Timer};
+use crate::segment::Segment;
+use crate::state::Cause;
+
+pub(super) fn arrives(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
+    let header = &segment.header;
+    let flags = header.flags;
+    // First: the ACK bit.
+    let acked = flags.contains(TcpFlags::ACK);
+    if acked && !acknowledgement::covers_syn(parts.send_window, header.ack) {
+        if !flags.contains(TcpFlags::RST) {
+            out.segments.extend(crate::closed::segment_arrives(&segment));
+        }
+        return Disposition::Dropped(out.dropped(DropReason::TcpBadAck));
+    }
+    // Second: the RST bit. Without an acceptable ACK it may come from anyone.
+    if flags.contains(TcpFlags::RST) {
+        if !acked {
+            return Disposition::Dropped(out.dropped(DropReason::TcpBadReset));
+        }
+        out.count(Counter::ResetsIn, 1);
+        parts.fail(Error::Refused, out, now);
+        return Disposition::Done;
+    }
+    // Fourth: the SYN bit.
+    if !flags.contains(TcpFlags::SYN) || !flags_make_sense(flags) {
+        return Disposition::Dropped(out.dropped(DropReason::TcpBadFlags));
+    }
+    if acked { connected(segment, parts, out, now) } else { simultaneous(&segment, parts.reborrow(), out, now) }
+}
+
+/// SYN-ACK: the connection is established, and its ACK goes out.
+fn connected(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
+    let header = segment.header;
+    parts.synchronise(&header, out, now);
+    establish(&mut parts, now);
+    parts.enter(Cause::SynAck, out, now);
+    out.ready |= Readiness::CONNECTED | Readiness::WRITABLE;
+    // Text and FIN may ride on the SYN; they begin behind it.
+    let mut rest = segment;
+    rest.header.seq = header.seq + 1;
+    rest.header.flags.remove(TcpFlags::SYN);
+    if rest.seq_len() > 0 {
+        otherwise::take_text(rest, &mut parts, out, now);
+    }
+    let pending = super::super::send::flush_pending(&mut parts, out, now, Ack::Now);
+    otherwise::note_told(&mut parts, pending);
+    Disposition::Done
+}
+
+/// Our SYN is acknowledged: its octet leaves the sequence space, its timer stops, and its round trip is a sample.
+pub(super) fn establish(parts: &mut PcbMut<'_>, now: Time) {
+    let sw = &mut *parts.send_window;
+    sw.una = sw.una + 1;
+    sw.wl2 = sw.una;
+    sw.small_end = sw.una;
+    sw.recover = sw.una;
+    sw.high_rxt = sw.una;
+    sw.progress = now;
+    if sw.rtt.backoff_count() == 0 && sw.timed_at != Time::MAX {
+        sw.rtt.sample(now - sw.timed_at);
+    } else {
+        sw.rtt.restart_after_lost_syn();
+    }
+    sw.timed_at = Time::MAX;
+    sw.unanswered = 0;
+    sw.set_timer(Timer::Off, Time::MAX);
+}
+
+/// SYN without ACK: both ends opened at once (RFC 9293 figure 8).
+fn simultaneous(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
+    parts.synchronise(&segment.header, out, now);
+    parts.enter(Cause::Syn, out, now);
+    parts.transmit(out, |sw, _, ho, out| output::syn(sw, ho, out, now));
+    Disposition::Done
+}

@@ -1,0 +1,150 @@
+//! Seventh: process the segment text (RFC 9293 section 3.10.7.4). Written against the receive side alone.
+
+use core::time::Duration;
+
+use observe::{Counter, DropReason, Time};
+use pktbuf::PktBuf;
+use wire::SeqNumber;
+
+use crate::outbox::{Outbox, Readiness};
+use crate::pcb::reassembly::Inserted;
+use crate::pcb::{Ack, Reassembly, ReceiveWindow, RecvSnapshot};
+
+/// After this long a queue that took heap memory is looked at, and gives it back if it is empty.
+pub(crate) const IDLE_CHECK: Duration = Duration::from_secs(1);
+
+/// What became of the text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) ack: Ack,
+    pub(crate) snapshot: RecvSnapshot,
+    /// The peer's FIN is next in sequence.
+    pub(crate) fin: bool,
+    /// Nothing of it was kept, for this reason; not counted yet.
+    pub(crate) dropped: Option<DropReason>,
+}
+
+/// Take `text` at `seq`, followed by a FIN if `fin`.
+#[inline]
+pub(crate) fn accept(
+    rw: &mut ReceiveWindow,
+    ra: &mut Reassembly,
+    (seq, text, fin): (SeqNumber, PktBuf, bool),
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Taken {
+    let mut dropped = None;
+    let ack = if seq == rw.nxt && ra.is_empty() && text.len() as u32 <= rw.window() && rw.state.accepts_text() {
+        out.count(Counter::FastPathIn, 1);
+        in_order(rw, text, out, now);
+        rw.fin_next |= fin;
+        rw.grow(out.config, now);
+        rw.open_window(ra);
+        rw.schedule_ack(out, now)
+    } else {
+        let (ack, reason) = in_disorder(rw, ra, (seq, text, fin), out, now);
+        dropped = reason;
+        rw.grow(out.config, now);
+        rw.open_window(ra);
+        ack
+    };
+    let snapshot = rw.snapshot(ra);
+    if ack >= Ack::Now {
+        rw.acked(snapshot.nxt, snapshot.edge);
+    }
+    Taken { ack, snapshot, fin: rw.fin_next, dropped }
+}
+
+/// Queue text that begins at RCV.NXT.
+#[inline]
+fn in_order(rw: &mut ReceiveWindow, text: PktBuf, out: &mut Outbox<'_>, now: Time) {
+    let len = text.len();
+    if len == 0 {
+        return;
+    }
+    let meta = text.meta().segment_size;
+    let segment = if meta == 0 { len.min(usize::from(u16::MAX)) as u16 } else { meta };
+    rw.peer_segment = rw.peer_segment.max(segment);
+    if rw.queued == 0 && !rw.discard {
+        out.ready |= Readiness::READABLE;
+    }
+    out.count(Counter::TextBytesIn, len as u64);
+    if rw.append(text) {
+        out.wake_by(now + IDLE_CHECK);
+    }
+}
+
+/// Text that does not begin at RCV.NXT, that fills a hole, or that exceeds the window.
+#[cold]
+fn in_disorder(
+    rw: &mut ReceiveWindow,
+    ra: &mut Reassembly,
+    (seq, mut text, mut fin): (SeqNumber, PktBuf, bool),
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> (Ack, Option<DropReason>) {
+    if !rw.state.accepts_text() {
+        return (Ack::None, Some(DropReason::TcpAfterFin));
+    }
+    let end = seq + text.len() as u32;
+    if seq.gt(rw.nxt) {
+        out.count(Counter::OutOfOrderAtEntry, 1);
+        return insert(rw, ra, (seq, text, fin), out);
+    }
+    if seq.lt(rw.nxt) {
+        out.count(Counter::DuplicateTextIn, 1);
+        ra.record_duplicate(seq, rw.nxt.min(end));
+        if end.lt(rw.nxt) || end == rw.nxt && !fin {
+            return (Ack::Pure, Some(DropReason::TcpOldDuplicate));
+        }
+        text.pull_front((rw.nxt - seq) as usize);
+    }
+    let window = rw.window() as usize;
+    if text.len() > window {
+        text.truncate(window);
+        fin = false;
+        if window == 0 {
+            return (Ack::Pure, Some(DropReason::TcpZeroWindow));
+        }
+    }
+    in_order(rw, text, out, now);
+    rw.fin_next |= fin;
+    let filled = !ra.is_empty();
+    drain(rw, ra, out, now);
+    // RFC 5681 section 4.2: at once when all or part of a gap is filled, so that the sender's recovery goes on.
+    let ack = if filled && !ra.is_empty() { Ack::Pure } else { Ack::Now };
+    (ack, None)
+}
+
+fn insert(
+    rw: &mut ReceiveWindow,
+    ra: &mut Reassembly,
+    (seq, text, fin): (SeqNumber, PktBuf, bool),
+    out: &mut Outbox<'_>,
+) -> (Ack, Option<DropReason>) {
+    // Twice the buffer in memory: blocks are larger than the text in them.
+    let limit = rw.limit.saturating_mul(2);
+    let reason = match ra.insert(seq, text, fin, rw.nxt, rw.accept_edge(), limit) {
+        Inserted::Stored => {
+            out.count(Counter::OutOfOrderQueued, 1);
+            None
+        }
+        Inserted::Duplicate(..) => {
+            out.count(Counter::DuplicateTextIn, 1);
+            Some(DropReason::TcpOldDuplicate)
+        }
+        Inserted::Dropped(reason) => Some(reason),
+    };
+    out.count(Counter::DupAcksOut, 1);
+    (Ack::Pure, reason)
+}
+
+/// Move what has become contiguous into the receive queue.
+fn drain(rw: &mut ReceiveWindow, ra: &mut Reassembly, out: &mut Outbox<'_>, now: Time) {
+    while !rw.fin_next
+        && let Some((text, fin)) = ra.pop_ready(rw.nxt)
+    {
+        in_order(rw, text, out, now);
+        rw.fin_next |= fin;
+    }
+}

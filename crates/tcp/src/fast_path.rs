@@ -1,0 +1,71 @@
+//! The established path: plain text and acknowledgements, hold-set by hold-set.
+//!
+//! This is where a connection spends its life, and the only path that the staged drivers run in stages. Between two
+//! hold-sets another event of the same connection may run, so each step looks at what it holds and assumes nothing:
+//! the receive side is asked about the sequence number first, then the send side about the acknowledgement (no text is
+//! taken from a segment whose acknowledgement is impossible, RFC 5961 section 5), then the receive side again takes the
+//! text, and the transmission merges what it learnt into the header template. Nothing here allocates for a segment in
+//! order.
+
+use observe::{Counter, DropReason, Time};
+
+use crate::access::PcbAccess;
+use crate::event::Disposition;
+use crate::event::segment_arrives::acknowledgement::{self, Acked};
+use crate::event::segment_arrives::{challenge, finish, refuse, sequence, text};
+use crate::outbox::Outbox;
+use crate::output;
+use crate::pcb::Ack;
+use crate::segment::Segment;
+
+/// Process a segment with nothing but ACK and PSH that arrived in ESTABLISHED.
+#[inline]
+pub(crate) fn established<A: PcbAccess>(segment: Segment, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Disposition {
+    if let Err(refused) = pcb.receive_side(|rw, ra| sequence::check(rw, ra, &segment, now)) {
+        return refuse(refused, pcb, out, now);
+    }
+    let len = segment.text.len() as u32;
+    let acked = pcb.send_side(|sw, rq| acknowledgement::process(sw, rq, &segment.header, len, out, now));
+    let Acked::Valid { work, .. } = acked else {
+        challenge(pcb, out, now);
+        return Disposition::Dropped(out.dropped(DropReason::TcpBadAck));
+    };
+    if len == 0 {
+        out.count(Counter::PureAcksIn, 1);
+        if work {
+            transmit(pcb, out, now);
+        }
+        return Disposition::Done;
+    }
+    let taken = pcb.receive_side(|rw, ra| text::accept(rw, ra, (segment.header.seq, segment.text, false), out, now));
+    let told = pcb.transmit(out, |sw, rq, ho, out| {
+        ho.merge(&taken.snapshot);
+        output::transmit(sw, rq, ho, out, now, taken.ack)
+    });
+    if taken.ack == Ack::Delayed {
+        match told {
+            Some(told) => pcb.receive_side(|rw, _| rw.acked(told.0, told.1)),
+            None => out.count(Counter::AcksDelayed, 1),
+        }
+    }
+    if taken.fin {
+        finish(pcb, out, now);
+    }
+    match taken.dropped {
+        None => Disposition::Done,
+        Some(reason) => Disposition::Dropped(out.dropped(reason)),
+    }
+}
+
+/// Send what an acknowledgement made room for. A segment that leaves carries a delayed acknowledgement with it.
+#[inline]
+pub(crate) fn transmit<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
+    let told = pcb.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
+    if let Some((nxt, edge)) = told {
+        pcb.receive_side(|rw, _| {
+            // The user answers at once: no need to acknowledge quickly.
+            rw.quick = 0;
+            rw.acked(nxt, edge);
+        });
+    }
+}

@@ -1,0 +1,144 @@
+//! The outbox: everything that an event wants done to the world, for whoever ran the event to do.
+//!
+//! Effects have a phase. `segments` belong *inside*: they leave for the device while the connection (or its header-out
+//! part) is still held, because their order on the wire must be the order in which they were made. Everything else
+//! belongs *after*: sockets are woken, deadlines armed and tables changed once the last guard has dropped. Nothing in
+//! this crate calls up or down.
+
+use observe::{Counter, Counters, DropReason, Time};
+use pktbuf::PktBuf;
+use smallvec::SmallVec;
+
+use crate::config::Config;
+
+/// Readiness of a socket as a set of bits. In [`Outbox::ready`]: bits that rose during the event. In a status report:
+/// the level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Readiness(pub u16);
+
+impl Readiness {
+    /// Nothing.
+    pub const NONE: Readiness = Readiness(0);
+    /// Text (or the end of the stream) can be received.
+    pub const READABLE: Readiness = Readiness(1);
+    /// Text can be sent.
+    pub const WRITABLE: Readiness = Readiness(2);
+    /// An active open is complete.
+    pub const CONNECTED: Readiness = Readiness(4);
+    /// A child of a listener became established.
+    pub const ACCEPTABLE: Readiness = Readiness(8);
+    /// The peer's FIN was reached: no more text will come.
+    pub const PEER_CLOSED: Readiness = Readiness(16);
+    /// The connection failed; the status says why.
+    pub const ERROR: Readiness = Readiness(32);
+    /// The connection is gone: both directions are finished.
+    pub const CLOSED: Readiness = Readiness(64);
+    /// Urgent data was announced (RFC 6093).
+    pub const URGENT: Readiness = Readiness(128);
+
+    /// Are all bits of `other` set?
+    #[inline]
+    pub const fn contains(self, other: Readiness) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Is any bit of `other` set?
+    #[inline]
+    pub const fn intersects(self, other: Readiness) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Is no bit set?
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl core::ops::BitOr for Readiness {
+    type Output = Readiness;
+    #[inline]
+    fn bitor(self, other: Readiness) -> Readiness {
+        Readiness(self.0 | other.0)
+    }
+}
+
+impl core::ops::BitOrAssign for Readiness {
+    #[inline]
+    fn bitor_assign(&mut self, other: Readiness) {
+        self.0 |= other.0;
+    }
+}
+
+/// What the connection tables must learn, once the last guard has dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TableChange {
+    /// Nothing.
+    #[default]
+    None,
+    /// A child of a listener is established: it may enter the accept queue.
+    Established,
+    /// The connection is finished: take it out of the table and free it.
+    Remove,
+}
+
+/// Effects of one event (or of several on the same connection), and what the event may use.
+pub struct Outbox<'c> {
+    /// The stack's parameters.
+    pub config: &'c Config,
+    /// Where this thread counts.
+    pub counters: &'c Counters,
+    /// Frames that the device queue still takes; segments with text stop at 0, acknowledgements and resets do not.
+    pub credit: u32,
+    /// Set when text could have been sent but `credit` (or the buffer pool) was exhausted: run `TransmitReady` later.
+    pub starved: bool,
+    /// Phase INSIDE: whole TCP segments (header and text, checksum done or `Checksum::Partial`) with at least 64 octets
+    /// of headroom, in the order in which they were made.
+    pub segments: SmallVec<[PktBuf; 8]>,
+    /// Phase AFTER: readiness bits that rose.
+    pub ready: Readiness,
+    /// Phase AFTER: run `Timeouts` no later than this. A wake that comes too early is harmless.
+    pub deadline: Option<Time>,
+    /// Phase AFTER: change of the connection tables.
+    pub table: TableChange,
+    /// Text octets that the device splits by itself; 0 for one MSS at a time.
+    pub prefer_super_segments: usize,
+}
+
+impl<'c> Outbox<'c> {
+    /// An empty outbox with unlimited credit and without segmentation by the device.
+    pub fn new(config: &'c Config, counters: &'c Counters) -> Self {
+        Outbox {
+            config,
+            counters,
+            credit: u32::MAX,
+            starved: false,
+            segments: SmallVec::new(),
+            ready: Readiness::NONE,
+            deadline: None,
+            table: TableChange::None,
+            prefer_super_segments: 0,
+        }
+    }
+
+    /// Ask to be woken no later than `at`.
+    #[inline]
+    pub(crate) fn wake_by(&mut self, at: Time) {
+        if self.deadline.is_none_or(|deadline| at < deadline) {
+            self.deadline = Some(at);
+        }
+    }
+
+    /// Count `n` of `counter`.
+    #[inline]
+    pub(crate) fn count(&self, counter: Counter, n: u64) {
+        self.counters.add(counter, n);
+    }
+
+    /// Count a dropped segment; returns the reason for the caller to hand on.
+    #[cold]
+    pub(crate) fn dropped(&self, reason: DropReason) -> DropReason {
+        self.counters.drop(reason);
+        reason
+    }
+}

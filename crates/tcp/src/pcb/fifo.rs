@@ -1,0 +1,114 @@
+//! A queue that keeps its first element inline and holds no heap memory until a second one arrives.
+//!
+//! Most connections at most times hold nothing, or one buffer. The spilled part is kept when it runs empty, so that a
+//! busy connection does not allocate per segment; [`Fifo::shrink`], called from the time-outs event, gives it back.
+
+use std::collections::VecDeque;
+
+/// First-in first-out queue for buffers.
+#[derive(Debug)]
+pub(crate) struct Fifo<T> {
+    first: Option<T>,
+    #[expect(clippy::box_collection, reason = "8 octets in an idle PCB instead of 32")]
+    rest: Option<Box<VecDeque<T>>>,
+}
+
+impl<T> Fifo<T> {
+    /// An empty queue.
+    pub(crate) const fn new() -> Self {
+        Fifo { first: None, rest: None }
+    }
+
+    /// Append `item`. True if heap memory was taken, which [`Fifo::shrink`] must give back one day.
+    #[inline]
+    pub(crate) fn push(&mut self, item: T) -> bool {
+        if self.first.is_none() {
+            self.first = Some(item);
+            return false;
+        }
+        self.spill(item)
+    }
+
+    fn spill(&mut self, item: T) -> bool {
+        let fresh = self.rest.is_none();
+        self.rest.get_or_insert_default().push_back(item);
+        fresh
+    }
+
+    /// Take the first element.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        let item = self.first.take();
+        if let Some(rest) = &mut self.rest {
+            self.first = rest.pop_front();
+        }
+        item
+    }
+
+    /// The first element.
+    #[inline]
+    pub(crate) fn front_mut(&mut self) -> Option<&mut T> {
+        self.first.as_mut()
+    }
+
+    /// The last element.
+    #[inline]
+    pub(crate) fn back_mut(&mut self) -> Option<&mut T> {
+        match &mut self.rest {
+            Some(rest) if !rest.is_empty() => rest.back_mut(),
+            _ => self.first.as_mut(),
+        }
+    }
+
+    /// The element at `index`.
+    #[inline]
+    pub(crate) fn get(&self, index: usize) -> Option<&T> {
+        match index {
+            0 => self.first.as_ref(),
+            _ => self.rest.as_ref().and_then(|rest| rest.get(index - 1)),
+        }
+    }
+
+    /// Drop everything, memory included.
+    pub(crate) fn clear(&mut self) {
+        *self = Fifo::new();
+    }
+
+    /// Is heap memory held?
+    #[inline]
+    pub(crate) fn is_spilled(&self) -> bool {
+        self.rest.is_some()
+    }
+
+    /// Give heap memory back if it is not in use.
+    pub(crate) fn shrink(&mut self) {
+        if self.rest.as_ref().is_some_and(|rest| rest.is_empty()) {
+            self.rest = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Fifo;
+
+    #[test]
+    fn keeps_order_and_gives_memory_back() {
+        let mut queue = Fifo::new();
+        assert_eq!(queue.back_mut(), None);
+        assert!(!queue.push(1), "the first element is inline");
+        assert!(queue.push(2), "the second one spills");
+        assert!(!queue.push(3));
+        assert_eq!((queue.get(0), queue.get(2), queue.back_mut().copied()), (Some(&1), Some(&3), Some(3)));
+        assert_eq!([queue.pop(), queue.pop(), queue.pop(), queue.pop()], [Some(1), Some(2), Some(3), None]);
+        assert!(queue.is_spilled());
+        queue.shrink();
+        assert!(!queue.is_spilled());
+        queue.push(4);
+        queue.push(5);
+        queue.pop();
+        queue.shrink();
+        assert_eq!(queue.pop(), Some(5));
+        assert_eq!(queue.back_mut(), None);
+    }
+}

@@ -1,0 +1,120 @@
+//! The header-out part: the template of every header that the connection sends, and what of the receive side the peer
+//! was last told.
+//!
+//! Only [`crate::output`] makes segments from it. Values of the receive side come in as snapshots and are merged so that
+//! they never move back: under a staged driver two threads may bring theirs in either order.
+
+use core::net::IpAddr;
+
+use wire::checksum::{Sum, pseudo_header};
+use wire::tcp::SackBlocks;
+use wire::{FourTuple, SeqNumber};
+
+use super::receive_window::RecvSnapshot;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct HeaderOut {
+    /// RCV.NXT as merged.
+    pub(crate) nxt: SeqNumber,
+    /// Right edge of our window as merged.
+    pub(crate) edge: SeqNumber,
+    /// The acknowledgement number that left last.
+    pub(crate) acked: SeqNumber,
+    /// The right edge that left last.
+    pub(crate) told_edge: SeqNumber,
+    pub(crate) ts_recent: u32,
+    /// Offset of our timestamp clock, in ms.
+    pub(crate) ts_offset: u32,
+    pub(crate) flow_hash: Option<u32>,
+    /// Sum of the pseudo-header without its length, folded to 16 bits.
+    pub(crate) pseudo: u16,
+    pub(crate) local_port: u16,
+    pub(crate) remote_port: u16,
+    /// MSS that we announce.
+    pub(crate) announce_mss: u16,
+    /// Our window shift, once both sides agreed to scale.
+    pub(crate) shift: u8,
+    /// Both sides scale their windows, if only by 0.
+    pub(crate) scales: bool,
+    /// Timestamps are on.
+    pub(crate) timestamps: bool,
+    /// Blocks of the last snapshot, while there are any.
+    pub(crate) sack: Option<Box<SackBlocks>>,
+}
+
+impl HeaderOut {
+    pub(crate) fn new(tuple: &FourTuple, announce_mss: u16, ts_offset: u32, flow_hash: Option<u32>) -> Self {
+        HeaderOut {
+            nxt: SeqNumber(0),
+            edge: SeqNumber(0),
+            acked: SeqNumber(0),
+            told_edge: SeqNumber(0),
+            ts_recent: 0,
+            ts_offset,
+            flow_hash,
+            pseudo: !pseudo(tuple.local_addr, tuple.remote_addr).finish(),
+            local_port: tuple.local_port,
+            remote_port: tuple.remote_port,
+            announce_mss,
+            shift: 0,
+            scales: false,
+            timestamps: false,
+            sack: None,
+        }
+    }
+
+    /// The peer's SYN arrived: start from this snapshot, whatever was there before.
+    pub(crate) fn synchronise(&mut self, snapshot: &RecvSnapshot) {
+        self.nxt = snapshot.nxt;
+        self.edge = snapshot.edge;
+        self.acked = snapshot.nxt;
+        self.told_edge = snapshot.edge;
+        self.ts_recent = snapshot.ts_recent;
+    }
+
+    /// Merge a snapshot of the receive side.
+    #[inline]
+    pub(crate) fn merge(&mut self, snapshot: &RecvSnapshot) {
+        if snapshot.nxt.ge(self.nxt) {
+            self.nxt = snapshot.nxt;
+            if snapshot.ts_recent.wrapping_sub(self.ts_recent) as i32 > 0 {
+                self.ts_recent = snapshot.ts_recent;
+            }
+            if snapshot.sack.is_some() || self.sack.is_some() {
+                self.merge_sack(snapshot.sack);
+            }
+        }
+        if snapshot.edge.gt(self.edge) {
+            self.edge = snapshot.edge;
+        }
+    }
+
+    #[cold]
+    fn merge_sack(&mut self, blocks: Option<SackBlocks>) {
+        match (blocks, &mut self.sack) {
+            (None, _) => self.sack = None,
+            (Some(new), Some(old)) => **old = new,
+            (Some(new), slot) => *slot = Some(Box::new(new)),
+        }
+    }
+
+    /// The window field: what is open beyond RCV.NXT, rounded up to a unit so that the edge never seems to move back.
+    #[inline]
+    pub(crate) fn window_field(&self) -> u16 {
+        let open = (self.edge - self.nxt).max(0) as u32;
+        let unit = 1u32 << self.shift;
+        ((open + unit - 1) >> self.shift).min(u32::from(u16::MAX)) as u16
+    }
+
+    /// Is there something that the peer has not been told?
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        self.acked != self.nxt || self.told_edge != self.edge
+    }
+}
+
+/// Sum of the pseudo-header with length 0.
+fn pseudo(local: IpAddr, remote: IpAddr) -> Sum {
+    pseudo_header(local, remote, 6, 0)
+}

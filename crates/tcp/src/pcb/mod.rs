@@ -1,0 +1,156 @@
+//! The six parts of a connection (its PCB, the RFC's TCB), one file each, and the PCB that has them all.
+//!
+//! The cut follows the one that Nahum et al. measured (OSDI 1994): header in, receive window, reassembly, send window,
+//! retransmit queue, header out. Each part holds exactly what one step of processing needs exclusively; see
+//! [`crate::access`] for who may hold which.
+
+mod fifo;
+mod header_in;
+mod header_out;
+pub mod reassembly;
+mod receive_window;
+mod retransmit_queue;
+mod send_window;
+
+pub use header_in::HeaderIn;
+pub use header_out::HeaderOut;
+pub use reassembly::Reassembly;
+pub use receive_window::ReceiveWindow;
+pub use retransmit_queue::RetransmitQueue;
+pub use send_window::SendWindow;
+
+pub(crate) use header_in::{KeepAliveState, Path, milliseconds};
+pub(crate) use receive_window::{Ack, RecvSnapshot};
+pub(crate) use send_window::{Mode, Timer, initial_window};
+
+use observe::{Counter, Time};
+
+use crate::access::PcbMut;
+use crate::error::Error;
+use crate::outbox::{Outbox, Readiness};
+use crate::state::{Cause, State};
+
+/// One connection.
+#[derive(Debug)]
+pub struct Pcb {
+    /// See [`HeaderIn`].
+    pub header_in: HeaderIn,
+    /// See [`ReceiveWindow`].
+    pub receive_window: ReceiveWindow,
+    /// See [`Reassembly`].
+    pub reassembly: Reassembly,
+    /// See [`SendWindow`].
+    pub send_window: SendWindow,
+    /// See [`RetransmitQueue`].
+    pub retransmit_queue: RetransmitQueue,
+    /// See [`HeaderOut`].
+    pub header_out: HeaderOut,
+}
+
+/// The parts of a connection by value, in the canonical order: what a staged driver puts under its locks.
+pub type Parts = (HeaderIn, ReceiveWindow, Reassembly, SendWindow, RetransmitQueue, HeaderOut);
+
+impl Pcb {
+    /// All parts for the whole driver.
+    #[inline]
+    pub fn parts(&mut self) -> PcbMut<'_> {
+        PcbMut {
+            header_in: &mut self.header_in,
+            receive_window: &mut self.receive_window,
+            reassembly: &mut self.reassembly,
+            send_window: &mut self.send_window,
+            retransmit_queue: &mut self.retransmit_queue,
+            header_out: &mut self.header_out,
+        }
+    }
+
+    /// Take the connection apart.
+    pub fn into_parts(self) -> Parts {
+        (self.header_in, self.receive_window, self.reassembly, self.send_window, self.retransmit_queue, self.header_out)
+    }
+
+    /// Put a connection together again.
+    pub fn from_parts(parts: Parts) -> Pcb {
+        let (header_in, receive_window, reassembly, send_window, retransmit_queue, header_out) = parts;
+        Pcb { header_in, receive_window, reassembly, send_window, retransmit_queue, header_out }
+    }
+}
+
+impl PcbMut<'_> {
+    /// Follow the transition table, in all three copies of the state. The only place that assigns a state.
+    pub(crate) fn enter(&mut self, cause: Cause, out: &mut Outbox<'_>, now: Time) {
+        let Some(state) = self.header_in.state.after(cause) else {
+            debug_assert!(false, "no transition from {} by {cause:?}", self.header_in.state);
+            return;
+        };
+        self.header_in.state = state;
+        self.receive_window.state = state;
+        self.send_window.state = state;
+        match state {
+            State::Established => out.count(Counter::ConnectionsEstablished, 1),
+            State::TimeWait => self.enter_time_wait(out, now),
+            State::Closed => self.enter_closed(out),
+            _ => {}
+        }
+    }
+
+    /// TIME-WAIT keeps the header parts and nothing else: text that is not yet read stays, all other memory goes.
+    fn enter_time_wait(&mut self, out: &mut Outbox<'_>, now: Time) {
+        out.count(Counter::TimeWaitEntered, 1);
+        self.header_in.state_deadline = now + out.config.time_wait;
+        self.header_in.keep_alive = None;
+        self.header_in.arm(out);
+        self.drop_send_side();
+        self.reassembly.clear();
+    }
+
+    fn enter_closed(&mut self, out: &mut Outbox<'_>) {
+        self.header_in.state_deadline = Time::MAX;
+        self.header_in.keep_alive = None;
+        self.receive_window.ack_deadline = Time::MAX;
+        self.drop_send_side();
+        self.reassembly.clear();
+        out.ready |= Readiness::CLOSED | Readiness::READABLE | Readiness::WRITABLE;
+    }
+
+    fn drop_send_side(&mut self) {
+        self.retransmit_queue.clear();
+        self.send_window.stop_timer();
+        self.send_window.una = self.send_window.nxt;
+        self.send_window.mode = Mode::Open;
+    }
+
+    /// The connection failed: remember why, and end it.
+    pub(crate) fn fail(&mut self, error: Error, out: &mut Outbox<'_>, now: Time) {
+        self.header_in.error = Some(error);
+        out.ready |= Readiness::ERROR;
+        out.count(
+            match error {
+                Error::TimedOut => Counter::ConnectionsTimedOut,
+                Error::Refused => Counter::ConnectionsRefused,
+                _ => Counter::ConnectionsReset,
+            },
+            1,
+        );
+        self.enter(Cause::Reset, out, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A million idle connections must fit; every octet here costs a megabyte.
+    #[test]
+    fn a_pcb_is_small() {
+        let sizes = [
+            size_of::<HeaderIn>(),
+            size_of::<ReceiveWindow>(),
+            size_of::<Reassembly>(),
+            size_of::<SendWindow>(),
+            size_of::<RetransmitQueue>(),
+            size_of::<HeaderOut>(),
+        ];
+        assert!(size_of::<Pcb>() <= 640, "{} octets: {sizes:?}", size_of::<Pcb>());
+    }
+}

@@ -1,0 +1,261 @@
+//! The receive-window part: what was received in order, what more may come, and what the peer must be told about it.
+//!
+//! Text is queued in the buffers it arrived in and handed to the user in the same buffers. The part decides *when* an
+//! acknowledgement is due; the segment itself is made under the header-out part, from a [`RecvSnapshot`], because the
+//! two parts may be held by different threads at different times.
+
+use observe::Time;
+use pktbuf::PktBuf;
+use wire::SeqNumber;
+use wire::tcp::SackBlocks;
+
+use super::Reassembly;
+use super::fifo::Fifo;
+use crate::config::{Config, ConnectionOptions};
+use crate::outbox::Outbox;
+use crate::state::State;
+
+/// Text of up to this many octets is copied into the buffer before it, if that has room, so that a peer that sends one
+/// octet at a time does not pin one buffer per octet.
+const COALESCE: usize = 256;
+
+/// What the receive side tells the header-out part. Merged monotonically: a stale snapshot changes nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecvSnapshot {
+    pub(crate) nxt: SeqNumber,
+    pub(crate) edge: SeqNumber,
+    pub(crate) ts_recent: u32,
+    pub(crate) sack: Option<SackBlocks>,
+}
+
+/// How urgently the peer must hear from us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Ack {
+    /// Not at all.
+    None,
+    /// Within the delay; any segment that leaves anyway will do.
+    Delayed,
+    /// At once; a segment with text will do.
+    Now,
+    /// At once, as a segment without text: a duplicate acknowledgement (RFC 5681) or one that carries SACK blocks.
+    Pure,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct ReceiveWindow {
+    pub(crate) nxt: SeqNumber,
+    /// Right edge of the window, as the peer may know it.
+    pub(crate) edge: SeqNumber,
+    /// Right edge of the window, as the peer was certainly told.
+    pub(crate) told_edge: SeqNumber,
+    pub(crate) last_ack_sent: SeqNumber,
+    pub(crate) ts_recent: u32,
+    /// Largest text seen in one segment: the peer's idea of a full segment.
+    pub(crate) peer_segment: u16,
+    /// Copy of `HeaderIn::state`.
+    pub(crate) state: State,
+    /// Our window shift.
+    pub(crate) shift: u8,
+    /// Acknowledgements still to be sent without delay.
+    pub(crate) quick: u8,
+    pub(crate) timestamps: bool,
+    pub(crate) sack: bool,
+    /// The next thing in sequence is the peer's FIN; the whole path takes it.
+    pub(crate) fin_next: bool,
+    /// The peer's FIN has been taken.
+    pub(crate) finished: bool,
+    /// The user reads no more: text is acknowledged and discarded.
+    pub(crate) discard: bool,
+    /// The buffer may grow.
+    pub(crate) grows: bool,
+    pub(crate) urgent_valid: bool,
+    /// The sequence number after the urgent octet, if `urgent_valid`.
+    pub(crate) urgent: SeqNumber,
+    /// Text octets in `queue`.
+    pub(crate) queued: u32,
+    /// Size of the receive buffer.
+    pub(crate) limit: u32,
+    /// Largest window that is ever announced.
+    pub(crate) clamp: u32,
+    /// Sequence number at which the window measured for growth ends.
+    pub(crate) growth_mark: SeqNumber,
+    pub(crate) growth_since: Time,
+    /// When `ts_recent` was last confirmed; it expires after 24 days (RFC 7323 section 5.5).
+    pub(crate) ts_recent_at: Time,
+    /// When a delayed acknowledgement is due.
+    pub(crate) ack_deadline: Time,
+    /// Earliest wake asked for by this part that has not come yet.
+    pub(crate) armed: Time,
+    pub(crate) queue: Fifo<PktBuf>,
+}
+
+impl ReceiveWindow {
+    pub(crate) fn new(state: State, options: &ConnectionOptions, config: &Config, now: Time) -> Self {
+        let limit = options.receive_buffer.unwrap_or(config.receive_buffer.initial).clamp(1, 1 << 30);
+        ReceiveWindow {
+            nxt: SeqNumber(0),
+            edge: SeqNumber(0),
+            told_edge: SeqNumber(0),
+            last_ack_sent: SeqNumber(0),
+            ts_recent: 0,
+            peer_segment: 536,
+            state,
+            shift: 0,
+            quick: config.quick_acks,
+            timestamps: false,
+            sack: false,
+            fin_next: false,
+            finished: false,
+            discard: false,
+            grows: options.receive_buffer.is_none(),
+            urgent_valid: false,
+            urgent: SeqNumber(0),
+            queued: 0,
+            limit,
+            clamp: options.window_clamp.unwrap_or(1 << 30),
+            growth_mark: SeqNumber(0),
+            growth_since: now,
+            ts_recent_at: now,
+            ack_deadline: Time::MAX,
+            armed: Time::MAX,
+            queue: Fifo::new(),
+        }
+    }
+
+    /// The peer's SYN arrived: RCV.NXT follows it, and the first window is what an unscaled field can say.
+    pub(crate) fn synchronise(&mut self, irs: SeqNumber, now: Time) {
+        self.nxt = irs + 1;
+        self.last_ack_sent = self.nxt;
+        self.edge = self.nxt + self.limit.min(self.clamp).min(u32::from(u16::MAX));
+        self.told_edge = self.edge;
+        self.growth_mark = self.edge;
+        self.growth_since = now;
+    }
+
+    /// Octets that may still arrive beyond RCV.NXT. A scaled window is rounded up on the wire, so the peer may use
+    /// up to one unit more than `edge` says.
+    #[inline]
+    pub(crate) fn window(&self) -> u32 {
+        let open = self.edge - self.nxt;
+        if open <= 0 { 0 } else { open as u32 + (1 << self.shift) - 1 }
+    }
+
+    /// Right edge up to which text is taken.
+    #[inline]
+    pub(crate) fn accept_edge(&self) -> SeqNumber {
+        self.nxt + self.window()
+    }
+
+    /// Append in-order text. True if heap memory was taken for the queue.
+    #[inline]
+    pub(crate) fn append(&mut self, text: PktBuf) -> bool {
+        let len = text.len();
+        self.nxt = self.nxt + len as u32;
+        if self.discard {
+            return false;
+        }
+        self.queued += len as u32;
+        if len <= COALESCE
+            && let Some(tail) = self.queue.back_mut()
+            && tail.tailroom() >= len
+            && tail.extend_from_slice(&text)
+        {
+            return false;
+        }
+        self.queue.push(text)
+    }
+
+    /// Free space for text, in octets.
+    #[inline]
+    fn space(&self, reassembly: &Reassembly) -> u32 {
+        if self.discard {
+            return self.limit;
+        }
+        self.limit.saturating_sub(self.queued).saturating_sub(reassembly.bytes() as u32)
+    }
+
+    /// Move the right edge if that opens the window by a useful amount (receiver's silly-window avoidance, RFC 9293
+    /// section 3.8.6.2.2). It never moves back.
+    #[inline]
+    pub(crate) fn open_window(&mut self, reassembly: &Reassembly) {
+        let most = u32::from(u16::MAX) << self.shift;
+        let edge = self.nxt + self.space(reassembly).min(self.clamp).min(most);
+        let gain = edge - self.edge;
+        if gain > 0 && gain as u32 >= (self.limit / 2).min(u32::from(self.peer_segment)) {
+            self.edge = edge;
+        }
+    }
+
+    /// Has the window opened by enough, since the peer was last told, to tell it unasked?
+    #[inline]
+    pub(crate) fn update_due(&self) -> bool {
+        let gain = self.edge - self.told_edge;
+        gain > 0 && gain as u32 >= (self.limit / 2).min(2 * u32::from(self.peer_segment))
+            // While much of the told window is left, an update would be one more segment for nothing.
+            && ((self.told_edge - self.nxt).max(0) as u32) < self.limit / 2
+    }
+
+    /// What the header-out part needs to know.
+    #[inline]
+    pub(crate) fn snapshot(&self, reassembly: &mut Reassembly) -> RecvSnapshot {
+        let blocks = if self.sack { Some(reassembly.sack_blocks(self.nxt)) } else { None };
+        let sack = blocks.filter(|blocks| !blocks.is_empty());
+        RecvSnapshot { nxt: self.nxt, edge: self.edge, ts_recent: self.ts_recent, sack }
+    }
+
+    /// Note that a segment with this acknowledgement and window left.
+    #[inline]
+    pub(crate) fn acked(&mut self, nxt: SeqNumber, edge: SeqNumber) {
+        if nxt.ge(self.last_ack_sent) {
+            self.last_ack_sent = nxt;
+            self.ack_deadline = Time::MAX;
+        }
+        if edge.gt(self.told_edge) {
+            self.told_edge = edge;
+        }
+    }
+
+    /// Decide how urgent the acknowledgement of newly arrived in-order text is, and note the decision.
+    #[inline]
+    pub(crate) fn schedule_ack(&mut self, out: &mut Outbox<'_>, now: Time) -> Ack {
+        let pending = (self.nxt - self.last_ack_sent).max(0) as u32;
+        if pending > u32::from(self.peer_segment) || self.quick > 0 {
+            self.quick = self.quick.saturating_sub(1);
+            return Ack::Now;
+        }
+        if self.ack_deadline == Time::MAX {
+            self.ack_deadline = now + out.config.delayed_ack;
+            self.arm(out);
+        }
+        Ack::Delayed
+    }
+
+    /// Ask for a wake for the delayed acknowledgement, unless an earlier one is on its way.
+    #[inline]
+    pub(crate) fn arm(&mut self, out: &mut Outbox<'_>) {
+        if self.ack_deadline < self.armed {
+            self.armed = self.ack_deadline;
+            out.wake_by(self.ack_deadline);
+        }
+    }
+
+    /// Grow the buffer if a whole window passed quickly while the user kept up.
+    #[inline]
+    pub(crate) fn grow(&mut self, config: &Config, now: Time) {
+        if self.nxt.lt(self.growth_mark) {
+            return;
+        }
+        let quick = now - self.growth_since <= config.receive_growth_horizon;
+        if self.grows && quick && self.queued <= self.limit / 4 {
+            self.limit = self.limit.saturating_mul(2).min(config.receive_buffer.max.max(self.limit));
+        }
+        self.growth_mark = self.edge;
+        self.growth_since = now;
+    }
+
+    /// Is there something to receive, or is the end of the stream reached?
+    pub(crate) fn is_readable(&self) -> bool {
+        self.queued > 0 || self.finished
+    }
+}

@@ -1,0 +1,156 @@
+//! The retransmit-queue part: all text from SND.UNA on, sent or not, and the SACK scoreboard over the sent part.
+//!
+//! Text stays in the chunks in which the user gave it (pooled, shared or static memory) and is copied once per
+//! transmission, into the segment. A cursor remembers where SND.NXT falls, so that sending new text never walks the
+//! queue; only retransmission does.
+
+use pktbuf::{Chunk, copy_and_sum};
+use wire::checksum::Sum;
+
+use super::fifo::Fifo;
+use crate::sack::Scoreboard;
+
+/// Writes of up to this many octets are copied into the tail of the queue if that is pooled and has room.
+const COALESCE: usize = 4096;
+
+/// Position in the queue: chunk, and octet in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Cursor {
+    chunk: u32,
+    octet: u32,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct RetransmitQueue {
+    pub(crate) scoreboard: Scoreboard,
+    /// Octets of text in the queue.
+    pub(crate) len: u32,
+    /// Where the first octet falls that was never sent.
+    unsent: Cursor,
+    chunks: Fifo<Chunk>,
+}
+
+impl RetransmitQueue {
+    pub(crate) const fn new() -> Self {
+        RetransmitQueue {
+            scoreboard: Scoreboard::new(),
+            len: 0,
+            unsent: Cursor { chunk: 0, octet: 0 },
+            chunks: Fifo::new(),
+        }
+    }
+
+    /// Append `chunk`; small ones are copied behind the last one. True if heap memory was taken for the queue.
+    #[inline]
+    pub(crate) fn push(&mut self, chunk: Chunk) -> bool {
+        let len = chunk.len();
+        if len == 0 {
+            return false;
+        }
+        self.len += len as u32;
+        if len <= COALESCE
+            && let Some(Chunk::Pooled(tail)) = self.chunks.back_mut()
+            && tail.tailroom() >= len
+            && tail.extend_from_slice(chunk.as_slice())
+        {
+            return false;
+        }
+        self.chunks.push(chunk)
+    }
+
+    /// Drop the first `octets`: they are acknowledged.
+    #[inline]
+    pub(crate) fn acknowledge(&mut self, octets: u32) {
+        let mut left = octets.min(self.len) as usize;
+        self.len -= left as u32;
+        while left > 0 {
+            let Some(front) = self.chunks.front_mut() else { return };
+            let len = front.len();
+            if len > left {
+                front.advance(left);
+                if self.unsent.chunk == 0 {
+                    self.unsent.octet = self.unsent.octet.saturating_sub(left as u32);
+                }
+                return;
+            }
+            left -= len;
+            self.chunks.pop();
+            match self.unsent.chunk {
+                0 => self.unsent.octet = 0,
+                _ => self.unsent.chunk -= 1,
+            }
+        }
+        self.close_gap();
+    }
+
+    /// When the queue has run empty, the cursor points before whatever comes next.
+    #[inline]
+    fn close_gap(&mut self) {
+        if self.len == 0 {
+            self.unsent = Cursor::default();
+        }
+    }
+
+    /// Copy the next `dst.len()` unsent octets, sum them if asked to, and move the cursor behind them.
+    #[inline]
+    pub(crate) fn copy_unsent(&mut self, dst: &mut [u8], sum: bool) -> Sum {
+        let (sum, cursor) = self.copy_from(self.unsent, dst, sum);
+        self.unsent = cursor;
+        sum
+    }
+
+    /// Copy `dst.len()` octets from `offset` octets behind SND.UNA on, and sum them if asked to.
+    pub(crate) fn copy_sent(&self, offset: u32, dst: &mut [u8], sum: bool) -> Sum {
+        let mut cursor = Cursor { chunk: 0, octet: offset };
+        while let Some(chunk) = self.chunks.get(cursor.chunk as usize) {
+            let len = chunk.len() as u32;
+            if cursor.octet < len {
+                break;
+            }
+            cursor.octet -= len;
+            cursor.chunk += 1;
+        }
+        self.copy_from(cursor, dst, sum).0
+    }
+
+    #[inline]
+    fn copy_from(&self, mut cursor: Cursor, dst: &mut [u8], summed: bool) -> (Sum, Cursor) {
+        let mut sum = Sum::zero();
+        let mut done = 0;
+        while done < dst.len() {
+            let Some(chunk) = self.chunks.get(cursor.chunk as usize) else { break };
+            let rest = &chunk.as_slice()[cursor.octet as usize..];
+            if rest.is_empty() {
+                cursor = Cursor { chunk: cursor.chunk + 1, octet: 0 };
+                continue;
+            }
+            let n = rest.len().min(dst.len() - done);
+            let dst = &mut dst[done..done + n];
+            if summed {
+                sum = sum.add_at(copy_and_sum(dst, &rest[..n]), done);
+            } else {
+                dst.copy_from_slice(&rest[..n]);
+            }
+            done += n;
+            cursor.octet += n as u32;
+        }
+        debug_assert_eq!(done, dst.len(), "the queue holds what is sent from it");
+        (sum, cursor)
+    }
+
+    /// Drop everything, memory included.
+    pub(crate) fn clear(&mut self) {
+        *self = RetransmitQueue::new();
+    }
+
+    /// Is heap memory held by the queue itself?
+    pub(crate) fn is_spilled(&self) -> bool {
+        self.chunks.is_spilled()
+    }
+
+    /// Give heap memory back if it is not in use.
+    pub(crate) fn shrink(&mut self) {
+        self.chunks.shrink();
+    }
+}

@@ -1,0 +1,236 @@
+//! The send-window part: how far we have sent, how far the peer lets us, how far the network lets us, and the one timer
+//! that all of this needs.
+//!
+//! SND.NXT never moves back. What must be sent again is found from `mode`, `high_rxt` and the scoreboard, so that the
+//! order in which new octets are assigned is never disturbed by loss recovery (invariant G7).
+
+use observe::Time;
+use wire::SeqNumber;
+
+use super::RetransmitQueue;
+use crate::config::{Config, ConnectionOptions};
+use crate::congestion::Controller;
+use crate::outbox::Outbox;
+use crate::rtt::RttEstimator;
+use crate::state::State;
+
+/// What the sender believes about loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Nothing is lost (though duplicate acknowledgements may be coming in).
+    Open,
+    /// Fast recovery: RFC 6675 with SACK, RFC 6582 without.
+    Recovery,
+    /// A retransmission time-out: everything unacknowledged is sent again in slow start.
+    Loss,
+}
+
+/// What `SendWindow::timer` is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timer {
+    /// Nothing.
+    Off,
+    /// Retransmission time-out (RFC 6298).
+    Retransmit,
+    /// Window probe (RFC 9293 section 3.8.6.1).
+    Persist,
+    /// End of the time for which a corked segment is held back.
+    Cork,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct SendWindow {
+    pub(crate) una: SeqNumber,
+    pub(crate) nxt: SeqNumber,
+    pub(crate) wnd: u32,
+    /// SEG.SEQ of the last window update.
+    pub(crate) wl1: SeqNumber,
+    /// SEG.ACK of the last window update.
+    pub(crate) wl2: SeqNumber,
+    /// Largest window that the peer ever offered.
+    pub(crate) max_wnd: u32,
+    /// RecoveryPoint: SND.NXT when recovery began. No new fast recovery before it is acknowledged.
+    pub(crate) recover: SeqNumber,
+    /// HighRxt: end of the highest octet sent again in this recovery.
+    pub(crate) high_rxt: SeqNumber,
+    /// End of the last segment sent that was not full (Nagle's test, as modified by Minshall).
+    pub(crate) small_end: SeqNumber,
+    /// The acknowledgement of this sequence number gives an RTT sample, if `timed_at` is set.
+    pub(crate) timed: SeqNumber,
+    /// Octets of text that a segment of ours may carry.
+    pub(crate) mss: u16,
+    /// Offset of our timestamp clock, in ms, to read echoes.
+    pub(crate) ts_offset: u32,
+    /// Copy of `HeaderIn::state`.
+    pub(crate) state: State,
+    pub(crate) mode: Mode,
+    pub(crate) timer_kind: Timer,
+    /// The peer's window shift.
+    pub(crate) shift: u8,
+    /// Duplicate acknowledgements not yet used up.
+    pub(crate) duplicates: u16,
+    /// Probes or time-outs without any answer.
+    pub(crate) unanswered: u8,
+    pub(crate) no_delay: bool,
+    pub(crate) cork: bool,
+    pub(crate) timestamps: bool,
+    pub(crate) sack: bool,
+    /// The user sends no more: a FIN follows the text.
+    pub(crate) fin_queued: bool,
+    /// The FIN has been sent (and counts in `nxt`).
+    pub(crate) fin_sent: bool,
+    /// The first unacknowledged segment must go out again whatever the window says.
+    pub(crate) resend_first: bool,
+    /// One rescue retransmission is allowed in this recovery (RFC 6675, NextSeg rule 4).
+    pub(crate) rescue: bool,
+    /// The last transmission stopped at the congestion window.
+    pub(crate) cwnd_limited: bool,
+    /// The user found no space and waits for it.
+    pub(crate) blocked: bool,
+    /// The send buffer may grow.
+    pub(crate) grows: bool,
+    /// Size of the send buffer.
+    pub(crate) limit: u32,
+    pub(crate) rtt: RttEstimator,
+    /// When the octet before `timed` left; `Time::MAX`: no sample is being taken.
+    pub(crate) timed_at: Time,
+    pub(crate) timer: Time,
+    /// Earliest wake asked for by this part that has not come yet.
+    pub(crate) armed: Time,
+    /// When something last moved forward (user time-out).
+    pub(crate) progress: Time,
+    pub(crate) last_sent: Time,
+    pub(crate) congestion: Controller,
+}
+
+impl SendWindow {
+    pub(crate) fn new(iss: SeqNumber, mss: u16, options: &ConnectionOptions, config: &Config, now: Time) -> Self {
+        let kind = options.congestion.unwrap_or(config.congestion);
+        let window = initial_window(config, mss);
+        SendWindow {
+            una: iss,
+            nxt: iss,
+            wnd: 0,
+            wl1: SeqNumber(0),
+            wl2: SeqNumber(0),
+            max_wnd: 0,
+            recover: iss,
+            high_rxt: iss,
+            small_end: iss,
+            timed: iss,
+            mss,
+            ts_offset: 0,
+            state: State::Closed,
+            mode: Mode::Open,
+            timer_kind: Timer::Off,
+            shift: 0,
+            duplicates: 0,
+            unanswered: 0,
+            no_delay: options.no_delay,
+            cork: options.cork,
+            timestamps: false,
+            sack: false,
+            fin_queued: false,
+            fin_sent: false,
+            resend_first: false,
+            rescue: false,
+            cwnd_limited: false,
+            blocked: false,
+            grows: options.send_buffer.is_none(),
+            limit: options.send_buffer.unwrap_or(config.send_buffer.initial).clamp(1, 1 << 30),
+            rtt: RttEstimator::new(&config.rto),
+            timed_at: Time::MAX,
+            timer: Time::MAX,
+            armed: Time::MAX,
+            progress: now,
+            last_sent: now,
+            congestion: Controller::new(kind, u32::from(mss), window),
+        }
+    }
+
+    /// Octets sent and not acknowledged.
+    #[inline]
+    pub(crate) fn flight(&self) -> u32 {
+        (self.nxt - self.una) as u32
+    }
+
+    /// Octets of the send queue that were sent, FIN not counted.
+    #[inline]
+    pub(crate) fn sent_text(&self) -> u32 {
+        self.flight() - u32::from(self.fin_sent)
+    }
+
+    /// End of the peer's window.
+    #[inline]
+    pub(crate) fn right_edge(&self) -> SeqNumber {
+        self.una + self.wnd
+    }
+
+    /// Estimate of the octets in the network ("pipe", RFC 6675 section 4; without SACK every duplicate acknowledgement
+    /// stands for a segment that left, which is RFC 6582's window inflation seen from the other side).
+    #[inline]
+    pub(crate) fn pipe(&self, queue: &RetransmitQueue) -> u32 {
+        if self.mode == Mode::Open && self.duplicates == 0 && queue.scoreboard.is_empty() {
+            return self.flight();
+        }
+        self.pipe_in_disorder(queue)
+    }
+
+    fn pipe_in_disorder(&self, queue: &RetransmitQueue) -> u32 {
+        let mss = u32::from(self.mss);
+        let board = &queue.scoreboard;
+        let duplicates = u32::from(self.duplicates) * mss;
+        match self.mode {
+            Mode::Recovery if self.sack => board.pipe(self.una, self.nxt, self.high_rxt, mss),
+            Mode::Recovery => self.flight().saturating_sub(duplicates),
+            Mode::Open if self.sack => self.flight().saturating_sub(board.sacked_octets()),
+            Mode::Open => self.flight().saturating_sub(duplicates),
+            // All that was out at the time-out counts as lost; what was sent (again) since then is in the network.
+            Mode::Loss => {
+                let again = (self.high_rxt - self.una).max(0) as u32;
+                again.saturating_sub(board.sacked_below(self.high_rxt))
+            }
+        }
+    }
+
+    /// Set the timer; [`SendWindow::arm`] asks for the wake.
+    #[inline]
+    pub(crate) fn set_timer(&mut self, kind: Timer, at: Time) {
+        self.timer_kind = kind;
+        self.timer = at;
+    }
+
+    /// Stop the timer. A wake that was asked for still comes, and does nothing.
+    #[inline]
+    pub(crate) fn stop_timer(&mut self) {
+        self.set_timer(Timer::Off, Time::MAX);
+    }
+
+    /// Ask for a wake for the timer, unless an earlier one is on its way. A timer that only moved later costs nothing:
+    /// the early wake finds it not due and asks again.
+    #[inline]
+    pub(crate) fn arm(&mut self, out: &mut Outbox<'_>) {
+        if self.timer < self.armed {
+            self.armed = self.timer;
+            out.wake_by(self.timer);
+        }
+    }
+
+    /// Free space of the send buffer.
+    #[inline]
+    pub(crate) fn space(&self, queue: &RetransmitQueue) -> u32 {
+        self.limit.saturating_sub(queue.len)
+    }
+
+    /// Is there enough space to wake a writer: a third of the buffer.
+    #[inline]
+    pub(crate) fn is_writable(&self, queue: &RetransmitQueue) -> bool {
+        self.state.accepts_send() && !self.fin_queued && self.space(queue) > self.limit / 3
+    }
+}
+
+/// The initial window in octets (RFC 6928 with the configured number of segments).
+pub(crate) fn initial_window(config: &Config, mss: u16) -> u32 {
+    u32::from(config.initial_window.max(1)) * u32::from(mss)
+}

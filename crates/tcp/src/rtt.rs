@@ -1,0 +1,348 @@
+//! The retransmission time-out of one connection: RFC 6298, with the per-sample gain of RFC 7323 appendix G.
+//!
+//! This file owns SRTT, RTTVAR, the back-off exponent and nothing else. The send side calls it with round-trip samples
+//! that already obey Karn's rule (never from a retransmitted segment, unless its timestamp echo tells which copy was
+//! acknowledged), and reads [`RttEstimator::rto`] whenever it arms the timer. When the timer expires it calls
+//! [`RttEstimator::backoff`].
+//!
+//! All state is in microseconds in 32 bits, 28 bytes in all. What may never happen: an RTO below the configured minimum
+//! or above the configured maximum, whatever the samples.
+
+use core::time::Duration;
+
+/// Samples are cut to this: the scaled variables then stay below 2^32, and RFC 6298 caps the RTO far below anyway.
+const MAX_SAMPLE_US: u32 = 1 << 28;
+
+/// RFC 6298 section 5.7: the RTO to begin data transmission with, after the timer expired on a SYN.
+const RTO_AFTER_LOST_SYN_US: u32 = 3_000_000;
+
+/// The back-off exponent stops here; every sensible maximum RTO is reached long before.
+const MAX_BACKOFF: u8 = 31;
+
+/// To what the minimum RTO applies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RtoFloor {
+    /// RTO = max(minimum, SRTT + 4 * RTTVAR): RFC 6298 section 2.4.
+    #[default]
+    Total,
+    /// RTO = SRTT + max(minimum, 4 * RTTVAR), as Linux does: never below what RFC 6298 asks, and safe against a peer
+    /// that delays an acknowledgement by up to the minimum on a path whose RTT is close to it.
+    Variance,
+}
+
+/// The bounds of the retransmission time-out. All are cut to 2^32 microseconds (71 minutes).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RttConfig {
+    /// The RTO before the first sample. RFC 6298 section 2.1 asks for 1 s.
+    pub initial_rto: Duration,
+    /// The smallest RTO. RFC 6298 section 2.4 says 1 s; 200 ms is what every current stack uses.
+    pub min_rto: Duration,
+    /// The largest RTO, back-off included. RFC 6298 section 2.5 asks for at least 60 s.
+    pub max_rto: Duration,
+    /// To what `min_rto` applies.
+    pub floor: RtoFloor,
+}
+
+impl Default for RttConfig {
+    fn default() -> RttConfig {
+        RttConfig {
+            initial_rto: Duration::from_secs(1),
+            min_rto: Duration::from_millis(200),
+            max_rto: Duration::from_secs(120),
+            floor: RtoFloor::Total,
+        }
+    }
+}
+
+/// SRTT, RTTVAR, RTO and its back-off (RFC 6298 sections 2 and 5).
+#[derive(Clone, Debug)]
+pub struct RttEstimator {
+    /// 8 * SRTT in microseconds; the three fraction bits keep the filter from sticking.
+    srtt8: u32,
+    /// 4 * RTTVAR in microseconds.
+    rttvar4: u32,
+    /// The RTO without back-off, within the bounds.
+    base_us: u32,
+    min_us: u32,
+    max_us: u32,
+    floor: RtoFloor,
+    sampled: bool,
+    backoff: u8,
+}
+
+impl RttEstimator {
+    /// An estimator without a sample: its RTO is the initial one.
+    pub fn new(config: &RttConfig) -> RttEstimator {
+        let max_us = micros(config.max_rto).max(1);
+        let min_us = micros(config.min_rto).clamp(1, max_us);
+        RttEstimator {
+            srtt8: 0,
+            rttvar4: 0,
+            base_us: micros(config.initial_rto).clamp(min_us, max_us),
+            min_us,
+            max_us,
+            floor: config.floor,
+            sampled: false,
+            backoff: 0,
+        }
+    }
+
+    /// Takes one round-trip sample, the only one of its round trip, and ends any back-off.
+    #[inline]
+    pub fn sample(&mut self, rtt: Duration) {
+        self.sample_one_of(rtt, 1);
+    }
+
+    /// Takes one of about `expected` samples per round trip, and ends any back-off.
+    ///
+    /// With timestamps every acknowledgement yields a sample; dividing the gains by their number keeps the memory of the
+    /// filter at the round trips that RFC 6298 meant (RFC 7323 appendix G). `expected` is FlightSize / (2 * SMSS),
+    /// rounded up; 0 counts as 1.
+    pub fn sample_one_of(&mut self, rtt: Duration, expected: u32) {
+        let r = micros(rtt).min(MAX_SAMPLE_US);
+        if self.sampled {
+            self.smooth(r, expected.max(1));
+        } else {
+            // Section 2.2: SRTT = R, RTTVAR = R / 2.
+            self.srtt8 = r << 3;
+            self.rttvar4 = r << 1;
+            self.sampled = true;
+        }
+        self.base_us = self.computed();
+        self.backoff = 0;
+    }
+
+    /// Section 2.3: RTTVAR moves by 1/4 of its error and SRTT by 1/8, RTTVAR first because it uses the old SRTT.
+    #[inline]
+    fn smooth(&mut self, r: u32, expected: u32) {
+        let error = i64::from(r) - i64::from(self.srtt8 >> 3);
+        let deviation = error.abs() - i64::from(self.rttvar4 >> 2);
+        let n = i64::from(expected);
+        self.rttvar4 = (i64::from(self.rttvar4) + deviation / n) as u32;
+        self.srtt8 = (i64::from(self.srtt8) + error / n) as u32;
+    }
+
+    /// Section 2.3 and 2.4: SRTT + max(G, 4 * RTTVAR) within the bounds; the clock granularity G is one microsecond.
+    #[inline]
+    fn computed(&self) -> u32 {
+        let srtt = self.srtt8 >> 3;
+        let variance = self.rttvar4.max(1);
+        let sum = match self.floor {
+            RtoFloor::Total => srtt.saturating_add(variance),
+            RtoFloor::Variance => srtt.saturating_add(variance.max(self.min_us)),
+        };
+        sum.clamp(self.min_us, self.max_us)
+    }
+
+    /// The smoothed round-trip time; `None` before the first sample. Microsecond resolution.
+    #[inline]
+    pub fn srtt(&self) -> Option<Duration> {
+        self.sampled.then(|| Duration::from_micros(u64::from(self.srtt8 >> 3)))
+    }
+
+    /// The round-trip time variation; `None` before the first sample. Microsecond resolution.
+    #[inline]
+    pub fn rttvar(&self) -> Option<Duration> {
+        self.sampled.then(|| Duration::from_micros(u64::from(self.rttvar4 >> 2)))
+    }
+
+    /// The time to arm the retransmission timer with, back-off included, between the configured bounds.
+    #[inline]
+    pub fn rto(&self) -> Duration {
+        let us = (u64::from(self.base_us) << self.backoff).min(u64::from(self.max_us));
+        Duration::from_micros(us)
+    }
+
+    /// The RTO as it would be without back-off.
+    #[inline]
+    pub fn base_rto(&self) -> Duration {
+        Duration::from_micros(u64::from(self.base_us))
+    }
+
+    /// Doubles the RTO after the timer expired (section 5.5), up to the maximum.
+    #[inline]
+    pub fn backoff(&mut self) {
+        self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
+    }
+
+    /// Ends the back-off without a sample: new data was acknowledged, but Karn's rule forbids to time it.
+    #[inline]
+    pub fn reset_backoff(&mut self) {
+        self.backoff = 0;
+    }
+
+    /// How often the timer has expired since the last acknowledgement of new data.
+    #[inline]
+    pub fn backoff_count(&self) -> u32 {
+        u32::from(self.backoff)
+    }
+
+    /// The handshake is complete, but its SYN had to be sent again: begins data transmission with an RTO of at least 3 s
+    /// (section 5.7), until the first sample.
+    pub fn restart_after_lost_syn(&mut self) {
+        self.backoff = 0;
+        if !self.sampled {
+            self.base_us = self.base_us.max(RTO_AFTER_LOST_SYN_US).min(self.max_us);
+        }
+    }
+}
+
+/// Whole microseconds, saturating at 2^32 - 1.
+#[inline]
+fn micros(d: Duration) -> u32 {
+    u32::try_from(d.as_micros()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    fn estimator() -> RttEstimator {
+        RttEstimator::new(&RttConfig::default())
+    }
+
+    #[test]
+    fn is_small() {
+        assert!(size_of::<RttEstimator>() <= 28, "{} bytes", size_of::<RttEstimator>());
+    }
+
+    #[test]
+    fn without_a_sample_the_rto_is_the_initial_one() {
+        let e = estimator();
+        assert_eq!((e.srtt(), e.rttvar(), e.rto()), (None, None, ms(1000)));
+    }
+
+    #[test]
+    fn first_sample_sets_srtt_and_half_of_it_as_variation() {
+        let mut e = estimator();
+        e.sample(ms(100));
+        assert_eq!((e.srtt(), e.rttvar(), e.rto()), (Some(ms(100)), Some(ms(50)), ms(300)));
+    }
+
+    /// The formulas of section 2.3 worked by hand for the samples 100, 200, 100, 100 ms.
+    #[test]
+    fn vector_of_section_2() {
+        let expected_us = [(100_000, 50_000), (112_500, 62_500), (110_937, 50_000), (109_570, 40_234)];
+        let mut e = estimator();
+        for (sample, (srtt, rttvar)) in [100, 200, 100, 100].into_iter().zip(expected_us) {
+            e.sample(ms(sample));
+            let got = (e.srtt().unwrap().as_micros() as i64, e.rttvar().unwrap().as_micros() as i64);
+            assert!((got.0 - srtt).abs() <= 1 && (got.1 - rttvar).abs() <= 1, "{got:?} is not {srtt}, {rttvar}");
+            let rto = e.rto().as_micros() as i64;
+            assert!((rto - (srtt + 4 * rttvar)).abs() <= 5, "RTO {rto}");
+        }
+    }
+
+    #[test]
+    fn floor_applies_to_the_total_or_to_the_variance() {
+        let mut total = estimator();
+        let mut variance = RttEstimator::new(&RttConfig { floor: RtoFloor::Variance, ..RttConfig::default() });
+        for _ in 0..100 {
+            total.sample(ms(100));
+            variance.sample(ms(100));
+        }
+        assert_eq!(total.rto(), ms(200));
+        assert_eq!(variance.rto(), ms(300));
+    }
+
+    #[test]
+    fn zero_rtt_is_a_sample_and_the_minimum_holds() {
+        let mut e = estimator();
+        e.sample(Duration::ZERO);
+        assert_eq!((e.srtt(), e.rto()), (Some(Duration::ZERO), ms(200)));
+    }
+
+    #[test]
+    fn backoff_doubles_to_the_maximum_and_ends_with_a_sample() {
+        let mut e = estimator();
+        let rtos: Vec<u64> = (0..9)
+            .map(|_| {
+                let rto = e.rto().as_secs();
+                e.backoff();
+                rto
+            })
+            .collect();
+        assert_eq!(rtos, [1, 2, 4, 8, 16, 32, 64, 120, 120]);
+        assert_eq!(e.backoff_count(), 9);
+        e.reset_backoff();
+        assert_eq!((e.rto(), e.backoff_count()), (ms(1000), 0));
+        e.backoff();
+        e.sample(ms(100));
+        assert_eq!((e.rto(), e.backoff_count()), (ms(300), 0));
+    }
+
+    #[test]
+    fn endless_backoff_stays_at_the_maximum() {
+        let mut e = estimator();
+        (0..1000).for_each(|_| e.backoff());
+        assert_eq!(e.rto(), Duration::from_secs(120));
+    }
+
+    #[test]
+    fn lost_syn_raises_the_initial_rto_until_a_sample() {
+        let mut e = estimator();
+        e.backoff();
+        e.restart_after_lost_syn();
+        assert_eq!(e.rto(), ms(3000));
+        e.sample(ms(50));
+        e.restart_after_lost_syn();
+        assert_eq!(e.rto(), ms(200));
+    }
+
+    #[test]
+    fn many_samples_per_round_trip_move_the_filter_as_one() {
+        let (mut one, mut many) = (estimator(), estimator());
+        one.sample(ms(100));
+        many.sample(ms(100));
+        one.sample(ms(180));
+        (0..10).for_each(|_| many.sample_one_of(ms(180), 10));
+        let difference = one.srtt().unwrap().abs_diff(many.srtt().unwrap());
+        assert!(difference < ms(1), "SRTT differs by {difference:?}");
+    }
+
+    #[test]
+    fn contradictory_bounds_are_put_in_order() {
+        let config = RttConfig { min_rto: ms(500), max_rto: ms(100), ..RttConfig::default() };
+        let mut e = RttEstimator::new(&config);
+        assert_eq!(e.rto(), ms(100));
+        e.sample(ms(1));
+        assert_eq!(e.rto(), ms(100));
+    }
+
+    proptest! {
+        /// The integers follow the real-number formulas of section 2.3, and the RTO keeps its bounds.
+        #[test]
+        fn follows_the_formulas(samples in proptest::collection::vec(0u64..90_000_000, 1..200)) {
+            let mut e = estimator();
+            let (mut srtt, mut rttvar) = (0f64, 0f64);
+            for (i, us) in samples.into_iter().enumerate() {
+                e.sample(Duration::from_micros(us));
+                let r = us as f64;
+                if i == 0 {
+                    (srtt, rttvar) = (r, r / 2.0);
+                } else {
+                    rttvar += ((srtt - r).abs() - rttvar) / 4.0;
+                    srtt += (r - srtt) / 8.0;
+                }
+                prop_assert!((e.srtt().unwrap().as_micros() as f64 - srtt).abs() <= 10.0);
+                prop_assert!((e.rttvar().unwrap().as_micros() as f64 - rttvar).abs() <= 20.0);
+                prop_assert!(e.rto() >= ms(200) && e.rto() <= Duration::from_secs(120));
+            }
+        }
+
+        /// No sample, however absurd, breaks the bounds or the arithmetic.
+        #[test]
+        fn bounds_hold_for_any_sample(samples in proptest::collection::vec((any::<u64>(), any::<u32>()), 1..50)) {
+            let mut e = estimator();
+            for (us, n) in samples {
+                e.sample_one_of(Duration::from_micros(us), n);
+                prop_assert!(e.rto() >= ms(200) && e.rto() <= Duration::from_secs(120));
+            }
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! IP protocol numbers, which are IPv6 next-header values too (IANA "Protocol Numbers").
+
+/// IPv6 hop-by-hop options (RFC 8200 section 4.3).
+pub const HOP_BY_HOP: u8 = 0;
+/// ICMP for IPv4 (RFC 792).
+pub const ICMP: u8 = 1;
+/// TCP (RFC 9293).
+pub const TCP: u8 = 6;
+/// UDP (RFC 768).
+pub const UDP: u8 = 17;
+/// IPv6 routing header (RFC 8200 section 4.4).
+pub const IPV6_ROUTING: u8 = 43;
+/// IPv6 fragment header (RFC 8200 section 4.5).
+pub const IPV6_FRAGMENT: u8 = 44;
+/// ICMP for IPv6 (RFC 4443).
+pub const ICMPV6: u8 = 58;
+/// Nothing follows (RFC 8200 section 4.7).
+pub const IPV6_NO_NEXT: u8 = 59;
+/// IPv6 destination options (RFC 8200 section 4.6).
+pub const IPV6_DESTINATION: u8 = 60;

@@ -1,0 +1,168 @@
+//! The TCP header and its options (RFC 9293 section 3.1).
+//!
+//! [`parse`] reads a segment from the network. Almost every data segment carries nothing, or the timestamp option behind
+//! two no-operations (RFC 7323 appendix A); those two shapes cost one comparison, every other is walked. [`Header::emit`]
+//! writes options in the order of a named sender, because a receiver's fast path and packet scripts know it.
+//!
+//! The checksum is not looked at here: it needs the pseudo-header and the text, and a device may have checked it.
+
+mod flags;
+mod options;
+
+use zerocopy::network_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::{ParseError, SeqNumber};
+
+pub use flags::TcpFlags;
+pub use options::{MAX_OPTIONS_LEN, MAX_WINDOW_SCALE, OptionOrder, Options, SackBlocks, Timestamps};
+
+/// Bytes of a header without options.
+pub const HEADER_LEN: usize = 20;
+/// Bytes of the longest header.
+pub const MAX_HEADER_LEN: usize = 60;
+/// Offset of the checksum field.
+pub const CHECKSUM_OFFSET: usize = 16;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct View {
+    src_port: U16,
+    dst_port: U16,
+    seq: U32,
+    ack: U32,
+    data_offset: u8,
+    flags: u8,
+    window: U16,
+    checksum: U16,
+    urgent: U16,
+}
+
+/// A TCP header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Header {
+    /// Source port.
+    pub src_port: u16,
+    /// Destination port.
+    pub dst_port: u16,
+    /// SEG.SEQ: sequence number of the first byte of text, or of the SYN.
+    pub seq: SeqNumber,
+    /// SEG.ACK: next sequence number expected; means nothing without the ACK flag.
+    pub ack: SeqNumber,
+    /// Control bits.
+    pub flags: TcpFlags,
+    /// SEG.WND as on the wire, not scaled.
+    pub window: u16,
+    /// SEG.UP: urgent pointer; means nothing without the URG flag.
+    pub urgent: u16,
+    /// Length of the header with its options, in bytes: 20 to 60, the offset of the text. [`emit`](Self::emit) computes
+    /// its own, which is [`emitted_len`](Self::emitted_len).
+    pub header_len: u8,
+    /// Options.
+    pub options: Options,
+}
+
+/// Reads the header of a segment; the text begins at [`Header::header_len`].
+///
+/// A malformed option ends the option walk: what came before it counts, what follows is ignored, the segment stays good
+/// (as in Linux; RFC 9293 MUST-7 asks only that nothing worse happen).
+///
+/// # Errors
+/// [`ParseError::Truncated`] if `segment` is shorter than the header, [`ParseError::BadLength`] if the data offset is
+/// below five.
+#[inline]
+pub fn parse(segment: &[u8]) -> Result<Header, ParseError> {
+    let (view, _) = View::ref_from_prefix(segment).map_err(|_| ParseError::Truncated)?;
+    let header_len = usize::from(view.data_offset >> 4) * 4;
+    if header_len < HEADER_LEN {
+        return Err(ParseError::BadLength);
+    }
+    let options = segment.get(HEADER_LEN..header_len).ok_or(ParseError::Truncated)?;
+    // Three ways out, so that on the first two the options are constants and never built in memory.
+    if options.is_empty() {
+        Ok(view.header(Options::NONE))
+    } else if let Some(timestamps) = Timestamps::from_padded(options) {
+        Ok(view.header(Options { timestamps: Some(timestamps), ..Options::NONE }))
+    } else {
+        Ok(parse_walked(view, options))
+    }
+}
+
+#[inline(never)]
+fn parse_walked(view: &View, options: &[u8]) -> Header {
+    view.header(Options::walk(options))
+}
+
+/// Reads the ports, in the order source, destination, and the sequence number of the first eight bytes of a segment: all
+/// that an ICMP error need quote (RFC 792).
+///
+/// # Errors
+/// [`ParseError::Truncated`] below eight bytes.
+pub fn parse_quoted(segment: &[u8]) -> Result<(u16, u16, SeqNumber), ParseError> {
+    #[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    struct Quoted {
+        src_port: U16,
+        dst_port: U16,
+        seq: U32,
+    }
+    let (view, _) = Quoted::ref_from_prefix(segment).map_err(|_| ParseError::Truncated)?;
+    Ok((view.src_port.get(), view.dst_port.get(), SeqNumber(view.seq.get())))
+}
+
+impl View {
+    #[inline(always)]
+    fn header(&self, options: Options) -> Header {
+        Header {
+            src_port: self.src_port.get(),
+            dst_port: self.dst_port.get(),
+            seq: SeqNumber(self.seq.get()),
+            ack: SeqNumber(self.ack.get()),
+            flags: TcpFlags(self.flags),
+            window: self.window.get(),
+            urgent: self.urgent.get(),
+            header_len: (self.data_offset >> 4) * 4,
+            options,
+        }
+    }
+}
+
+impl Header {
+    /// Length of the header that [`emit`](Self::emit) writes, in bytes: 20 to 60, a multiple of 4, the same for every
+    /// [`OptionOrder`].
+    #[inline]
+    pub fn emitted_len(&self) -> usize {
+        HEADER_LEN + self.options.emitted_len()
+    }
+
+    /// Writes the header in Linux's option order, checksum field zero, and returns its length. Returns 0 and writes
+    /// nothing if `out` is shorter than [`emitted_len`](Self::emitted_len).
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        self.emit_ordered(OptionOrder::Linux, out)
+    }
+
+    /// [`emit`](Self::emit) with the option order of another sender.
+    #[inline]
+    pub fn emit_ordered(&self, order: OptionOrder, out: &mut [u8]) -> usize {
+        let len = self.emitted_len();
+        let Some((fixed, options)) = out.get_mut(..len).and_then(|out| out.split_first_chunk_mut::<HEADER_LEN>())
+        else {
+            return 0;
+        };
+        *fixed = zerocopy::transmute!(View {
+            src_port: U16::new(self.src_port),
+            dst_port: U16::new(self.dst_port),
+            seq: U32::new(self.seq.0),
+            ack: U32::new(self.ack.0),
+            // At most 60, so a quarter of it fits the high four bits.
+            data_offset: (len as u8 / 4) << 4,
+            flags: self.flags.0,
+            window: U16::new(self.window),
+            checksum: U16::ZERO,
+            urgent: U16::new(self.urgent),
+        });
+        self.options.emit(order, options);
+        len
+    }
+}

@@ -1,0 +1,342 @@
+//! TCP options: maximum segment size (RFC 9293), window scale and timestamps (RFC 7323), selective acknowledgement
+//! (RFC 2018). Others are stepped over.
+//!
+//! ```text
+//! usual data segment   01 01 08 0a vvvv eeee            NOP NOP TS
+//! with SACK            01 01 05 (2+8n) llll rrrr ...    NOP NOP SACK
+//! Linux SYN            02 04 mm | 04 02 08 0a vvvv eeee | 01 03 03 ss
+//! ```
+
+use core::fmt;
+
+use zerocopy::network_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::SeqNumber;
+
+/// Bytes of options that a header has room for.
+pub const MAX_OPTIONS_LEN: usize = 40;
+/// Largest shift of the window (RFC 7323 section 2.3).
+pub const MAX_WINDOW_SCALE: u8 = 14;
+
+const END: u8 = 0;
+const NOP: u8 = 1;
+const MSS: u8 = 2;
+const WINDOW_SCALE: u8 = 3;
+const SACK_PERMITTED: u8 = 4;
+const SACK: u8 = 5;
+const TIMESTAMPS: u8 = 8;
+
+/// The option bytes of the usual data segment.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct PaddedTimestamps {
+    lead: U32,
+    value: U32,
+    echo: U32,
+}
+
+/// NOP NOP TS with its length.
+const PADDED_LEAD: U32 = U32::from_bytes([NOP, NOP, TIMESTAMPS, 10]);
+
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct BlockView {
+    left: U32,
+    right: U32,
+}
+
+/// The timestamp option (RFC 7323 section 3.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Timestamps {
+    /// TSval: the sender's clock.
+    pub value: u32,
+    /// TSecr: the receiver's clock, echoed; means nothing without the ACK flag.
+    pub echo: u32,
+}
+
+impl Timestamps {
+    /// The timestamps of option bytes that are two no-operations, the timestamps and nothing else.
+    #[inline]
+    pub(super) fn from_padded(bytes: &[u8]) -> Option<Self> {
+        match PaddedTimestamps::ref_from_bytes(bytes) {
+            Ok(padded) if padded.lead == PADDED_LEAD => {
+                Some(Self { value: padded.value.get(), echo: padded.echo.get() })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// At most four ranges of received bytes, left edge included, right edge excluded (RFC 2018 section 3).
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct SackBlocks {
+    // Entries from `len` on stay zero, so that equality of the whole is equality of the blocks.
+    blocks: [(SeqNumber, SeqNumber); Self::CAPACITY],
+    len: u8,
+}
+
+impl SackBlocks {
+    /// Most blocks that fit 40 bytes of options. Beside timestamps three fit, and [`Header::emit`](super::Header::emit)
+    /// leaves the fourth out.
+    pub const CAPACITY: usize = 4;
+    /// No block.
+    pub const EMPTY: Self = Self { blocks: [(SeqNumber(0), SeqNumber(0)); Self::CAPACITY], len: 0 };
+
+    /// Adds a block behind the others; `false` if there were four.
+    #[inline]
+    pub fn push(&mut self, left: SeqNumber, right: SeqNumber) -> bool {
+        match self.blocks.get_mut(usize::from(self.len)) {
+            Some(free) => {
+                *free = (left, right);
+                self.len += 1;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The blocks in the order of the option: the first holds the segment that was received last.
+    #[inline]
+    pub fn as_slice(&self) -> &[(SeqNumber, SeqNumber)] {
+        self.blocks.get(..usize::from(self.len)).unwrap_or_default()
+    }
+
+    /// The blocks in the order of the option.
+    #[inline]
+    pub fn iter(&self) -> core::iter::Copied<core::slice::Iter<'_, (SeqNumber, SeqNumber)>> {
+        self.as_slice().iter().copied()
+    }
+
+    /// How many blocks, 0 to 4.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether there is no block.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl<'a> IntoIterator for &'a SackBlocks {
+    type Item = (SeqNumber, SeqNumber);
+    type IntoIter = core::iter::Copied<core::slice::Iter<'a, (SeqNumber, SeqNumber)>>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// Takes the first four and drops the rest.
+impl FromIterator<(SeqNumber, SeqNumber)> for SackBlocks {
+    fn from_iter<I: IntoIterator<Item = (SeqNumber, SeqNumber)>>(blocks: I) -> Self {
+        let mut all = Self::EMPTY;
+        for (left, right) in blocks.into_iter().take(Self::CAPACITY) {
+            all.push(left, right);
+        }
+        all
+    }
+}
+
+impl fmt::Debug for SackBlocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter().map(|(left, right)| left.0..right.0)).finish()
+    }
+}
+
+/// The options of a segment. Of one that appears twice the last counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Options {
+    /// Largest segment the sender can receive, in bytes of text, never zero when parsed. Counts on a SYN only.
+    pub mss: Option<u16>,
+    /// Shift of the sender's window, 0 to 14; larger ones are parsed as 14 (RFC 7323 section 2.3). Counts on a SYN only.
+    pub window_scale: Option<u8>,
+    /// The sender can use selective acknowledgements. Counts on a SYN only.
+    pub sack_permitted: bool,
+    /// Timestamps.
+    pub timestamps: Option<Timestamps>,
+    /// Selective acknowledgements.
+    pub sack: SackBlocks,
+}
+
+/// Whose order options are written in. All orders have the same length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OptionOrder {
+    /// `mss,sackOK,TS,nop,wscale`; without timestamps `mss,nop,nop,sackOK,nop,wscale`.
+    #[default]
+    Linux,
+    /// `mss,nop,wscale,sackOK,TS`; without timestamps `mss,nop,wscale,sackOK,eol`.
+    FreeBsd,
+}
+
+impl Options {
+    /// No option.
+    pub const NONE: Self =
+        Self { mss: None, window_scale: None, sack_permitted: false, timestamps: None, sack: SackBlocks::EMPTY };
+
+    /// Reads the option bytes of a header. A length of 0 or 1, or one that overruns, ends the walk; an option of a known
+    /// kind but another length than its own is stepped over.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Self {
+        match Timestamps::from_padded(bytes) {
+            Some(timestamps) => Self { timestamps: Some(timestamps), ..Self::NONE },
+            None => Self::walk(bytes),
+        }
+    }
+
+    pub(super) fn walk(mut rest: &[u8]) -> Self {
+        let mut options = Self::NONE;
+        loop {
+            rest = match *rest {
+                [] | [END, ..] => return options,
+                [NOP, ref after @ ..] => after,
+                [kind, len, ref after @ ..] => {
+                    let Some((body, after)) = usize::from(len).checked_sub(2).and_then(|n| after.split_at_checked(n))
+                    else {
+                        return options;
+                    };
+                    options.take(kind, body);
+                    after
+                }
+                // A kind without a length.
+                [_] => return options,
+            };
+        }
+    }
+
+    fn take(&mut self, kind: u8, body: &[u8]) {
+        match (kind, body) {
+            // Linux, too, takes a maximum of zero for no option at all.
+            (MSS, &[high, low]) if (high, low) != (0, 0) => self.mss = Some(u16::from_be_bytes([high, low])),
+            (WINDOW_SCALE, &[shift]) => self.window_scale = Some(shift.min(MAX_WINDOW_SCALE)),
+            (SACK_PERMITTED, []) => self.sack_permitted = true,
+            (TIMESTAMPS, &[a, b, c, d, e, f, g, h]) => {
+                self.timestamps = Some(Timestamps {
+                    value: u32::from_be_bytes([a, b, c, d]),
+                    echo: u32::from_be_bytes([e, f, g, h]),
+                });
+            }
+            (SACK, [_, ..]) => {
+                if let Ok(blocks) = <[BlockView]>::ref_from_bytes(body) {
+                    self.sack = blocks.iter().map(|b| (SeqNumber(b.left.get()), SeqNumber(b.right.get()))).collect();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// How many SACK blocks find room behind the other options.
+    #[inline]
+    fn emitted_blocks(&self) -> usize {
+        let room = MAX_OPTIONS_LEN - self.len_before_sack();
+        self.sack.len().min(room.saturating_sub(4) / 8)
+    }
+
+    #[inline]
+    fn len_before_sack(&self) -> usize {
+        let mss = if self.mss.is_some() { 4 } else { 0 };
+        let scale = if self.window_scale.is_some() { 4 } else { 0 };
+        let rest = match (self.timestamps.is_some(), self.sack_permitted) {
+            (true, _) => 12,
+            (false, true) => 4,
+            (false, false) => 0,
+        };
+        mss + scale + rest
+    }
+
+    /// Bytes of options that are written: 0 to 40, a multiple of 4.
+    #[inline]
+    pub fn emitted_len(&self) -> usize {
+        let sack = match self.emitted_blocks() {
+            0 => 0,
+            blocks => 4 + 8 * blocks,
+        };
+        self.len_before_sack() + sack
+    }
+
+    /// Writes the options into `out`, of exactly [`emitted_len`](Self::emitted_len) bytes.
+    #[inline]
+    pub(super) fn emit(&self, order: OptionOrder, out: &mut [u8]) {
+        if let (Some(timestamps), Ok(padded)) = (self.timestamps, PaddedTimestamps::mut_from_bytes(&mut *out))
+            && !self.sack_permitted
+        {
+            // 12 bytes with timestamps are timestamps and nothing else.
+            *padded = padded_timestamps(timestamps);
+        } else if !out.is_empty() {
+            self.emit_any(order, out);
+        }
+    }
+
+    fn emit_any(&self, order: OptionOrder, out: &mut [u8]) {
+        let mut writer = Writer { rest: out };
+        if let Some(mss) = self.mss {
+            let [high, low] = mss.to_be_bytes();
+            writer.put([MSS, 4, high, low]);
+        }
+        match order {
+            OptionOrder::Linux => {
+                self.put_timestamps(&mut writer, [NOP, NOP, SACK_PERMITTED, 2]);
+                self.put_scale(&mut writer);
+            }
+            OptionOrder::FreeBsd => {
+                self.put_scale(&mut writer);
+                let pad = if self.emitted_blocks() == 0 { END } else { NOP };
+                self.put_timestamps(&mut writer, [SACK_PERMITTED, 2, pad, pad]);
+            }
+        }
+        self.put_sack(&mut writer);
+    }
+
+    fn put_scale(&self, writer: &mut Writer<'_>) {
+        if let Some(shift) = self.window_scale {
+            writer.put([NOP, WINDOW_SCALE, 3, shift]);
+        }
+    }
+
+    /// Timestamps and SACK-permitted share one word of padding; `alone` is the latter without the former.
+    fn put_timestamps(&self, writer: &mut Writer<'_>, alone: [u8; 4]) {
+        if let Some(timestamps) = self.timestamps {
+            let mut bytes: [u8; 12] = zerocopy::transmute!(padded_timestamps(timestamps));
+            if self.sack_permitted {
+                bytes[0] = SACK_PERMITTED;
+                bytes[1] = 2;
+            }
+            writer.put(bytes);
+        } else if self.sack_permitted {
+            writer.put(alone);
+        }
+    }
+
+    fn put_sack(&self, writer: &mut Writer<'_>) {
+        let blocks = self.emitted_blocks();
+        if blocks == 0 {
+            return;
+        }
+        writer.put([NOP, NOP, SACK, 2 + 8 * blocks as u8]);
+        for (left, right) in self.sack.iter().take(blocks) {
+            writer.put(left.0.to_be_bytes());
+            writer.put(right.0.to_be_bytes());
+        }
+    }
+}
+
+#[inline]
+fn padded_timestamps(timestamps: Timestamps) -> PaddedTimestamps {
+    PaddedTimestamps { lead: PADDED_LEAD, value: U32::new(timestamps.value), echo: U32::new(timestamps.echo) }
+}
+
+/// Fills a slice from the front. The slice was sized by `emitted_len`, so nothing is ever cut off.
+struct Writer<'a> {
+    rest: &'a mut [u8],
+}
+
+impl Writer<'_> {
+    fn put<const N: usize>(&mut self, bytes: [u8; N]) {
+        if let Some((front, rest)) = core::mem::take(&mut self.rest).split_first_chunk_mut::<N>() {
+            *front = bytes;
+            self.rest = rest;
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The steps of `make test`, in order; `docs/ci.md` has a paragraph on each.
+//!
+//! All of them use one target directory and, but for documentation and clippy, one profile, so that nothing is
+//! compiled twice. A step that fails does not stop the others: one run tells everything that is wrong.
+
+use std::process::Command;
+use std::time::Instant;
+
+use crate::{deps, metadata};
+
+/// All steps, in order.
+pub const ALL: &[&str] = &["fmt", "clippy", "deps", "docs", "test", "models", "bench", "licences"];
+
+/// The steps that do not run anything of the product.
+pub const CHECK: &[&str] = &["fmt", "clippy", "deps", "docs"];
+
+/// How a step ended when it did not fail.
+enum Done {
+    Passed,
+    /// With the reason, which names the remedy.
+    Skipped(String),
+}
+
+/// Runs the named steps and fails if one of them does.
+pub fn run(names: &[&str]) -> Result<(), String> {
+    if let Some(unknown) = names.iter().find(|name| !ALL.contains(name)) {
+        return Err(format!("no such step: {unknown}; there are {}", ALL.join(", ")));
+    }
+    let start = Instant::now();
+    let (mut failed, mut skipped) = (Vec::new(), Vec::new());
+    for name in names {
+        println!("== {name}");
+        let started = Instant::now();
+        let outcome = step(name);
+        let seconds = started.elapsed().as_secs();
+        match outcome {
+            Ok(Done::Passed) => println!("== {name}: passed in {seconds} s"),
+            Ok(Done::Skipped(reason)) => {
+                println!("== {name}: skipped, {reason}");
+                skipped.push(*name);
+            }
+            Err(message) => {
+                println!("== {name}: FAILED after {seconds} s: {message}");
+                failed.push(*name);
+            }
+        }
+    }
+    summary(names.len(), &failed, &skipped, start.elapsed().as_secs())
+}
+
+/// The one plain line at the end.
+fn summary(steps: usize, failed: &[&str], skipped: &[&str], seconds: u64) -> Result<(), String> {
+    if !failed.is_empty() {
+        let again = failed.join(" ");
+        return Err(format!(
+            "{} of {steps} steps failed in {seconds} s: {again}. Again: cargo xtask ci {again}",
+            failed.len()
+        ));
+    }
+    let note = if skipped.is_empty() { String::new() } else { format!(" (skipped: {})", skipped.join(", ")) };
+    println!("All {} steps passed in {seconds} s{note}.", steps - skipped.len());
+    Ok(())
+}
+
+fn step(name: &str) -> Result<Done, String> {
+    match name {
+        "fmt" => cargo(&["fmt", "--all", "--check"]),
+        "clippy" => cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "--deny=warnings"]),
+        "deps" => deps::check().map(|()| Done::Passed),
+        "docs" => docs(),
+        "test" => cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]),
+        "models" => models(),
+        // As tests and not with `cargo bench`: the same profile, hence nothing to compile again, and no measurement.
+        "bench" => cargo(&["test", "--locked", "--workspace", "--bench=*", "--", "--smoke"]),
+        "licences" => licences(),
+        _ => Err("it has no body".to_owned()),
+    }
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = metadata::cargo();
+    // A snapshot that differs is a failure, not a file to review.
+    command.current_dir(metadata::root()).args(arguments).env("INSTA_UPDATE", "no");
+    command
+}
+
+fn finish(mut command: Command) -> Result<Done, String> {
+    match command.status() {
+        Ok(status) if status.success() => Ok(Done::Passed),
+        Ok(status) => Err(format!("cargo ended with {status}")),
+        Err(error) => Err(format!("cargo could not be run: {error}")),
+    }
+}
+
+fn cargo(arguments: &[&str]) -> Result<Done, String> {
+    finish(command(arguments))
+}
+
+/// Libraries only: the binary `heddle` and the library of that name would write the same pages.
+fn docs() -> Result<Done, String> {
+    let mut command = command(&["doc", "--locked", "--workspace", "--no-deps", "--lib"]);
+    command.env("RUSTDOCFLAGS", "--deny=warnings");
+    finish(command)
+}
+
+/// The model checkers: tests of packages that declare the features `loom` or `shuttle`, with these on.
+fn models() -> Result<Done, String> {
+    let mut ran = false;
+    for package in metadata::packages()? {
+        let features: Vec<&str> = ["loom", "shuttle"].into_iter().filter(|f| package.features.contains(*f)).collect();
+        if features.is_empty() {
+            continue;
+        }
+        ran = true;
+        let features = format!("--features={}", features.join(","));
+        let mut command = command(&["test", "--locked", "--package", &package.name, "--lib", "--tests", &features]);
+        if std::env::var_os("LOOM_MAX_PREEMPTIONS").is_none() {
+            // Two preemptions find nearly every known kind of mistake; three take hours.
+            command.env("LOOM_MAX_PREEMPTIONS", "2");
+        }
+        finish(command).map_err(|error| format!("{}: {error}", package.name))?;
+    }
+    Ok(if ran { Done::Passed } else { Done::Skipped("no package has a feature `loom` or `shuttle`".to_owned()) })
+}
+
+/// Licences and sources of dependencies, without the network.
+fn licences() -> Result<Done, String> {
+    let installed = command(&["deny", "--version"]).output().is_ok_and(|output| output.status.success());
+    if !installed {
+        return Ok(Done::Skipped("cargo-deny is not installed (cargo install cargo-deny)".to_owned()));
+    }
+    cargo(&["deny", "--offline", "check", "bans", "licenses", "sources"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_step_is_refused_before_anything_runs() {
+        let message = run(&["fmt", "polish"]).unwrap_err();
+        assert!(message.contains("no such step: polish"), "{message}");
+    }
+
+    #[test]
+    fn a_failed_step_fails_the_whole_and_is_named() {
+        let message = summary(3, &["clippy", "test"], &[], 7).unwrap_err();
+        assert_eq!(message, "2 of 3 steps failed in 7 s: clippy test. Again: cargo xtask ci clippy test");
+        assert!(summary(3, &[], &["licences"], 7).is_ok());
+    }
+
+    #[test]
+    fn check_is_part_of_everything() {
+        assert!(CHECK.iter().all(|name| ALL.contains(name)));
+    }
+}
