@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-use dev::segment::Splitter;
+use dev::segment::{NoBuffer, Splitter};
 use dev::{Capabilities, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
 use observe::{Counters, DropReason};
 use pktbuf::{Checksum, PktBuf};
@@ -193,7 +193,7 @@ impl TapRx {
                     datagram.meta_mut().checksum = Checksum::Verified;
                     return Some(datagram);
                 }
-                Some(Err(())) => self.link.counters.drop_many(DropReason::NoBuffer, 1),
+                Some(Err(NoBuffer)) => self.link.counters.drop_many(DropReason::NoBuffer, 1),
                 None => self.datagrams = None,
             }
         }

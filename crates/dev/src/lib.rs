@@ -30,6 +30,7 @@
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use observe::Counters;
@@ -149,6 +150,13 @@ pub trait Device: Send {
     fn counters(&self) -> Option<Arc<Counters>> {
         None
     }
+}
+
+/// The lock index (class `Pool`) of a wrapping device that is being made. Wrappers are made from the inside out and
+/// locked from the outside in, so later ones get lower numbers.
+fn wrapper_lock_index() -> u32 {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    u32::MAX - MADE.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Device for Box<dyn Device> {

@@ -25,7 +25,7 @@ use wire::rss::SYMMETRIC_KEY;
 use crate::layout::{self, Layout};
 use crate::link::{self, LinkRx, LinkTx};
 use crate::rss::Rss;
-use crate::segment::Splitter;
+use crate::segment::{NoBuffer, Splitter};
 use crate::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake, coalesce};
 
 pub use crate::link::MAX_QUEUES;
@@ -285,10 +285,10 @@ impl<P: Platform> MemRx<P> {
     /// The next frame as the receiver is to see it.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<PktBuf> {
-        if self.splitting.is_some() {
-            if let Some(piece) = self.next_piece() {
-                return Some(piece);
-            }
+        if self.splitting.is_some()
+            && let Some(piece) = self.next_piece()
+        {
+            return Some(piece);
         }
         loop {
             let frame = self.link.pop()?;
@@ -314,7 +314,7 @@ impl<P: Platform> MemRx<P> {
                     }
                     return Some(piece);
                 }
-                Some(Err(())) => self.counters.drop_many(DropReason::NoBuffer, 1),
+                Some(Err(NoBuffer)) => self.counters.drop_many(DropReason::NoBuffer, 1),
                 None => self.splitting = None,
             }
         }

@@ -17,6 +17,10 @@ const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
 
+/// The packet pool has reached its limit, and a piece was lost to that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoBuffer;
+
 /// A super-segment being cut up.
 pub struct Splitter {
     frame: PktBuf,
@@ -47,10 +51,9 @@ impl Splitter {
         left.div_ceil(self.segment_size).max(usize::from(self.index == 0))
     }
 
-    /// The next piece. `Some(Err(()))` says that no buffer was to be had for it: the piece is lost and the next call
+    /// The next piece. `Some(Err(NoBuffer))` says that no buffer was to be had for it: the piece is lost and the next call
     /// goes on behind it. `None` after the last.
-    #[allow(clippy::result_unit_err)]
-    pub fn next_piece(&mut self) -> Option<Result<PktBuf, ()>> {
+    pub fn next_piece(&mut self) -> Option<Result<PktBuf, NoBuffer>> {
         if self.remaining() == 0 {
             return None;
         }
@@ -61,7 +64,7 @@ impl Splitter {
         self.index += 1;
         let headers = self.layout.data;
         let Some(mut piece) = PktBuf::alloc(headers + to - from) else {
-            return Some(Err(()));
+            return Some(Err(NoBuffer));
         };
         piece.append(headers).copy_from_slice(&self.frame[..headers]);
         let data = pktbuf::copy_and_sum(piece.append(to - from), &self.frame[from..to]);

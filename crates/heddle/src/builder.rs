@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dev::Device;
 use stack::{Census, Clock, InterfaceConfig, Plan, StackConfig, VirtualClock};
-use sync::{Atomic, LockKind, Ordering, Platform, Real};
+use sync::{LockKind, Ordering, Platform, Real};
 
 use crate::error::BuildError;
 use crate::Cidr;

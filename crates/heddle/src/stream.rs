@@ -55,7 +55,7 @@ impl Drop for Inner {
 
 impl TcpStream {
     pub(crate) fn new(stack: Stack, socket: Arc<TcpSocket<Real>>) -> Self {
-        let residue = Lock::new(LockKind::Blocking, LockClass::SocketBuffer, Residue::default());
+        let residue = Lock::new(LockKind::Blocking, LockClass::UserHandle, Residue::default());
         let inner = Inner {
             stack,
             socket,

@@ -10,6 +10,7 @@
 mod error;
 mod rate_limit;
 mod received;
+mod request;
 
 use core::net::IpAddr;
 
@@ -20,6 +21,7 @@ use wire::{ParseError, checksum, icmpv4, icmpv6, protocol};
 pub use error::{ErrorKind, error};
 pub use rate_limit::RateLimit;
 pub use received::{IcmpError, IcmpErrorKind};
+pub use request::echo_request;
 
 use crate::datagram::Datagram;
 use crate::interface::{Cast, InterfaceView};

@@ -1,9 +1,9 @@
 //! Every check a host owes a packet before a transport sees it, in the order a packet meets them: link address, IP
 //! header, whose packet it is, whether its sender can exist, extension headers, fragment or whole.
 //!
-//! Called once per frame by the `stack` ([`ethernet`]), and once more per packet put together ([`reassembled`]). Nothing is
-//! copied: the buffer is trimmed of link padding and advanced to the transport header; the network header stays in the
-//! headroom, marked in the metadata, for ICMP to quote.
+//! Called once per frame by the `stack` ([`ethernet()`]), and once more per packet put together ([`reassembled`]).
+//! Nothing is copied: the buffer is trimmed of link padding and advanced to the transport header; the network header
+//! stays in the headroom, marked in the metadata, for ICMP to quote.
 //!
 //! What may never happen: a packet handed on whose source cannot be a single host, or whose lengths lie. A host that
 //! does not forward has no use for packets to others; they are dropped before anything else is read.
@@ -334,9 +334,7 @@ fn v6_problem(datagram: Datagram, problem: Problem) -> Input {
         ProblemKind::UnknownOption | ProblemKind::UnknownOptionUnlessMulticast => {
             refuse(datagram, ErrorKind::UnknownOption { pointer }, DropReason::Ipv6UnknownOption)
         }
-        ProblemKind::UnknownRouting => {
-            refuse(datagram, ErrorKind::BadHeader { pointer }, DropReason::Ipv6BadExtension)
-        }
+        ProblemKind::UnknownRouting => refuse(datagram, ErrorKind::BadHeader { pointer }, DropReason::Ipv6BadExtension),
         ProblemKind::MisplacedHopByHop => {
             refuse(datagram, ErrorKind::UnknownNextHeader { pointer }, DropReason::Ipv6BadExtension)
         }
@@ -351,9 +349,8 @@ fn v6_fragment(mut datagram: Datagram, fragment: FragmentHeader) -> Input {
     if fragment.offset == 0 {
         let chain = ipv6::walk(fragment.next_header, &datagram.buf);
         let transport = chain.ok().filter(|chain| chain.problem.is_none() && chain.fragment.is_none());
-        let complete = transport.is_some_and(|chain| {
-            datagram.buf.len() >= chain.offset + least_header(chain.next_header)
-        });
+        let complete =
+            transport.is_some_and(|chain| datagram.buf.len() >= chain.offset + least_header(chain.next_header));
         if !complete || fragment.next_header == protocol::HOP_BY_HOP {
             return refuse(datagram, ErrorKind::IncompleteHeaderChain, DropReason::FragmentTiny);
         }

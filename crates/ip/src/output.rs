@@ -224,11 +224,7 @@ fn fragment_v6(mut packet: PktBuf, mtu: usize, ident: u32) -> Result<Fragments, 
 
 /// Cuts `payload` into pieces of at most `room` bytes (rounded down to eight), each finished by `head`, which gets the
 /// piece, its offset in bytes and whether more follow.
-fn cut(
-    mut payload: PktBuf,
-    room: usize,
-    head: impl Fn(&mut PktBuf, usize, bool),
-) -> Result<Fragments, DropReason> {
+fn cut(mut payload: PktBuf, room: usize, head: impl Fn(&mut PktBuf, usize, bool)) -> Result<Fragments, DropReason> {
     let step = room & !7;
     if step == 0 {
         return Err(DropReason::TooBigToSend);

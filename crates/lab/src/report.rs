@@ -1,1 +1,111 @@
-//! page
+//! The report: `index.html` with its figures, `results.json` and `results.csv` side by side in one directory.
+//!
+//! The page opens from disk, fetches nothing and needs no script. The document with the samples is written first, each
+//! file beside its place and then renamed into it: a disk that fills up, or an interruption, never leaves half a report where
+//! a whole one stood. [`write_or_print`] is what a program calls at the end of a run: measured results are never lost.
+
+mod figures;
+mod page;
+mod svg;
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::csv;
+use crate::result::Results;
+
+pub use page::render;
+
+/// A file of the report that could not be written.
+#[derive(Debug)]
+pub struct ReportError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl ReportError {
+    /// The file or directory that could not be written.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn remedy(&self) -> &'static str {
+        match self.source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space, or name another place",
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "name a place you may write to",
+            io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+                "a file stands where a directory is needed: remove it, or name another place"
+            }
+            _ => "name another place",
+        }
+    }
+}
+
+impl fmt::Display for ReportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} could not be written ({}): {}", self.path.display(), self.source, self.remedy())
+    }
+}
+
+impl std::error::Error for ReportError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Writes the report into `directory`, which is made if it is not there, and returns the path of `index.html`.
+///
+/// # Errors
+/// [`ReportError`] for the first file that could not be written; those before it are complete.
+pub fn write(directory: &Path, results: &Results) -> Result<PathBuf, ReportError> {
+    fs::create_dir_all(directory).map_err(|source| ReportError { path: directory.into(), source })?;
+    save(&directory.join("results.json"), results.to_json().as_bytes())?;
+    save(&directory.join("results.csv"), csv::write(&results.rows).as_bytes())?;
+    let index = directory.join("index.html");
+    save(&index, render(results).as_bytes())?;
+    Ok(index)
+}
+
+/// Writes the document alone to `path`, for `--json FILE`.
+///
+/// # Errors
+/// [`ReportError`], with the path and a remedy.
+pub fn write_json(path: &Path, results: &Results) -> Result<(), ReportError> {
+    save(path, results.to_json().as_bytes())
+}
+
+/// Writes the report, or, where that fails, the document as JSON to `fallback` (standard output), so that nothing
+/// measured is lost.
+///
+/// # Errors
+/// [`ReportError`] of the report, after the document went to `fallback`. A fallback that fails too adds nothing to it.
+pub fn write_or_print(
+    directory: &Path,
+    results: &Results,
+    fallback: &mut impl Write,
+) -> Result<PathBuf, ReportError> {
+    write(directory, results).inspect_err(|_| {
+        let _ = fallback.write_all(results.to_json().as_bytes()).and_then(|()| fallback.flush());
+    })
+}
+
+/// Writes beside `path` and renames. What stands there and is no regular file (a pipe, `/dev/stdout`) is written to.
+fn save(path: &Path, content: &[u8]) -> Result<(), ReportError> {
+    let failed = |source| ReportError { path: path.into(), source };
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return File::create(path).and_then(|mut file| file.write_all(content)).map_err(failed);
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".part");
+    let beside = PathBuf::from(beside);
+    let written = File::create(&beside)
+        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&beside, path));
+    written.map_err(|source| {
+        // Half a file is worth nothing and takes the space that is short.
+        let _ = fs::remove_file(&beside);
+        failed(source)
+    })
+}

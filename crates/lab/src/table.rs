@@ -4,6 +4,8 @@
 //! them, so nothing vanishes unsaid. Cells are plain text; widths count characters, which is right for what we print
 //! (no wide or combining characters).
 
+use std::collections::BTreeSet;
+
 use crate::result::{Row, Workload};
 use crate::stats::Estimate;
 use crate::units::{bytes, count, significant};
@@ -84,7 +86,7 @@ impl Table {
 
     fn tells(&self, column: usize) -> bool {
         let silent = |row: &Vec<String>| matches!(row[column].as_str(), "" | "-");
-        self.columns[column].rank == 0 || self.rows.is_empty() || !self.rows.iter().all(silent)
+        self.rows.is_empty() || !self.rows.iter().all(silent)
     }
 
     fn column_width(&self, column: usize) -> usize {
@@ -113,28 +115,34 @@ impl Table {
 /// The table that `heddle compare` prints: one line for each row of the result.
 pub fn comparison(rows: &[Row]) -> Table {
     let bulk = rows.iter().all(|row| row.key.workload == Workload::Bulk);
+    let kinds: BTreeSet<&str> = rows.iter().filter_map(|row| row.key.lock.as_deref()).collect();
     let mut table = Table::new()
-        .column("architecture", Align::Left, 0)
+        .column("arch", Align::Left, 0)
+        .column("groups", Align::Right, 0)
+        // The lock tells rows apart only where several were measured.
+        .column("lock", Align::Left, if kinds.len() > 1 { 0 } else { 10 })
         .column("conns", Align::Right, 0)
         .column("threads", Align::Right, 9)
         .column(if bulk { "Gb/s" } else { "ops/s" }, Align::Right, 0)
         .column("x linux", Align::Right, 1)
         .column("CPU s/GB", Align::Right, 2)
-        .column("lock not immediate", Align::Right, 3)
-        .column("hand-offs", Align::Right, 6)
-        .column("switches/GB", Align::Right, 4)
-        .column("out of order", Align::Right, 5)
+        .column("contended", Align::Right, 3)
+        .column("handoffs", Align::Right, 6)
+        .column("switch/GB", Align::Right, 4)
+        .column("misorder", Align::Right, 5)
         .column("B/conn", Align::Right, 7)
         .column("retransmits", Align::Right, 8);
     for row in rows {
         table.row(vec![
-            row.key.variant(),
+            row.key.arch.clone(),
+            row.key.groups.map_or("-".into(), |groups| groups.to_string()),
+            row.key.lock.clone().unwrap_or_else(|| "-".into()),
             row.key.connections.to_string(),
             row.key.threads.to_string(),
             estimate(row.figure()),
             row.ratio_to_kernel.map_or("-".into(), |ratio| significant(ratio.mean)),
             significant(row.cpu_s_per_gb),
-            row.most_contended().map_or("-".into(), |(class, share)| format!("{class} {share:.1} %")),
+            row.most_contended().map_or("-".into(), |(class, share)| format!("{class} {share:.0} %")),
             row.handoffs.map_or("-".into(), |n| count(n as f64)),
             row.switches_per_gb.map_or("-".into(), |switches| count(switches.mean)),
             row.out_of_order.map_or("-".into(), |n| count(n as f64)),
@@ -236,7 +244,10 @@ mod tests {
             .collect();
         let text = comparison(&rows).render(100);
         assert!(text.lines().take(4).all(|line| line.chars().count() <= 100), "{text}");
-        assert!(text.contains("connp-l, 1024 groups, spin-park"));
+        assert!(text.contains("connp-l    1024  16384"), "{text}");
+        let mut other = rows.clone();
+        other[1].key.lock = Some("mcs".into());
+        assert!(comparison(&other).render(60).contains("spin-park"), "two lock kinds must be told apart");
     }
 
     #[test]

@@ -193,7 +193,8 @@ impl Counters {
         self.add(counter, 1);
     }
 
-    /// Counts one dropped packet.
+    /// Counts one dropped packet. (Through a smart pointer write `(*counters).drop(..)`: method look-up would find the
+    /// pointer's own destructor first.)
     #[inline]
     pub fn drop(&self, reason: DropReason) {
         self.drop_many(reason, 1);

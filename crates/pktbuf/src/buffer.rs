@@ -177,10 +177,11 @@ impl PktBuf {
         &mut unsafe { self.block.header_mut() }.meta
     }
 
-    /// Remembers in [`Meta::l3`] that the network header is in front now.
+    /// Remembers in [`Meta::l3`] that the network header is in front now. (Not if it lies beyond the first 64 KiB of
+    /// the block, where no header lies.)
     #[inline]
     pub fn mark_network_header(&mut self) {
-        self.meta_mut().l3 = self.start as u16;
+        self.meta_mut().l3 = u16::try_from(self.start).unwrap_or(0);
     }
 
     /// Everything from the network header to the end, if [`mark_network_header`](Self::mark_network_header) was called

@@ -32,8 +32,8 @@ pub enum Checksum {
     /// over everything from `start` to the end, complemented, belongs there (the meaning of virtio 1.2 section
     /// 5.1.6.2).
     Partial {
-        /// Where summing begins, in bytes from the start of the packet's transport header as it was built; whoever
-        /// prepends a header adds its length.
+        /// Where summing begins, in bytes from the first byte of the packet: 0 in a bare segment. Whoever prepends a
+        /// header adds its length, so that a device counts from the first byte of the frame.
         start: u16,
         /// Where the checksum field is, in bytes after `start`.
         offset: u16,

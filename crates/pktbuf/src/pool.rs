@@ -12,7 +12,7 @@
 //! the sum over all cells is exact when no thread is inside the pool.
 //!
 //! What may never happen: a block in two places, a magazine that reallocates (they are made with their full capacity),
-//! a depot mutex held while anything but pointer moves happens.
+//! a depot mutex held while anything but moves of pointers between lists happens.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::Relaxed;
@@ -302,15 +302,19 @@ pub(crate) fn release(class: Class, block: Block) {
 /// For a thread whose cache is gone already.
 #[cold]
 fn allocate_orphan(class: Class) -> Option<Block> {
-    let mut shelves = Depot::of(class).open();
-    if shelves.loose.is_empty() {
-        let magazine = shelves.full.pop();
-        shelves.loose.extend(magazine.into_iter().flatten());
+    let mut blocks = Magazine::with_capacity(class.rounds());
+    {
+        let mut shelves = Depot::of(class).open();
+        match shelves.loose.pop() {
+            Some(block) => blocks.push(block),
+            None => blocks.extend(shelves.full.pop().into_iter().flatten()),
+        }
     }
-    if shelves.loose.is_empty() {
-        grow(class, &mut shelves.loose);
+    if blocks.is_empty() {
+        grow(class, &mut blocks);
     }
-    let block = shelves.loose.pop()?;
+    let block = blocks.pop()?;
+    Depot::of(class).open().loose.append(&mut blocks);
     ORPHANS.net.fetch_add(1, Relaxed);
     Some(block)
 }
@@ -332,8 +336,8 @@ pub fn live() -> usize {
 
 /// Bounds the memory of the pool to `bytes` from now on; `usize::MAX`, the default, means no bound. Memory already
 /// taken is not given back: below [`footprint`], nothing new is taken. At the limit allocations return `None` once the
-/// free blocks are used up; other threads that make no call meanwhile may still cache up to two magazines each (256 KiB
-/// per size class).
+/// free blocks are used up; other threads that make no call meanwhile may still cache up to two magazines each (less
+/// than 600 KiB per size class).
 pub fn set_limit(bytes: usize) {
     LIMIT.store(bytes, Relaxed);
     for depot in &DEPOTS {

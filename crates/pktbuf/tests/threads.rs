@@ -26,10 +26,11 @@ fn distinct_blocks_on_one_thread() {
         let addresses: HashSet<_> = held.iter().map(|b| b.as_ptr()).collect();
         assert_eq!((addresses.len(), live()), (BATCH, BATCH));
         for (i, buf) in held.iter_mut().enumerate() {
-            buf.append(capacity).fill(i as u8);
+            let room = buf.tailroom();
+            buf.append(room).fill(i as u8);
         }
         for (i, buf) in held.iter().enumerate() {
-            assert!(buf[..] == vec![i as u8; capacity][..], "block {i} overlaps another");
+            assert!(buf[..] == vec![i as u8; buf.len()][..], "block {i} overlaps another");
         }
         drop(held);
         assert_eq!(live(), 0);

@@ -21,7 +21,7 @@ pub struct After<P: Platform> {
 enum Wake<P: Platform> {
     Connection(Arc<TcpSocket<P>>, Readiness),
     Listener(Arc<ListenerShared<P>>),
-    Datagrams(Arc<UdpShared<P>>),
+    Datagrams(Arc<UdpShared<P>>, Readiness),
 }
 
 impl<P: Platform> Default for After<P> {
@@ -44,9 +44,9 @@ impl<P: Platform> After<P> {
         self.wakes.push(Wake::Listener(listener.clone()));
     }
 
-    /// A datagram waits to be received.
-    pub fn wake_datagrams(&mut self, socket: &Arc<UdpShared<P>>) {
-        self.wakes.push(Wake::Datagrams(socket.clone()));
+    /// Something rose on a datagram socket.
+    pub fn wake_datagrams(&mut self, socket: &Arc<UdpShared<P>>, bits: Readiness) {
+        self.wakes.push(Wake::Datagrams(socket.clone(), bits));
     }
 
     /// Device queue `port` was given frames.
@@ -65,7 +65,7 @@ impl<P: Platform> After<P> {
             match wake {
                 Wake::Connection(socket, bits) => socket.ready.raise(&socket, bits),
                 Wake::Listener(listener) => listener.ready.raise(&listener, Readiness::ACCEPTABLE),
-                Wake::Datagrams(socket) => socket.ready.raise(&socket, Readiness::READABLE),
+                Wake::Datagrams(socket, bits) => socket.ready.raise(&socket, bits),
             }
         }
     }

@@ -79,6 +79,8 @@ impl<P: Platform> Cell<P> {
             Ingress::IcmpError { error, .. } => {
                 if let Some(slot) = self.table.find(&error.tuple) {
                     self.icmp_error(slot, &error, now, after);
+                } else if let Some(socket) = self.replicas.udp(&error.tuple) {
+                    self.shared.datagram_error(&socket, &error, &self.counters, after);
                 }
             }
             Ingress::TransmitReady(target) => {
@@ -260,7 +262,7 @@ impl<P: Platform> Cell<P> {
         }
         let mut route = RouteCache::default();
         let mut out = self.shared.outbox(&flow, &route, &self.counters);
-        let pcb = Pcb::open_active(request.params, &mut out, now);
+        let pcb = Pcb::open_active(&request.params, &mut out, now);
         self.shared.emit(&flow, &mut route, &mut out.segments, &self.counters, after);
         let effects = Effects { deadline: out.deadline, table: out.table };
         drop(out);

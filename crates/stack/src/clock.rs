@@ -9,7 +9,6 @@ use observe::Time;
 use sync::{Atomic, Ordering, Platform};
 
 /// A clock that moves only when it is told to: virtual time for tests.
-#[derive(Debug)]
 pub struct VirtualClock<P: Platform> {
     nanos: P::AtomicU64,
 }
@@ -38,7 +37,7 @@ impl<P: Platform> VirtualClock<P> {
 }
 
 /// Where a stack's `now` comes from.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum Clock<P: Platform> {
     /// The platform's monotonic clock.
     Platform,

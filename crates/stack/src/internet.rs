@@ -5,11 +5,10 @@
 
 use std::net::IpAddr;
 
-use ip::neighbour::Expirations;
-use ip::reassembly::Reassembled;
+use ip::output::Identifications;
 use ip::{
-    Effects, ErrorKind, Fragment, LinkHeader, NeighbourAccess, NeighbourTable, PathMtuTable, RateLimit,
-    ReassemblyAccess, ReassemblyTable, Resolution,
+    Effects, ErrorKind, Fragment, LinkHeader, NeighbourTable, PathMtuTable, RateLimit, Reassembled, ReassemblyTable,
+    Resolution,
 };
 use observe::{Counters, Time};
 use pktbuf::PktBuf;
@@ -24,21 +23,25 @@ const PATH_MTU_SWEEP_NS: u64 = 60_000_000_000;
 
 /// The tables.
 pub struct Internet<P: Platform> {
-    neighbours: Lock<NeighbourTable, P>,
+    /// By interface.
+    neighbours: Vec<Lock<NeighbourTable, P>>,
     reassembly: Lock<ReassemblyTable, P>,
     /// What routers said about paths.
     pub path_mtu: Lock<PathMtuTable, P>,
     icmp_limit: Lock<RateLimit, P>,
+    identifications: Lock<Identifications, P>,
     /// When [`Shared::internet_timeouts`] has work, in nanoseconds.
     deadline: P::AtomicU64,
 }
 
 impl<P: Platform> Internet<P> {
-    /// Empty tables; `seed` blurs their timing.
-    pub fn new(seed: u64) -> Self {
+    /// Empty tables for so many interfaces; `seed` blurs their timing.
+    pub fn new(interfaces: usize, seed: u64) -> Self {
         let blocking = LockKind::Blocking;
+        let table = |index: usize| NeighbourTable::new(seed.wrapping_add(index as u64));
         Internet {
-            neighbours: Lock::new(blocking, LockClass::Neighbours, NeighbourTable::new(seed)),
+            neighbours: (0..interfaces).map(|i| Lock::new(blocking, LockClass::Neighbours, table(i))).collect(),
+            identifications: Lock::new(blocking, LockClass::Neighbours, Identifications::new(seed)),
             reassembly: Lock::new(blocking, LockClass::Neighbours, ReassemblyTable::new()),
             path_mtu: Lock::new(blocking, LockClass::Neighbours, PathMtuTable::new()),
             icmp_limit: Lock::new(blocking, LockClass::Neighbours, RateLimit::icmp(seed)),
@@ -58,13 +61,13 @@ impl<P: Platform> Internet<P> {
         }
     }
 
-    fn neighbours(&self) -> Guard<'_, NeighbourTable, P> {
-        self.neighbours.lock()
+    fn neighbours(&self, interface: usize) -> Guard<'_, NeighbourTable, P> {
+        self.neighbours[interface].lock()
     }
 
-    /// Entries of the neighbour table.
+    /// Entries of the neighbour tables.
     pub fn neighbour_count(&self) -> usize {
-        self.neighbours.lock().len()
+        self.neighbours.iter().map(|table| table.lock().len()).sum()
     }
 }
 
@@ -72,7 +75,7 @@ impl<P: Platform> Shared<P> {
     /// The link header for `next_hop`, if its link address is known and fresh.
     pub fn link_header(&self, interface: usize, next_hop: IpAddr, destination: IpAddr) -> Option<LinkHeader> {
         let view = &self.interfaces[interface].view;
-        let mac = self.internet.neighbours().lookup(view.index, next_hop)?;
+        let mac = self.internet.neighbours(interface).lookup(next_hop)?;
         Some(LinkHeader::new(view.mac, mac, destination))
     }
 
@@ -87,12 +90,15 @@ impl<P: Platform> Shared<P> {
     ) -> SmallVec<[PktBuf; 8]> {
         let now = self.clock.now();
         let view = &self.interfaces[interface].view;
-        let mut neighbours = self.internet.neighbours();
+        let mut neighbours = self.internet.neighbours(interface);
         let resolution = neighbours.resolve(now, view, next_hop, packet, counters);
         self.internet.note(neighbours.next_deadline());
         drop(neighbours);
         match resolution {
-            Resolution::Ready { frame, .. } => smallvec![frame],
+            Resolution::Ready(mac, mut packet) => {
+                LinkHeader::new(view.mac, mac, next_hop).prepend(&mut packet);
+                smallvec![packet]
+            }
             Resolution::Queued { solicit } => solicit.into_iter().collect(),
             Resolution::Dropped(reason) => {
                 counters.drop(reason);
@@ -111,7 +117,7 @@ impl<P: Platform> Shared<P> {
         after: &mut After<P>,
     ) {
         let view = &self.interfaces[interface].view;
-        let mut neighbours = self.internet.neighbours();
+        let mut neighbours = self.internet.neighbours(interface);
         let effects = neighbours.arp_arrives(now, view, packet, counters);
         self.internet.note(neighbours.next_deadline());
         drop(neighbours);
@@ -128,7 +134,7 @@ impl<P: Platform> Shared<P> {
         after: &mut After<P>,
     ) {
         let view = &self.interfaces[interface].view;
-        let mut neighbours = self.internet.neighbours();
+        let mut neighbours = self.internet.neighbours(interface);
         let effects = neighbours.discovery_arrives(now, view, discovery, counters);
         self.internet.note(neighbours.next_deadline());
         drop(neighbours);
@@ -139,29 +145,25 @@ impl<P: Platform> Shared<P> {
         if effects.changed {
             self.invalidate_routes();
         }
-        if let Some(reason) = effects.drop {
-            counters.drop(reason);
-        }
-        let mut frames: SmallVec<[PktBuf; 8]> = effects.reply.into_iter().chain(effects.released).collect();
+        let mut frames: SmallVec<[PktBuf; 8]> = effects.frames.into_iter().collect();
         self.send_frames(interface, 0, &mut frames, counters, after);
     }
 
-    /// A fragment has come: the whole packet, from its network header on, if this was the last missing piece.
+    /// A fragment has come: the whole datagram, if this was the last missing piece.
     pub fn fragment_arrives(
         &self,
         fragment: Fragment,
         now: Time,
         counters: &Counters,
         after: &mut After<P>,
-    ) -> Option<PktBuf> {
+    ) -> Option<ip::Datagram> {
         let mut reassembly = self.internet.reassembly.lock();
-        let result = reassembly.fragment_arrives(now, fragment, counters);
+        let result = reassembly.insert(now, fragment, counters);
         self.internet.note(reassembly.next_deadline());
         drop(reassembly);
         match result {
-            Reassembled::Complete(packet) => return Some(packet),
+            Reassembled::Whole(datagram) => return Some(datagram),
             Reassembled::Pending => {}
-            Reassembled::Drop(reason) => counters.drop(reason),
             Reassembled::Refused(refused) => {
                 counters.drop(refused.reason);
                 self.refuse(&refused.datagram, refused.error, counters, after);
@@ -170,11 +172,46 @@ impl<P: Platform> Shared<P> {
         None
     }
 
+    /// Sends an IP packet that may exceed the MTU: in fragments, if it does.
+    pub fn send_fragmented(
+        &self,
+        packet: PktBuf,
+        source: IpAddr,
+        destination: IpAddr,
+        protocol: u8,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) {
+        let Some((interface, _)) = self.route(destination) else {
+            return counters.drop(observe::DropReason::NoRoute);
+        };
+        let mtu = self.interfaces[interface].view.mtu;
+        if packet.len() <= mtu {
+            return self.send_packet(packet, destination, 0, counters, after);
+        }
+        let ident = self.internet.identifications.lock().next(source, destination, protocol);
+        match ip::output::fragment(packet, mtu, ident) {
+            Ok(fragments) => {
+                for fragment in fragments {
+                    self.send_packet(fragment, destination, 0, counters, after);
+                }
+            }
+            Err(reason) => counters.drop(reason),
+        }
+    }
+
+    /// Sends a datagram that a socket made.
+    pub fn send_datagram(&self, datagram: udp::Outgoing, counters: &Counters, after: &mut After<P>) {
+        let udp::Outgoing { mut buf, src, dst, tos, ttl } = datagram;
+        ip::output::header(&mut buf, src, dst, wire::protocol::UDP, tos, ttl);
+        self.send_fragmented(buf, src, dst, wire::protocol::UDP, counters, after);
+    }
+
     /// A connection has believed a router's packet-too-big: others to that destination profit.
     pub fn learn_path_mtu(&self, destination: IpAddr, mtu: u32, now: Time) {
         let Some((interface, _)) = self.route(destination) else { return };
         let link = self.interfaces[interface].view.mtu;
-        self.internet.path_mtu.lock().update(now, destination, mtu, link);
+        self.internet.path_mtu.lock().update(destination, mtu, link, now);
     }
 
     /// Sends the ICMP error that is owed for a packet, if the rules and the rate limit allow one.
@@ -182,9 +219,10 @@ impl<P: Platform> Shared<P> {
         let Some((interface, _)) = self.route(cause.src) else { return };
         let view = &self.interfaces[interface].view;
         let now = self.clock.now();
-        let packet = ip::icmp::error(error, cause, view, &mut self.internet.icmp_limit.lock(), now, counters);
-        if let Some(packet) = packet {
-            self.send_packet(packet, cause.src, 0, counters, after);
+        let packet = ip::icmp::error(cause, error, view, &mut self.internet.icmp_limit.lock(), now);
+        match packet {
+            Ok(packet) => self.send_packet(packet, cause.src, 0, counters, after),
+            Err(reason) => counters.drop(reason),
         }
     }
 
@@ -199,15 +237,12 @@ impl<P: Platform> Shared<P> {
         for datagram in owed {
             self.refuse(&datagram, ErrorKind::ReassemblyTimeExceeded, counters, after);
         }
-        let mut neighbours = self.internet.neighbours();
-        let Expirations { solicits, changed, .. } = neighbours.timeouts(now, counters);
-        self.internet.note(neighbours.next_deadline());
-        drop(neighbours);
-        if changed {
-            self.invalidate_routes();
-        }
-        for (interface, frame) in solicits {
-            self.send_frames(usize::from(interface), 0, &mut smallvec![frame], counters, after);
+        for interface in 0..self.interfaces.len() {
+            let mut neighbours = self.internet.neighbours(interface);
+            let effects = neighbours.timeouts(now, counters);
+            self.internet.note(neighbours.next_deadline());
+            drop(neighbours);
+            self.neighbour_effects(interface, effects, counters, after);
         }
     }
 }

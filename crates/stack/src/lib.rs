@@ -32,6 +32,7 @@ pub mod flow;
 pub mod handoff;
 pub mod internet;
 pub mod pcb;
+pub mod pings;
 pub mod ports;
 pub mod replicas;
 pub mod rx;

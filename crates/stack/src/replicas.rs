@@ -9,6 +9,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use sync::Platform;
 use wire::FourTuple;
+use wire::tcp::TcpFlags;
 
 use crate::call::Control;
 use crate::socket::{ListenerShared, UdpShared};
@@ -44,7 +45,9 @@ impl<P: Platform> Replicas<P> {
 
     /// Who takes `segment`, which belongs to no connection.
     pub fn unmatched(&self, segment: &tcp::Segment) -> Unmatched<P> {
-        if !tcp::listen::is_request(segment) {
+        // Whether the segment is one that a listener wants is for TCP to say; without a SYN none does, and an old
+        // acknowledgement is answered as in CLOSED either way.
+        if !segment.header.flags.contains(TcpFlags::SYN) {
             return Unmatched::Nobody;
         }
         self.listener(&segment.tuple).map_or(Unmatched::Nobody, Unmatched::Listener)

@@ -161,19 +161,16 @@ impl<P: Platform> Driver<P> {
             Input::Udp(datagram) => self.udp(datagram),
             Input::Icmp(datagram) => self.icmp(interface, datagram, now, after),
             Input::Fragment(fragment) => {
-                if let Some(packet) = self.shared.fragment_arrives(fragment, now, &self.counters, after) {
-                    let shared = self.shared.clone();
-                    let view = &shared.interfaces[interface].view;
-                    let whole = ip::input::packet(packet, view, &self.counters);
-                    self.input(interface, whole, now, after);
+                if let Some(whole) = self.shared.fragment_arrives(fragment, now, &self.counters, after) {
+                    self.input(interface, ip::input::reassembled(whole), now, after);
                 }
             }
             Input::Arp(packet) => self.shared.arp_arrives(interface, &packet, now, &self.counters, after),
             Input::Refused(refused) => {
-                self.counters.drop(refused.reason);
+                Counters::drop(&self.counters, refused.reason);
                 self.shared.refuse(&refused.datagram, refused.error, &self.counters, after);
             }
-            Input::Drop(reason) => self.counters.drop(reason),
+            Input::Drop(reason) => Counters::drop(&self.counters, reason),
         }
     }
 
@@ -189,13 +186,13 @@ impl<P: Platform> Driver<P> {
                 let hash = known.unwrap_or_else(|| self.rss.hash_tcp(&segment.tuple));
                 self.arch.post(Ingress::Segment(Segment { hash, segment }));
             }
-            Err(reason) => self.counters.drop(reason),
+            Err(reason) => Counters::drop(&self.counters, reason),
         }
     }
 
     fn udp(&mut self, datagram: ip::Datagram) {
         let Ok(header) = wire::udp::parse(&datagram.buf) else {
-            return self.counters.drop(DropReason::UdpBadLength);
+            return Counters::drop(&self.counters, DropReason::UdpBadLength);
         };
         let tuple = FourTuple {
             local_addr: datagram.dst,
@@ -209,19 +206,20 @@ impl<P: Platform> Driver<P> {
 
     fn icmp(&mut self, interface: usize, datagram: ip::Datagram, now: Time, after: &mut After<P>) {
         let view = &self.shared.interfaces[interface].view;
+        let (local, protocol) = (datagram.dst, datagram.protocol);
         match ip::icmp::receive(datagram, view, &self.counters) {
             Received::Reply { packet, destination } => {
-                self.shared.send_packet(packet, destination, 0, &self.counters, after);
+                self.shared.send_fragmented(packet, local, destination, protocol, &self.counters, after);
             }
-            Received::EchoReply { datagram, ident, seq } => self.shared.echo_arrives(&datagram, ident, seq, now),
+            Received::EchoReply { datagram, ident, seq } => self.shared.pings.arrived(&datagram, ident, seq, now),
             Received::Error(error) => {
                 let hash = self.rss.hash_tcp(&error.tuple);
                 self.arch.post(Ingress::IcmpError { hash, error });
             }
-            Received::Discovery(discovery) => {
+            Received::Neighbour(discovery) => {
                 self.shared.discovery_arrives(interface, &discovery, now, &self.counters, after);
             }
-            Received::Drop(reason) => self.counters.drop(reason),
+            Received::Nothing => {}
         }
     }
 }

@@ -3,10 +3,11 @@
 //! Nothing here belongs to a connection. It is read-mostly; what changes (routes, neighbours, fragments) is behind a
 //! lock of its own class and is not touched by a segment whose connection has a valid route cache. Any thread.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use dev::Wake;
+use ip::icmp::IcmpErrorKind;
 use ip::{InterfaceView, RouteTable};
 use observe::{Counters, DropReason, Time};
 use smallvec::smallvec;
@@ -18,8 +19,9 @@ use crate::call::Datagram;
 use crate::clock::Clock;
 use crate::flow::Flow;
 use crate::internet::Internet;
+use crate::pings::Pings;
 use crate::secrets::Secrets;
-use crate::socket::{ListenerShared, UdpShared};
+use crate::socket::{ListenerShared, Readiness, UdpShared};
 use crate::tx::{Egress, RouteCache};
 
 /// Octets of an IPv4 and of an IPv6 header without options; TCP's is 20 more.
@@ -56,6 +58,8 @@ pub struct Shared<P: Platform> {
     pub routes: Lock<RouteTable, P>,
     /// Who is on our links, packets in pieces, what routers said.
     pub internet: Internet<P>,
+    /// Echo requests of ours.
+    pub pings: Pings<P>,
     /// Counters of work that belongs to no cell.
     pub counters: Counters,
     /// Messages handed from thread to thread.
@@ -113,6 +117,7 @@ impl<P: Platform> Shared<P> {
     pub fn new(settings: Settings<P>, interfaces: Vec<Interface<P>>, routes: RouteTable) -> Arc<Self> {
         let Settings { clock, secrets, lock_kind, tcp } = settings;
         let now = clock.now();
+        let internet = Internet::new(interfaces.len(), secrets.table_hash(&UNSPECIFIED));
         Arc::new(Shared {
             batch: CachePadded::new(P::AtomicU64::new(now.as_nanos())),
             clock,
@@ -121,7 +126,8 @@ impl<P: Platform> Shared<P> {
             tcp,
             interfaces,
             routes: Lock::new(LockKind::Blocking, LockClass::Routes, routes),
-            internet: Internet::new(secrets.table_hash(&UNSPECIFIED)),
+            internet,
+            pings: Pings::default(),
             counters: Counters::shared(),
             handoffs: Handoffs { sent: CachePadded::new(P::AtomicU64::new(0)) },
             generation: P::AtomicU32::new(1),
@@ -192,7 +198,7 @@ impl<P: Platform> Shared<P> {
     pub fn route_mss(&self, destination: IpAddr) -> u16 {
         let Some((interface, _)) = self.route(destination) else { return 536 };
         let device = self.interfaces[interface].view.mtu;
-        let known = self.internet.path_mtu.lock().lookup(self.clock.now(), destination);
+        let known = self.internet.path_mtu.lock().lookup(destination, self.clock.now());
         let mtu = known.map_or(device, |known| device.min(usize::from(known)));
         let headers = if destination.is_ipv4() { HEADERS.0 } else { HEADERS.1 };
         (mtu.saturating_sub(headers)).min(usize::from(u16::MAX)) as u16
@@ -260,15 +266,34 @@ impl<P: Platform> Shared<P> {
         counters: &Counters,
         after: &mut After<P>,
     ) {
-        match socket {
-            Some(socket) => match socket.arrives(datagram) {
-                Ok(()) => after.wake_datagrams(&socket),
-                Err(reason) => counters.drop(reason),
-            },
-            None => {
-                counters.drop(DropReason::UdpNoSocket);
-                self.refuse(datagram.datagram, ip::ErrorKind::PortUnreachable, counters, after);
-            }
+        let Some(socket) = socket else {
+            counters.drop(DropReason::UdpNoSocket);
+            return self.refuse(&datagram.datagram, ip::ErrorKind::PortUnreachable, counters, after);
+        };
+        match socket.arrives(datagram.datagram, counters) {
+            Ok(()) => after.wake_datagrams(&socket, Readiness::READABLE),
+            Err(reason) => counters.drop(reason),
+        }
+    }
+
+    /// An ICMP error about a datagram of ours.
+    pub fn datagram_error(
+        &self,
+        socket: &Arc<UdpShared<P>>,
+        error: &ip::IcmpError,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) {
+        let remote = SocketAddr::new(error.tuple.remote_addr, error.tuple.remote_port);
+        let event = match error.kind {
+            IcmpErrorKind::PacketTooBig { mtu } => udp::IcmpError::PacketTooBig { remote, mtu },
+            _ if error.protocol != wire::protocol::UDP => return,
+            _ if error.is_refusal() => udp::IcmpError::Refused { remote },
+            _ => udp::IcmpError::Unreachable { remote },
+        };
+        match socket.icmp_error(event, counters) {
+            Ok(()) => after.wake_datagrams(socket, Readiness::ERROR | Readiness::READABLE | Readiness::WRITABLE),
+            Err(reason) => counters.drop(reason),
         }
     }
 }

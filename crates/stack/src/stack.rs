@@ -4,18 +4,22 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dev::Device;
 use ip::{InterfaceView, RouteTable};
+use pktbuf::PktBuf;
 use sync::{LockKind, Platform};
 use tcp::config::ConnectionOptions;
 use wire::FourTuple;
 
+use crate::after::After;
 use crate::arch::select::{self, Plan, Staffing};
 use crate::arch::{Architecture, Census};
 use crate::call::{Call, Control, OpenRefused, OpenRequest, Reply};
 use crate::clock::Clock;
 use crate::flow::{Flow, Target};
+use crate::pings::EchoReply;
 use crate::ports::{Ports, Transport};
 use crate::rx::Driver;
 use crate::secrets::Secrets;
@@ -290,7 +294,66 @@ impl<P: Platform> Stack<P> {
     /// Unbinds a datagram socket; what is queued is dropped.
     pub fn unbind_udp(&self, socket: &Arc<UdpShared<P>>) {
         self.core.arch.control(Control::UnbindUdp(socket.clone()));
+        socket.close(&self.core.shared.counters);
         self.core.ports.release(Transport::Udp, socket.local());
+    }
+
+    /// Sends a datagram; returns the length of its payload. No cell is entered.
+    ///
+    /// # Errors
+    /// See [`udp::SendError`]; a destination without a route is [`udp::SendError::Unreachable`].
+    pub fn send_udp(
+        &self,
+        socket: &UdpShared<P>,
+        payload: PktBuf,
+        to: Option<SocketAddr>,
+    ) -> Result<usize, udp::SendError> {
+        let shared = &self.core.shared;
+        let destination = to.or(socket.remote()).ok_or(udp::SendError::NoDestination)?;
+        let source = shared.source_for(destination.ip()).ok_or(udp::SendError::Unreachable)?;
+        let (length, datagrams) = socket.send(payload, to, source, &shared.counters)?;
+        let mut after = After::default();
+        for datagram in datagrams {
+            shared.send_datagram(datagram, &shared.counters, &mut after);
+        }
+        after.perform(shared);
+        Ok(length)
+    }
+
+    /// Fixes the peer of a datagram socket.
+    ///
+    /// # Errors
+    /// See [`udp::SendError`].
+    pub fn connect_udp(&self, socket: &UdpShared<P>, remote: SocketAddr) -> Result<(), udp::SendError> {
+        let source = self.core.shared.source_for(remote.ip()).ok_or(udp::SendError::Unreachable)?;
+        socket.connect(remote, source, &self.core.shared.counters)
+    }
+
+    /// Sends an echo request with `len` bytes of data and waits for the reply for at most `timeout`; the reply, and how
+    /// long it took. Another thread must drive the stack.
+    ///
+    /// # Errors
+    /// No route, or no packet buffer.
+    pub fn ping(
+        &self,
+        destination: IpAddr,
+        seq: u16,
+        len: usize,
+        timeout: Duration,
+    ) -> Result<Option<(EchoReply, Duration)>, ConnectRefused> {
+        let shared = &self.core.shared;
+        let source = shared.source_for(destination).ok_or(ConnectRefused::NoRoute)?;
+        let ident = shared.pings.identifier();
+        let data: Vec<u8> = (0..len).map(|n| n as u8).collect();
+        let request =
+            ip::icmp::echo_request(source, destination, ident, seq, &data).ok_or(ConnectRefused::NoBuffer)?;
+        shared.pings.expect(ident, seq);
+        let protocol = if destination.is_ipv4() { wire::protocol::ICMP } else { wire::protocol::ICMPV6 };
+        let sent = shared.clock.now();
+        let mut after = After::default();
+        shared.send_fragmented(request, source, destination, protocol, &shared.counters, &mut after);
+        after.perform(shared);
+        Ok(shared.pings.wait(ident, seq, timeout).map(|reply| (reply, reply.at - sent)))
     }
 
     fn bind(&self, transport: Transport, address: SocketAddr) -> Result<SocketAddr, BindRefused> {

@@ -9,6 +9,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::time::Duration;
 
+use crate::platform::model_is_over;
 use crate::{Atomic, Platform, Real, lock_order, profile};
 
 /// See the head of this file. Any number of threads may wait and announce.
@@ -100,6 +101,9 @@ impl<P: Platform> Listening<'_, P> {
 
 impl<P: Platform> Drop for Listening<'_, P> {
     fn drop(&mut self) {
+        if model_is_over::<P>() {
+            return;
+        }
         self.events.waiters.fetch_sub(1, Relaxed);
     }
 }

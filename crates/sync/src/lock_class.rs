@@ -26,14 +26,15 @@ macro_rules! lock_classes {
 }
 
 lock_classes! {
+    /// What a user's handle keeps of a connection: data handed over and not read to its end. Held while the stack is
+    /// asked for more.
+    UserHandle = "user-handle",
     /// Configuration and switching of architectures.
     Control = "control",
     /// The bridge's list of ports.
     BridgeMembers = "bridge-members",
     /// The bridge's forwarding table.
     Fdb = "fdb",
-    /// The routing table.
-    Routes = "routes",
     /// The connection table.
     ConnTable = "conn-table",
     /// A group of connections, or the whole stack. Nested by group index.
@@ -50,6 +51,8 @@ lock_classes! {
     PcbRetransmit = "pcb-retransmit",
     /// A connection's part that builds headers to send.
     PcbHeaderOut = "pcb-header-out",
+    /// A mailbox between threads, or the slot in which a caller waits for its answer.
+    Handoff = "handoff",
     /// The queue of a serialisation queue (own-it-or-queue).
     Squeue = "squeue",
     /// A socket's buffers.
@@ -58,6 +61,8 @@ lock_classes! {
     AcceptQueue = "accept-queue",
     /// A timer wheel.
     Timers = "timers",
+    /// The routing table; looked up on output, with the connection held.
+    Routes = "routes",
     /// The neighbour table (ARP and ND).
     Neighbours = "neighbours",
     /// A device's transmit queue.

@@ -17,8 +17,7 @@ use crate::{CachePadded, Platform, Real};
 pub struct PerThread<T, P: Platform = Real> {
     slots: [AtomicPtr<CachePadded<T>>; 256],
     make: fn() -> T,
-    // Owns its T's; says nothing about P's thread safety.
-    _owns: PhantomData<(Box<T>, fn() -> P)>,
+    _owns: PhantomData<(Box<T>, P)>,
 }
 
 // SAFETY: a slot is reached by shared reference only, from any thread, which is what `T: Sync` allows; the table's drop

@@ -175,3 +175,10 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
         let _ = look;
     }
 }
+
+/// Whether a checker has found a fault and is unwinding out of the model. Destructors then touch nothing that it tracks:
+/// the execution is over, and a second panic would abort the process and hide the first.
+#[inline(always)]
+pub(crate) fn model_is_over<P: Platform>() -> bool {
+    P::EXPLORED && std::thread::panicking()
+}

@@ -3,6 +3,8 @@
 #![cfg(feature = "shuttle")]
 
 mod models;
+// Each checker can show some of the faults.
+#[allow(dead_code)]
 mod planted;
 
 use planted::{BlindSleep, NoWake, Planted, TornUpdate, outcome};
@@ -58,6 +60,7 @@ fn event_count() {
 fn condvar() {
     holds(|| models::condvar_wakes::<Shuttle>(LockKind::Blocking));
     fails(|| models::condvar_wakes::<Mute>(LockKind::Blocking));
+    fails(|| models::condvar_wakes::<Blind>(LockKind::Tas));
 }
 
 #[test]
@@ -65,7 +68,9 @@ fn rings() {
     holds(models::spsc_order::<Shuttle>);
     holds(models::mpsc_delivers::<Shuttle>);
     holds(models::mpsc_reuses_slots::<Shuttle>);
+    holds(models::mpsc_one_consumer_at_a_time::<Shuttle>);
     fails(models::mpsc_delivers::<Torn>);
+    fails(models::mpsc_one_consumer_at_a_time::<Torn>);
 }
 
 #[test]

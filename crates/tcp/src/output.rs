@@ -199,7 +199,7 @@ fn advance(sw: &mut SendWindow, len: u32, fin: bool, now: Time) {
     if sw.flight() == 0 {
         sw.progress = now;
     }
-    sw.nxt = sw.nxt + (len + u32::from(fin));
+    sw.nxt += len + u32::from(fin);
     sw.fin_sent |= fin;
     sw.last_sent = now;
     if !len.is_multiple_of(u32::from(sw.mss)) {
@@ -294,6 +294,10 @@ fn recover(sw: &mut SendWindow, rq: &mut RetransmitQueue, ho: &mut HeaderOut, ou
             }
             NextSegment::Rescue { left, right } => {
                 sw.rescue = false;
+                if right.le(sw.high_rxt) {
+                    // It was sent again in this recovery: once more would only be a guess.
+                    return Hold::Empty;
+                }
                 resend(sw, rq, ho, out, now, (left, right))
             }
             NextSegment::New => match send_one_new(sw, rq, ho, out, now, Room { congestion: room, push: false }) {

@@ -1,1 +1,34 @@
-//! (contract: ARCHITECTURE.md)
+//! UDP (RFC 768, RFC 1122 section 4.1): datagrams, the protocol control block (PCB) and its events.
+//!
+//! Called by the `stack`, which finds the PCB, provides exclusive use of it and performs the [`Outbox`]. As in TCP an
+//! event is a value: it can be run here, run on another thread, queued or replayed.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `input.rs` | [`parse`]: a packet from IP into a [`Datagram`]; lengths and checksum |
+//! | `output.rs` | [`emit`]: a UDP header in front of a payload; checksum |
+//! | `pcb.rs` | [`UdpPcb`]: local and remote end, receive queue bounded in memory |
+//! | `event.rs` | [`DatagramArrives`], [`SendTo`], [`ReceiveFrom`], [`Connect`], [`Disconnect`], [`IcmpError`], [`Close`] |
+//! | `outbox.rs` | [`Outbox`], [`Outgoing`], [`Readiness`] |
+//! | `error.rs` | [`SendError`], [`ReceiveError`] |
+//!
+//! What may never happen: a datagram delivered whose length or checksum lies, a queue that holds more memory than its
+//! limit however small the datagrams, an error of one destination reported to a socket that is not connected to it.
+#![forbid(unsafe_code)]
+
+mod error;
+mod event;
+mod input;
+mod outbox;
+mod output;
+mod pcb;
+
+pub use error::{ReceiveError, SendError};
+pub use event::{Close, Connect, DatagramArrives, Disconnect, Event, IcmpError, ReceiveFrom, SendTo};
+pub use input::{Datagram, parse};
+pub use outbox::{Outbox, Outgoing, Readiness};
+pub use output::{emit, max_payload};
+pub use pcb::{DEFAULT_RECEIVE_LIMIT, UdpPcb};
+
+#[cfg(test)]
+mod tests;

@@ -62,7 +62,7 @@ pub enum Message {
     },
     /// The quoted packet could not be delivered.
     Unreachable {
-        /// Why, see [`unreachable`].
+        /// Why, see [`mod@unreachable`].
         code: u8,
         /// With [`unreachable::FRAGMENTATION_NEEDED`], the MTU of the next hop in bytes, or 0 from a router older than
         /// RFC 1191. Else zero.

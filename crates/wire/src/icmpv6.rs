@@ -69,7 +69,7 @@ struct View {
 pub enum Message {
     /// The quoted packet could not be delivered.
     Unreachable {
-        /// Why, see [`unreachable`].
+        /// Why, see [`mod@unreachable`].
         code: u8,
     },
     /// The quoted packet does not fit the next link.

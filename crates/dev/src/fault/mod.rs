@@ -10,7 +10,7 @@
 //! frames that are being delayed move when the queues are used. The receive queue does it for both directions: each
 //! [`receive`](RxQueue::receive) sends off transmitted frames that have come due, and
 //! [`wait`](RxQueue::wait) does not sleep past the next one. The out-path is therefore shared by the two queues of a
-//! pair, under a lock of class `DeviceTx`.
+//! pair, under a lock of class `Pool`: the class innermost, since a stack may use a queue under locks of its own.
 //!
 //! # What may never happen
 //!
@@ -20,19 +20,20 @@ mod path;
 mod plan;
 mod random;
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
-use sync::{Atomic, Lock, LockClass, LockKind, Platform, Real};
+use sync::{Atomic, Guard, Lock, LockClass, LockKind, Platform, Real};
 
 pub use self::plan::{Burst, Direction, FaultPlan, ParsePlanError, Ppm};
 pub use self::random::Pcg;
 
 use self::path::{Pace, Path};
-use crate::segment::Splitter;
+use crate::segment::{NoBuffer, Splitter};
 use crate::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
 
 /// Where a device takes the time from.
@@ -65,7 +66,8 @@ pub struct Fault<P: Platform = Real> {
     plan: Arc<FaultPlan>,
     clock: Arc<dyn Clock>,
     counters: Arc<Counters>,
-    platform: P,
+    lock_index: u32,
+    platform: PhantomData<P>,
 }
 
 impl Fault<Real> {
@@ -86,7 +88,8 @@ impl<P: Platform> Fault<P> {
             inner: device,
             plan: Arc::new(plan),
             clock: Arc::new(clock),
-            platform: P::default(),
+            lock_index: crate::wrapper_lock_index(),
+            platform: PhantomData,
         }
     }
 
@@ -105,7 +108,8 @@ impl<P: Platform> Fault<P> {
         let outbound = path(2 * index + 1, self.plan.direction.includes_out(), DropReason::TxRingFull);
         let out = Out { tx: pair.tx, path: outbound, blocked: None, clock: self.clock.clone() };
         let shared = Arc::new(Shared {
-            out: Lock::new(LockKind::Blocking, LockClass::DeviceTx, out),
+            out: Lock::new(LockKind::Blocking, LockClass::Pool, out),
+            lock_index: self.lock_index,
             sleeping: P::AtomicBool::new(false),
             woken: P::AtomicBool::new(false),
             waker: pair.rx.waker(),
@@ -133,7 +137,6 @@ impl<P: Platform> Device for Fault<P> {
     }
 
     fn take_queues(&mut self) -> Vec<QueuePair> {
-        let _ = self.platform;
         let paces = [Arc::new(Pace::new()), Arc::new(Pace::new())];
         let queues = self.inner.take_queues();
         queues.into_iter().enumerate().map(|(index, pair)| self.pair(index, pair, &paces)).collect()
@@ -176,11 +179,19 @@ impl<P: Platform> Out<P> {
 /// What the two queues of a pair share.
 struct Shared<P: Platform> {
     out: Lock<Out<P>, P>,
+    lock_index: u32,
     /// The receive queue is waiting.
     sleeping: P::AtomicBool,
     /// Somebody outside asked for a wake (and not our own transmit queue, to set an earlier time).
     woken: P::AtomicBool,
     waker: Arc<dyn Wake>,
+}
+
+impl<P: Platform> Shared<P> {
+    /// The wrapped device may have a lock of its own, below this one.
+    fn lock_out(&self) -> Guard<'_, Out<P>, P> {
+        self.out.lock_nested(self.lock_index)
+    }
 }
 
 impl<P: Platform> Wake for Shared<P> {
@@ -196,12 +207,12 @@ struct FaultTx<P: Platform> {
 
 impl<P: Platform> TxQueue for FaultTx<P> {
     fn credit(&self) -> usize {
-        let out = self.shared.out.lock();
+        let out = self.shared.lock_out();
         if out.blocked.is_some() { 0 } else { out.tx.credit() }
     }
 
     fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf> {
-        let mut out = self.shared.out.lock();
+        let mut out = self.shared.lock_out();
         // A full device pushes back before any choice is made: the frame will be offered again.
         if out.blocked.is_some() || out.tx.credit() == 0 {
             return Err(frame);
@@ -213,7 +224,7 @@ impl<P: Platform> TxQueue for FaultTx<P> {
 
     fn flush(&mut self) {
         let waits = {
-            let mut out = self.shared.out.lock();
+            let mut out = self.shared.lock_out();
             out.drive();
             out.path.len() > 0
         };
@@ -249,7 +260,7 @@ impl<P: Platform> FaultRx<P> {
                 while let Some(piece) = pieces.next_piece() {
                     match piece {
                         Ok(piece) => self.path.admit(piece, now),
-                        Err(()) => self.counters.drop_many(DropReason::NoBuffer, 1),
+                        Err(NoBuffer) => self.counters.drop_many(DropReason::NoBuffer, 1),
                     }
                 }
             }
@@ -258,7 +269,7 @@ impl<P: Platform> FaultRx<P> {
 
     /// Waits on the wrapped queue, for `timeout` or until something on a path comes due. `None`: look again.
     fn wait_once(&mut self, deadline: Option<Time>) -> Option<WaitOutcome> {
-        let due_out = self.shared.out.lock().path.next_due();
+        let due_out = self.shared.lock_out().path.next_due();
         let due_in = self.path.next_due();
         let now = self.clock.now();
         if due_in.is_some_and(|due| due <= now) {
@@ -280,7 +291,7 @@ impl<P: Platform> FaultRx<P> {
 
 impl<P: Platform> RxQueue for FaultRx<P> {
     fn receive(&mut self, batch: &mut Vec<PktBuf>, max: usize) -> usize {
-        self.shared.out.lock().drive();
+        self.shared.lock_out().drive();
         let now = self.clock.now();
         let mut arrived = std::mem::take(&mut self.arrived);
         self.rx.receive(&mut arrived, max);
@@ -301,7 +312,7 @@ impl<P: Platform> RxQueue for FaultRx<P> {
     fn wait(&mut self, timeout: Option<Duration>) -> WaitOutcome {
         let deadline = timeout.map(|timeout| self.clock.now() + timeout);
         loop {
-            self.shared.out.lock().drive();
+            self.shared.lock_out().drive();
             self.shared.sleeping.store(true, Ordering::Relaxed);
             P::fence(Ordering::SeqCst);
             let outcome = self.wait_once(deadline);

@@ -369,7 +369,7 @@ impl fmt::Display for Time {
         let ns = self.0.as_nanos();
         let (unit, size) = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000), ("ns", 1)]
             .into_iter()
-            .find(|(_, size)| ns % size == 0)
+            .find(|(_, size)| ns.is_multiple_of(*size))
             .unwrap_or(("ns", 1));
         write!(f, "{}{unit}", ns / size)
     }
@@ -382,7 +382,7 @@ impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, size) = [("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1000), ("bit", 1)]
             .into_iter()
-            .find(|(_, size)| self.0 % size == 0)
+            .find(|(_, size)| self.0.is_multiple_of(*size))
             .unwrap_or(("bit", 1));
         write!(f, "{}{unit}", self.0 / size)
     }

@@ -19,14 +19,14 @@ impl Pcg {
     /// Stream number `stream` of the family that `seed` names.
     pub fn new(seed: u64, stream: u64) -> Pcg {
         let mut rng = Pcg { state: 0, increment: stream << 1 | 1 };
-        rng.next();
+        rng.next_u32();
         rng.state = rng.state.wrapping_add(seed);
-        rng.next();
+        rng.next_u32();
         rng
     }
 
     /// The next 32 bits.
-    pub fn next(&mut self) -> u32 {
+    pub fn next_u32(&mut self) -> u32 {
         let old = self.state;
         self.state = old.wrapping_mul(MULTIPLIER).wrapping_add(self.increment);
         let shifted = ((old >> 18 ^ old) >> 27) as u32;
@@ -35,13 +35,13 @@ impl Pcg {
 
     /// A number in `0..bound`; 0 when `bound` is 0. The bias is below `bound` / 2^32.
     pub fn below(&mut self, bound: u32) -> u32 {
-        (u64::from(self.next()) * u64::from(bound) >> 32) as u32
+        ((u64::from(self.next_u32()) * u64::from(bound)) >> 32) as u32
     }
 
     /// A number in `0..=most` nanoseconds, in steps fine enough for any delay below an hour.
     pub fn up_to(&mut self, most: u64) -> u64 {
-        let wide = u64::from(self.next()) << 32 | u64::from(self.next());
-        (u128::from(wide) * (u128::from(most) + 1) >> 64) as u64
+        let wide = u64::from(self.next_u32()) << 32 | u64::from(self.next_u32());
+        ((u128::from(wide) * (u128::from(most) + 1)) >> 64) as u64
     }
 
     /// True with the given probability. Draws nothing when that is zero.

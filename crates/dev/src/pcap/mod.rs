@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use observe::{Counters, Time};
 use pktbuf::PktBuf;
-use sync::{Lock, LockClass, LockKind, Platform, Real};
+use sync::{Guard, Lock, LockClass, LockKind, Platform, Real};
 
 pub use self::format::Direction;
 pub use self::read::{Captured, ReadError, Reader};
@@ -73,8 +73,12 @@ impl<P: Platform> Tap<P> {
             Ok(writer) => State { writer: Some(writer), frames: 0, error: None },
             Err(error) => State { writer: None, frames: 0, error: Some(error) },
         };
-        let recording =
-            Recording { state: Lock::new(LockKind::Blocking, LockClass::Pool, state), clock: Box::new(clock), epoch };
+        let recording = Recording {
+            state: Lock::new(LockKind::Blocking, LockClass::Pool, state),
+            lock_index: crate::wrapper_lock_index(),
+            clock: Box::new(clock),
+            epoch,
+        };
         Tap { name: device.name().to_owned(), inner: device, recording: Arc::new(recording) }
     }
 
@@ -135,6 +139,7 @@ impl State {
 /// What a [`Tap`] has recorded.
 pub struct Recording<P: Platform = Real> {
     state: Lock<State, P>,
+    lock_index: u32,
     clock: Box<dyn Clock>,
     epoch: u64,
 }
@@ -143,22 +148,26 @@ impl<P: Platform> Recording<P> {
     /// The error that ended the recording. It is handed out once; `None` means that recording goes on, or that the
     /// error was handed out already (then [`is_recording`](Recording::is_recording) is false).
     pub fn take_error(&self) -> Option<io::Error> {
-        self.state.lock().error.take()
+        self.lock().error.take()
     }
 
     /// Whether frames are still being recorded.
     pub fn is_recording(&self) -> bool {
-        self.state.lock().writer.is_some()
+        self.lock().writer.is_some()
     }
 
     /// Frames given to the writer so far.
     pub fn frames(&self) -> u64 {
-        self.state.lock().frames
+        self.lock().frames
     }
 
     /// Hands everything buffered to the operating system.
     pub fn flush(&self) {
-        self.state.lock().attempt(Writer::flush);
+        self.lock().attempt(Writer::flush);
+    }
+
+    fn lock(&self) -> Guard<'_, State, P> {
+        self.state.lock_nested(self.lock_index)
     }
 
     fn record(&self, interface: u32, direction: Direction, frames: &[PktBuf]) {
@@ -166,7 +175,7 @@ impl<P: Platform> Recording<P> {
             return;
         }
         let time = self.clock.now().as_nanos().saturating_add(self.epoch);
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         for frame in frames {
             if !state.attempt(|writer| writer.frame(interface, time, direction, frame)) {
                 return;

@@ -284,9 +284,11 @@ impl Connection {
         if old < data.len() {
             let fresh = &data[old..];
             answer.mismatch = terms.verify && fresh != pattern(self.rcv_offset, fresh.len());
+            // What fills a hole is acknowledged at once (RFC 5681 section 4.2).
+            let hole = !self.ranges.is_empty();
             answer.received = self.advance(end);
             self.unacked += segments;
-            answer.ack = self.unacked >= terms.ack_every || !self.ranges.is_empty();
+            answer.ack = self.unacked >= terms.ack_every || hole;
             answer.ack_later = !answer.ack;
         } else if !data.is_empty() {
             answer.ack = true;

@@ -9,8 +9,8 @@
 //! # Who runs it
 //!
 //! Nobody but the callers of the queues: there is no thread. What the stack transmits crosses the rings of
-//! [`mem`](crate::mem) to the receive queue on which the connection's answers arrive; that queue's
-//! [`receive`](RxQueue::receive) takes it in, works out what the remote end would do, and hands that out. So every
+//! [`mem`] to the receive queue on which the connection's answers arrive; that queue's
+//! [`receive`](crate::RxQueue::receive) takes it in, works out what the remote end would do, and hands that out. So every
 //! connection belongs to one receive queue, and needs no lock. A stack that does not receive gets no acknowledgments.
 //!
 //! # What may never happen

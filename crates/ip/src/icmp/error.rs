@@ -156,9 +156,7 @@ fn message_v6(kind: ErrorKind) -> icmpv6::Message {
         ErrorKind::ProtocolUnreachable => {
             Message::ParamProblem { code: param_problem::NEXT_HEADER, pointer: NEXT_HEADER_FIELD }
         }
-        ErrorKind::UnknownNextHeader { pointer } => {
-            Message::ParamProblem { code: param_problem::NEXT_HEADER, pointer }
-        }
+        ErrorKind::UnknownNextHeader { pointer } => Message::ParamProblem { code: param_problem::NEXT_HEADER, pointer },
         ErrorKind::UnknownOption { pointer } => Message::ParamProblem { code: param_problem::OPTION, pointer },
         ErrorKind::IncompleteHeaderChain => Message::ParamProblem { code: INCOMPLETE_CHAIN, pointer: 0 },
     }

@@ -80,9 +80,8 @@ mod tests {
     #[test]
     fn the_brim_moves() {
         let mut limit = RateLimit::new(1000, 50, 7);
-        let sizes: std::collections::BTreeSet<usize> = (1..20)
-            .map(|second| (0..100).filter(|_| limit.allow(Time::from_secs(second))).count())
-            .collect();
+        let sizes: std::collections::BTreeSet<usize> =
+            (1..20).map(|second| (0..100).filter(|_| limit.allow(Time::from_secs(second))).count()).collect();
         assert!(sizes.len() > 3, "{sizes:?}");
     }
 

@@ -1,1 +1,287 @@
+use super::*;
+use crate::testing::*;
+use proptest::prelude::*;
 
+const L3: usize = ethernet::HEADER_LEN;
+
+fn v4_frame() -> PktBuf {
+    framed(packet_v4(protocol::UDP, b"0123456789abcdef"))
+}
+
+fn v6_frame() -> PktBuf {
+    framed(packet_v6(protocol::UDP, b"0123456789abcdef"))
+}
+
+/// An IPv6 frame whose payload is `extensions` in front of sixteen bytes of UDP.
+fn extended(first: u8, extensions: &[u8]) -> PktBuf {
+    framed(packet_v6(first, &[extensions, b"0123456789abcdef"].concat()))
+}
+
+fn reason(input: Input) -> DropReason {
+    match input {
+        Input::Drop(reason) | Input::Refused(Refused { reason, .. }) => reason,
+        other => panic!("not dropped: {other:?}"),
+    }
+}
+
+type Mutation = fn(&mut PktBuf);
+
+#[test]
+fn frames_that_are_not_for_us_end_in_a_reason() {
+    let mutants: [(&str, Mutation, DropReason); 8] = [
+        ("no header", |f| f.truncate(13), DropReason::FrameTooShort),
+        ("another station", |f| f[5] = 9, DropReason::NotForUs),
+        ("group source", |f| f[6] = 3, DropReason::FrameBadSource),
+        ("zero source", |f| f[6..12].fill(0), DropReason::FrameBadSource),
+        ("802.3 length", |f| (f[12], f[13]) = (0, 46), DropReason::LlcUnsupported),
+        ("unknown type", |f| (f[12], f[13]) = (0x88, 0xcc), DropReason::UnknownEtherType),
+        ("a VLAN", |f| f[12..16].copy_from_slice(&[0x81, 0, 0, 5]), DropReason::UnknownVlan),
+        ("short ARP", |f| (f[12], f[13]) = (8, 6), DropReason::ArpBadPacket),
+    ];
+    for (name, mutate, expected) in mutants {
+        let mut frame = v4_frame();
+        mutate(&mut frame);
+        assert_eq!(reason(received(frame)), expected, "{name}");
+    }
+}
+
+#[test]
+fn malformed_ipv4_ends_in_a_reason() {
+    let mutants: [(&str, Mutation, DropReason); 24] = [
+        ("nothing", |f| f.truncate(L3), DropReason::IpTruncated),
+        ("half a header", |f| f.truncate(L3 + 10), DropReason::IpTruncated),
+        ("version 5", |f| f[L3] = 0x55, DropReason::IpBadVersion),
+        ("version 6 in an IPv4 frame", |f| f[L3] = 0x65, DropReason::IpBadVersion),
+        ("header of four words", |f| f[L3] = 0x44, DropReason::Ipv4BadHeader),
+        ("header beyond the packet", |f| f[L3] = 0x4f, DropReason::Ipv4BadHeader),
+        ("total length beyond the frame", |f| f[L3 + 3] += 1, DropReason::IpBadLength),
+        ("total length below the header", |f| f[L3 + 3] = 19, DropReason::Ipv4BadHeader),
+        ("checksum", |f| f[L3 + 10] ^= 1, DropReason::IpBadChecksum),
+        ("LAND", |f| f[L3 + 12..L3 + 16].copy_from_slice(&OURS.octets()), DropReason::IpMartianSource),
+        ("loop-back source", |f| f[L3 + 12] = 127, DropReason::IpMartianSource),
+        ("source in network zero", |f| f[L3 + 12] = 0, DropReason::IpMartianSource),
+        ("unspecified source", |f| f[L3 + 12..L3 + 16].fill(0), DropReason::IpMartianSource),
+        ("multicast source", |f| f[L3 + 12] = 224, DropReason::IpMartianSource),
+        ("class E source", |f| f[L3 + 12] = 240, DropReason::IpMartianSource),
+        ("broadcast source", |f| f[L3 + 12..L3 + 16].fill(255), DropReason::IpMartianSource),
+        ("directed broadcast source", |f| f[L3 + 15] = 255, DropReason::IpMartianSource),
+        ("loop-back destination", |f| f[L3 + 16] = 127, DropReason::IpMartianDestination),
+        ("unspecified destination", |f| f[L3 + 16..L3 + 20].fill(0), DropReason::IpMartianDestination),
+        ("another host", |f| f[L3 + 19] = 77, DropReason::NotForUs),
+        ("a group not joined", |f| f[L3 + 16..L3 + 20].copy_from_slice(&[224, 0, 0, 9]), DropReason::NotForUs),
+        ("unicast in a broadcast frame", |f| f[..6].fill(0xff), DropReason::IpBroadcastTransport),
+        (
+            "TCP to the broadcast",
+            |f| {
+                f[L3 + 9] = protocol::TCP;
+                f[L3 + 19] = 255;
+            },
+            DropReason::IpBroadcastTransport,
+        ),
+        ("unknown protocol", |f| f[L3 + 9] = 143, DropReason::IpUnknownProtocol),
+    ];
+    for (name, mutate, expected) in mutants {
+        let mut frame = v4_frame();
+        mutate(&mut frame);
+        if expected != DropReason::IpBadChecksum && frame.len() >= L3 + 20 {
+            repair(&mut frame, L3);
+        }
+        assert_eq!(reason(received(frame)), expected, "{name}");
+    }
+}
+
+#[test]
+fn malformed_ipv4_options_end_in_a_reason() {
+    let options: [(&str, [u8; 8], Option<DropReason>); 8] = [
+        ("none but padding", [1, 1, 1, 1, 1, 1, 1, 0], None),
+        ("end, then garbage", [0, 9, 9, 9, 9, 9, 9, 9], None),
+        ("router alert", [148, 4, 0, 0, 0, 0, 0, 0], None),
+        ("loose source route", [131, 7, 4, 10, 0, 0, 9, 0], Some(DropReason::IpSourceRoute)),
+        ("strict source route", [1, 137, 7, 4, 10, 0, 0, 9], Some(DropReason::IpSourceRoute)),
+        ("length zero", [148, 0, 0, 0, 0, 0, 0, 0], Some(DropReason::IpBadOption)),
+        ("length one", [148, 1, 0, 0, 0, 0, 0, 0], Some(DropReason::IpBadOption)),
+        ("length beyond the header", [148, 9, 0, 0, 0, 0, 0, 0], Some(DropReason::IpBadOption)),
+    ];
+    for (name, bytes, expected) in options {
+        let mut packet = packet_v4(protocol::UDP, &[&bytes[..], b"0123456789abcdef"].concat());
+        packet[0] = 0x47;
+        repair(&mut packet, 0);
+        match (received(framed(packet)), expected) {
+            (Input::Udp(datagram), None) => assert_eq!(&*datagram.buf, b"0123456789abcdef", "{name}"),
+            (input, Some(expected)) => assert_eq!(reason(input), expected, "{name}"),
+            (input, None) => panic!("{name}: {input:?}"),
+        }
+    }
+}
+
+#[test]
+fn malformed_ipv6_ends_in_a_reason() {
+    let mutants: [(&str, Mutation, DropReason); 15] = [
+        ("nothing", |f| f.truncate(L3), DropReason::IpTruncated),
+        ("half a header", |f| f.truncate(L3 + 39), DropReason::IpTruncated),
+        ("version 4 in an IPv6 frame", |f| f[L3] = 0x40, DropReason::IpBadVersion),
+        ("payload beyond the frame", |f| f[L3 + 5] += 1, DropReason::IpBadLength),
+        ("LAND", |f| f[L3 + 8..L3 + 24].copy_from_slice(&OURS6.octets()), DropReason::IpMartianSource),
+        ("multicast source", |f| f[L3 + 8] = 0xff, DropReason::IpMartianSource),
+        ("unspecified source", |f| f[L3 + 8..L3 + 24].fill(0), DropReason::IpMartianSource),
+        (
+            "loop-back source",
+            |f| f[L3 + 8..L3 + 24].copy_from_slice(&Ipv6Addr::LOCALHOST.octets()),
+            DropReason::IpMartianSource,
+        ),
+        (
+            "mapped source",
+            |f| f[L3 + 8..L3 + 24].copy_from_slice(&PEER.to_ipv6_mapped().octets()),
+            DropReason::IpMartianSource,
+        ),
+        ("another host", |f| f[L3 + 39] = 77, DropReason::NotForUs),
+        ("a group not joined", |f| f[L3 + 24..L3 + 26].copy_from_slice(&[0xff, 5]), DropReason::NotForUs),
+        ("unspecified destination", |f| f[L3 + 24..L3 + 40].fill(0), DropReason::IpMartianDestination),
+        ("unicast in a group frame", |f| f[..6].fill(0x33), DropReason::IpBroadcastTransport),
+        (
+            "TCP to all nodes",
+            |f| {
+                f[L3 + 6] = protocol::TCP;
+                f[L3 + 24..L3 + 40].copy_from_slice(&crate::interface::ALL_NODES.octets());
+            },
+            DropReason::IpBroadcastTransport,
+        ),
+        ("no next header", |f| f[L3 + 6] = protocol::IPV6_NO_NEXT, DropReason::IpUnknownProtocol),
+    ];
+    for (name, mutate, expected) in mutants {
+        let mut frame = v6_frame();
+        mutate(&mut frame);
+        assert_eq!(reason(received(frame)), expected, "{name}");
+    }
+}
+
+#[test]
+fn ipv6_extension_headers_are_walked_bounded_and_answered() {
+    use protocol::{HOP_BY_HOP, IPV6_DESTINATION, IPV6_ROUTING, UDP};
+    let option = |action: u8| [UDP, 0, action << 6 | 0x1e, 1, 0, 0, 0, 0];
+    let refused: [(&str, u8, Vec<u8>, ErrorKind); 6] = [
+        ("RH0 with segments left", IPV6_ROUTING, vec![UDP, 0, 0, 1, 0, 0, 0, 0], ErrorKind::BadHeader { pointer: 42 }),
+        ("option, action 2", IPV6_DESTINATION, option(2).into(), ErrorKind::UnknownOption { pointer: 42 }),
+        ("option, action 3", IPV6_DESTINATION, option(3).into(), ErrorKind::UnknownOption { pointer: 42 }),
+        (
+            "hop-by-hop not first",
+            IPV6_DESTINATION,
+            [[HOP_BY_HOP, 0, 1, 4, 0, 0, 0, 0], [UDP, 0, 1, 4, 0, 0, 0, 0]].concat(),
+            ErrorKind::UnknownNextHeader { pointer: 40 },
+        ),
+        ("unknown header", 143, vec![0; 8], ErrorKind::UnknownNextHeader { pointer: 6 }),
+        (
+            "first fragment without its transport header",
+            protocol::IPV6_FRAGMENT,
+            vec![IPV6_DESTINATION, 0, 0, 1, 0, 0, 0, 9],
+            ErrorKind::IncompleteHeaderChain,
+        ),
+    ];
+    for (name, first, bytes, expected) in refused {
+        match received(extended(first, &bytes)) {
+            Input::Refused(refused) => assert_eq!(refused.error, expected, "{name}"),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+    let dropped: [(&str, u8, Vec<u8>, DropReason); 4] = [
+        ("option, action 1", IPV6_DESTINATION, option(1).into(), DropReason::Ipv6UnknownOption),
+        ("option beyond its header", IPV6_DESTINATION, vec![UDP, 0, 1, 9, 0, 0, 0, 0], DropReason::Ipv6BadExtension),
+        ("header beyond the packet", IPV6_DESTINATION, vec![UDP, 9, 1, 4, 0, 0, 0, 0], DropReason::Ipv6BadExtension),
+        (
+            "nine headers",
+            IPV6_DESTINATION,
+            [IPV6_DESTINATION, 0, 1, 4, 0, 0, 0, 0].repeat(9),
+            DropReason::Ipv6ExtensionChainTooLong,
+        ),
+    ];
+    for (name, first, bytes, expected) in dropped {
+        assert_eq!(reason(received(extended(first, &bytes))), expected, "{name}");
+    }
+    let taken: [(&str, u8, Vec<u8>); 4] = [
+        ("option, action 0", IPV6_DESTINATION, option(0).into()),
+        ("hop-by-hop first", HOP_BY_HOP, vec![UDP, 0, 1, 4, 0, 0, 0, 0]),
+        ("routing without segments left", IPV6_ROUTING, vec![UDP, 0, 0, 0, 0, 0, 0, 0]),
+        ("atomic fragment", protocol::IPV6_FRAGMENT, vec![UDP, 0, 0, 0, 1, 2, 3, 4]),
+    ];
+    for (name, first, bytes) in taken {
+        match received(extended(first, &bytes)) {
+            Input::Udp(datagram) => assert_eq!(&*datagram.buf, b"0123456789abcdef", "{name}"),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_option_unknown_to_a_group_is_dropped_or_answered_by_its_action() {
+    for (action, answered) in [(2u8, true), (3, false)] {
+        let bytes = [protocol::UDP, 0, action << 6 | 0x1e, 1, 0, 0, 0, 0];
+        let mut frame = extended(protocol::IPV6_DESTINATION, &bytes);
+        frame[L3 + 24..L3 + 40].copy_from_slice(&crate::interface::ALL_NODES.octets());
+        frame[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
+        assert_eq!(matches!(received(frame), Input::Refused(_)), answered, "action {action}");
+    }
+}
+
+#[test]
+fn padding_is_trimmed_and_the_header_stays_within_reach() {
+    for frame in [v4_frame(), v6_frame()] {
+        let packet = frame[L3..].to_vec();
+        let mut padded = frame;
+        assert!(padded.extend_from_slice(&[0xee; 30]));
+        let Input::Udp(datagram) = received(padded) else { panic!("a UDP datagram") };
+        assert_eq!(&*datagram.buf, b"0123456789abcdef");
+        assert_eq!(datagram.packet(), packet);
+        assert_eq!(datagram.network_header_len(), packet.len() - 16);
+        assert_eq!((datagram.ttl, datagram.cast), (64, Cast::Unicast));
+    }
+}
+
+#[test]
+fn a_priority_tag_is_stepped_over() {
+    let frame = v4_frame();
+    let tagged = [&frame[..12], &[0x81, 0, 0xa0, 0], &frame[12..]].concat();
+    assert!(matches!(received(PktBuf::from_slice(&tagged).unwrap()), Input::Udp(_)));
+}
+
+#[test]
+fn loopback_interfaces_talk_to_themselves() {
+    let mut view = interface();
+    view.loopback = true;
+    let mut packet = PktBuf::from_slice(b"to myself").unwrap();
+    let home = Ipv4Addr::LOCALHOST;
+    crate::output::header(&mut packet, home.into(), home.into(), protocol::UDP, 0, 64);
+    assert!(matches!(super::packet(packet, &view, &Counters::new()), Input::Udp(_)));
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), known: bool, v6: bool) {
+        let mut frame = PktBuf::from_slice(&bytes).unwrap();
+        if known && frame.len() >= L3 {
+            let model = if v6 { v6_frame() } else { v4_frame() };
+            frame[..L3].copy_from_slice(&model[..L3]);
+        }
+        drop(received(frame));
+    }
+
+    #[test]
+    fn damaged_packets_never_panic(
+        damage in proptest::collection::vec((0usize..120, any::<u8>()), 1..6),
+        v6: bool,
+        first in prop::sample::select(vec![0u8, 43, 44, 60, 17]),
+    ) {
+        let mut frame = if v6 { extended(first, &[17, 0, 1, 4, 0, 0, 0, 0]) } else { v4_frame() };
+        for (at, value) in damage {
+            let at = L3 + at % (frame.len() - L3);
+            frame[at] = value;
+        }
+        if !v6 {
+            repair(&mut frame, L3);
+        }
+        match received(frame) {
+            Input::Tcp(d) | Input::Udp(d) | Input::Icmp(d) => prop_assert!(d.packet().len() >= d.buf.len()),
+            Input::Fragment(f) => prop_assert!(f.offset % 8 == 0),
+            _ => {}
+        }
+    }
+}

@@ -123,8 +123,11 @@ impl NeighbourTable {
         let address = IpAddr::V4(packet.spa);
         let useful = self.by_address.contains_key(&address) || (asks_us && interface.on_link(address));
         if !useful {
-            // A question to us was answered; anything else concerns nobody here.
-            return if asks_us { () } else { counters.drop(DropReason::ArpNotForUs) };
+            // A question to us was answered already; anything else concerns nobody here.
+            if !asks_us {
+                counters.drop(DropReason::ArpNotForUs);
+            }
+            return;
         }
         let Some(slot) = self.find_or_create(address, interface, Creator::Stranger) else { return };
         let answers_us = packet.op == Operation::Reply && packet.tha == interface.mac;

@@ -27,16 +27,14 @@ pub(super) fn arp_request(
     unicast: Option<MacAddr>,
     counters: &Counters,
 ) -> Option<PktBuf> {
-    let request =
-        arp::Packet { op: Operation::Request, sha: mac, spa: ours, tha: MacAddr::UNSPECIFIED, tpa: target };
+    let request = arp::Packet { op: Operation::Request, sha: mac, spa: ours, tha: MacAddr::UNSPECIFIED, tpa: target };
     counters.increment(Counter::ArpRequestsOut);
     arp_frame(&request, unicast.unwrap_or(MacAddr::BROADCAST))
 }
 
 /// We have it: the answer to `request`, to its sender alone.
 pub(super) fn arp_reply(mac: MacAddr, request: &arp::Packet, counters: &Counters) -> Option<PktBuf> {
-    let reply =
-        arp::Packet { op: Operation::Reply, sha: mac, spa: request.tpa, tha: request.sha, tpa: request.spa };
+    let reply = arp::Packet { op: Operation::Reply, sha: mac, spa: request.tpa, tha: request.sha, tpa: request.spa };
     counters.increment(Counter::ArpRepliesOut);
     arp_frame(&reply, request.sha)
 }
@@ -72,21 +70,11 @@ pub(super) fn neighbour_solicit(
 
 /// We have `target`: a packet without link header, to `asker`, or to all nodes when the asker has no address yet
 /// (RFC 4861 section 7.2.4).
-pub(super) fn neighbour_advert(
-    mac: MacAddr,
-    target: Ipv6Addr,
-    asker: Ipv6Addr,
-    counters: &Counters,
-) -> Option<PktBuf> {
+pub(super) fn neighbour_advert(mac: MacAddr, target: Ipv6Addr, asker: Ipv6Addr, counters: &Counters) -> Option<PktBuf> {
     let solicited = !asker.is_unspecified();
     let dst = if solicited { asker } else { ALL_NODES };
-    let message = Message::NeighbourAdvert {
-        target,
-        target_mac: Some(mac),
-        router: false,
-        solicited,
-        override_flag: true,
-    };
+    let message =
+        Message::NeighbourAdvert { target, target_mac: Some(mac), router: false, solicited, override_flag: true };
     counters.increment(Counter::NeighbourAdvertsOut);
     discovery_packet(target, dst, &message)
 }

@@ -1,1 +1,363 @@
+use super::*;
+use crate::datagram::Datagram;
+use crate::icmp::{self, Received};
+use crate::input::{self, Input};
+use crate::testing::*;
+use core::net::Ipv4Addr;
+use wire::arp::{self, Operation};
+use wire::icmpv6::Message;
+use wire::{ethernet, protocol};
 
+const MOVED: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+
+/// A table, its clock and its counters: the tests tell a story in seconds.
+struct Story {
+    table: NeighbourTable,
+    view: InterfaceView,
+    counters: Counters,
+    now: Time,
+}
+
+impl Story {
+    fn begin() -> Self {
+        let now = Time::from_secs(1000);
+        Self { table: NeighbourTable::new(1), view: interface(), counters: Counters::new(), now }
+    }
+
+    fn pass(&mut self, time: Duration) -> Effects {
+        self.now += time;
+        self.table.timeouts(self.now, &self.counters)
+    }
+
+    fn send(&mut self, to: IpAddr) -> Resolution {
+        let packet = PktBuf::from_slice(b"payload").unwrap();
+        self.table.resolve(self.now, &self.view, to, packet, &self.counters)
+    }
+
+    fn arp(&mut self, op: Operation, mac: MacAddr, spa: Ipv4Addr, tpa: Ipv4Addr) -> Effects {
+        let tha = if op == Operation::Reply { OUR_MAC } else { MacAddr::UNSPECIFIED };
+        let packet = arp::Packet { op, sha: mac, spa, tha, tpa };
+        self.table.arp_arrives(self.now, &self.view, &packet, &self.counters)
+    }
+
+    fn answered(&mut self, mac: MacAddr) -> Effects {
+        self.arp(Operation::Reply, mac, PEER, OURS)
+    }
+
+    fn discovery(&mut self, src: core::net::Ipv6Addr, message: Message, hop_limit: u8) -> Effects {
+        match discovery(src, OURS6, message, hop_limit) {
+            Ok(discovery) => self.table.discovery_arrives(self.now, &self.view, &discovery, &self.counters),
+            Err(reason) => {
+                self.counters.drop(reason);
+                Effects::default()
+            }
+        }
+    }
+
+    fn state(&self, address: IpAddr) -> Option<State> {
+        self.table.entries().find(|entry| entry.0 == address).map(|entry| entry.2)
+    }
+}
+
+/// The message sent through a packet, input and ICMP.
+fn discovery(
+    src: core::net::Ipv6Addr,
+    dst: core::net::Ipv6Addr,
+    message: Message,
+    hop_limit: u8,
+) -> Result<Discovery, DropReason> {
+    let mut bytes = vec![0; message.header_len()];
+    message.emit(src, dst, &mut bytes);
+    let mut packet = PktBuf::from_slice(&bytes).unwrap();
+    crate::output::ipv6_header(&mut packet, src, dst, protocol::ICMPV6, 0, hop_limit, 0);
+    let counters = Counters::new();
+    let Input::Icmp(datagram) = input::packet(packet, &interface(), &counters) else { panic!("ICMP") };
+    match icmp::receive(datagram, &interface(), &counters) {
+        Received::Neighbour(discovery) => Ok(discovery),
+        _ => Err(*DropReason::ALL.iter().find(|reason| counters.dropped(**reason) > 0).unwrap()),
+    }
+}
+
+fn advert(mac: MacAddr, solicited: bool, override_flag: bool) -> Message {
+    Message::NeighbourAdvert { target: PEER6, target_mac: Some(mac), router: false, solicited, override_flag }
+}
+
+fn asks(frame: &PktBuf) -> (MacAddr, arp::Packet) {
+    let (header, payload) = ethernet::parse(frame).unwrap();
+    assert_eq!(header.src, OUR_MAC);
+    (header.dst, arp::parse(&frame[payload..]).unwrap())
+}
+
+fn parts(datagram: &Datagram) -> (IpAddr, IpAddr, u8) {
+    (datagram.src, datagram.dst, datagram.ttl)
+}
+
+#[test]
+fn a_neighbour_is_asked_for_once_a_second_and_answers_release_the_queue_in_order() {
+    let mut story = Story::begin();
+    let Resolution::Queued { solicit: Some(request) } = story.send(PEER.into()) else { panic!("a request") };
+    let (to, request) = asks(&request);
+    assert_eq!((to, request.op, request.spa, request.tpa), (MacAddr::BROADCAST, Operation::Request, OURS, PEER));
+    assert!(matches!(story.send(PEER.into()), Resolution::Queued { solicit: None }), "one request is outstanding");
+    assert_eq!(story.table.next_deadline(), Some(story.now + RETRANS_TIMER));
+    assert_eq!(story.pass(RETRANS_TIMER).frames.len(), 1);
+    let effects = story.answered(PEER_MAC);
+    assert_eq!((effects.frames.len(), effects.changed), (2, false));
+    let (header, _) = ethernet::parse(&effects.frames[0]).unwrap();
+    assert_eq!((header.dst, header.src), (PEER_MAC, OUR_MAC));
+    assert_eq!(&effects.frames[0][14..], b"payload");
+    assert_eq!((story.table.pending(), story.state(PEER.into())), (0, Some(State::Reachable)));
+    assert_eq!(story.table.lookup(PEER.into()), Some(PEER_MAC));
+    assert!(matches!(story.send(PEER.into()), Resolution::Ready(PEER_MAC, _)));
+}
+
+#[test]
+fn silence_gives_the_packets_up_after_three_requests() {
+    let mut story = Story::begin();
+    story.send(PEER.into());
+    for _ in 1..MAX_SOLICITS {
+        assert_eq!(story.pass(RETRANS_TIMER).frames.len(), 1);
+    }
+    let effects = story.pass(RETRANS_TIMER);
+    assert_eq!((effects.frames.len(), effects.unreachable.len()), (0, 1));
+    assert_eq!(&*effects.unreachable[0], b"payload");
+    assert!(story.table.is_empty() && story.table.next_deadline().is_none());
+    assert_eq!(story.counters.dropped(DropReason::NeighbourUnresolved), 1);
+}
+
+#[test]
+fn reachable_stale_delay_probe_and_back() {
+    let mut story = Story::begin();
+    story.send(PEER.into());
+    story.answered(PEER_MAC);
+    let generation = story.table.generation();
+    assert!(!story.pass(REACHABLE_TIME / 2 - Duration::from_millis(1)).changed);
+    assert!(story.pass(REACHABLE_TIME).changed, "no later than 1.5 times the mean");
+    assert_eq!(story.state(PEER.into()), Some(State::Stale));
+    assert!(story.table.generation() > generation, "cached headers come back through resolve");
+    assert_eq!(story.table.lookup(PEER.into()), None);
+    assert!(matches!(story.send(PEER.into()), Resolution::Ready(PEER_MAC, _)));
+    assert_eq!(story.state(PEER.into()), Some(State::Delay));
+    assert_eq!(story.table.lookup(PEER.into()), Some(PEER_MAC));
+    let probe = story.pass(DELAY_FIRST_PROBE_TIME).frames.remove(0);
+    assert_eq!(asks(&probe).0, PEER_MAC, "the first probe goes to the neighbour alone");
+    assert_eq!(story.state(PEER.into()), Some(State::Probe));
+    story.answered(PEER_MAC);
+    assert_eq!(story.state(PEER.into()), Some(State::Reachable));
+}
+
+#[test]
+fn a_transport_confirms_without_a_packet() {
+    let mut story = Story::begin();
+    story.send(PEER.into());
+    story.table.confirm(story.now, PEER.into());
+    assert_eq!(story.state(PEER.into()), Some(State::Incomplete), "there is nothing to confirm yet");
+    story.answered(PEER_MAC);
+    story.pass(REACHABLE_TIME * 2);
+    story.send(PEER.into());
+    story.table.confirm(story.now, PEER.into());
+    assert_eq!(story.state(PEER.into()), Some(State::Reachable));
+    assert!(story.pass(DELAY_FIRST_PROBE_TIME).frames.is_empty());
+}
+
+#[test]
+fn a_confirmed_address_yields_to_another_only_when_it_is_silent() {
+    let mut story = Story::begin();
+    story.send(PEER.into());
+    story.answered(PEER_MAC);
+    let effects = story.arp(Operation::Request, MOVED, PEER, PEER);
+    assert!(!effects.changed && story.table.lookup(PEER.into()) == Some(PEER_MAC), "an announcement is not believed");
+    let probe = story.pass(Duration::ZERO).frames.remove(0);
+    assert_eq!(asks(&probe).0, PEER_MAC, "the old address is asked at once");
+    let probe = story.pass(RETRANS_TIMER).frames.remove(0);
+    assert_eq!(asks(&probe).0, MacAddr::BROADCAST, "it was silent: everybody is asked");
+    let effects = story.answered(MOVED);
+    assert!(effects.changed && story.table.lookup(PEER.into()) == Some(MOVED));
+}
+
+#[test]
+fn an_unconfirmed_address_is_replaced_and_announced_to_caches() {
+    let mut story = Story::begin();
+    story.arp(Operation::Request, PEER_MAC, PEER, OURS);
+    assert_eq!(story.state(PEER.into()), Some(State::Stale));
+    let generation = story.table.generation();
+    assert!(story.arp(Operation::Request, MOVED, PEER, OURS).changed);
+    assert!(story.table.generation() > generation);
+    assert!(matches!(story.send(PEER.into()), Resolution::Ready(MOVED, _)));
+}
+
+#[test]
+fn requests_are_answered_and_strangers_answers_create_nothing() {
+    let mut story = Story::begin();
+    let reply = story.arp(Operation::Request, PEER_MAC, PEER, OURS).frames.remove(0);
+    let (to, reply) = asks(&reply);
+    let expected = arp::Packet { op: Operation::Reply, sha: OUR_MAC, spa: OURS, tha: PEER_MAC, tpa: PEER };
+    assert_eq!((to, reply), (PEER_MAC, expected));
+    let stranger = Ipv4Addr::new(10, 0, 0, 77);
+    assert!(story.arp(Operation::Reply, MOVED, stranger, OURS).frames.is_empty());
+    assert!(story.arp(Operation::Request, MOVED, stranger, PEER).frames.is_empty());
+    assert_eq!((story.table.len(), story.counters.dropped(DropReason::ArpNotForUs)), (1, 2));
+    let probe = story.arp(Operation::Request, MOVED, Ipv4Addr::UNSPECIFIED, OURS);
+    assert_eq!((probe.frames.len(), story.table.len()), (1, 1), "a probe is answered and teaches nothing");
+    let off_link = story.arp(Operation::Request, MOVED, Ipv4Addr::new(192, 0, 2, 1), OURS);
+    assert_eq!((off_link.frames.len(), story.table.len()), (1, 1));
+}
+
+#[test]
+fn nonsense_ends_in_a_reason() {
+    let mut story = Story::begin();
+    let group = MacAddr([3, 0, 0, 0, 0, 2]);
+    for (op, mac, spa) in [
+        (Operation::Request, group, PEER),
+        (Operation::Reply, MacAddr::UNSPECIFIED, PEER),
+        (Operation::Request, PEER_MAC, Ipv4Addr::BROADCAST),
+        (Operation::Request, PEER_MAC, Ipv4Addr::LOCALHOST),
+        (Operation::Other(3), PEER_MAC, PEER),
+    ] {
+        assert!(story.arp(op, mac, spa, OURS).frames.is_empty());
+    }
+    assert_eq!((story.counters.dropped(DropReason::ArpBadPacket), story.table.len()), (5, 0));
+    assert!(story.arp(Operation::Request, OUR_MAC, PEER, OURS).frames.is_empty(), "our own echo");
+}
+
+#[test]
+fn our_address_is_defended_once_in_ten_seconds() {
+    let mut story = Story::begin();
+    let defence = story.arp(Operation::Request, MOVED, OURS, PEER).frames.remove(0);
+    let (to, packet) = asks(&defence);
+    assert_eq!((to, packet.spa, packet.tpa), (MacAddr::BROADCAST, OURS, OURS));
+    assert!(story.arp(Operation::Request, MOVED, OURS, PEER).frames.is_empty());
+    story.pass(DEFEND_INTERVAL);
+    assert_eq!(story.arp(Operation::Reply, MOVED, OURS, PEER).frames.len(), 1);
+    assert_eq!(story.counters.dropped(DropReason::ArpConflict), 3);
+}
+
+#[test]
+fn groups_and_broadcasts_need_no_question() {
+    let mut story = Story::begin();
+    for (to, mac) in [
+        ("224.0.0.251", MacAddr([1, 0, 0x5e, 0, 0, 251])),
+        ("10.0.0.255", MacAddr::BROADCAST),
+        ("ff02::1", MacAddr([0x33, 0x33, 0, 0, 0, 1])),
+    ] {
+        assert!(matches!(story.send(ip(to)), Resolution::Ready(found, _) if found == mac), "{to}");
+    }
+    assert!(story.table.is_empty());
+}
+
+#[test]
+fn solicitations_go_to_the_group_of_the_target_and_adverts_answer_them() {
+    let mut story = Story::begin();
+    let Resolution::Queued { solicit: Some(frame) } = story.send(PEER6.into()) else { panic!("a solicitation") };
+    // The peer hears the solicitation through its own input, answers, and we hear the answer through ours.
+    let peer = InterfaceView::new(0, PEER_MAC, 1500).with_address(PEER6.into(), 64).unwrap();
+    let Input::Icmp(datagram) = input::ethernet(frame, &peer, &story.counters) else { panic!("ICMP") };
+    let group = wire::ipv6::solicited_node(PEER6);
+    assert_eq!(parts(&datagram), (OURS6.into(), group.into(), 255));
+    let Received::Neighbour(asked) = icmp::receive(datagram, &peer, &story.counters) else { panic!("discovery") };
+    let mut theirs = NeighbourTable::new(2);
+    let answer = theirs.discovery_arrives(story.now, &peer, &asked, &story.counters).frames.remove(0);
+    assert_eq!(theirs.entries().next().map(|e| (e.0, e.2)), Some((OURS6.into(), State::Stale)));
+    let Input::Icmp(datagram) = input::ethernet(answer, &story.view, &story.counters) else { panic!("ICMP") };
+    let Received::Neighbour(told) = icmp::receive(datagram, &story.view, &story.counters) else { panic!("advert") };
+    let effects = story.table.discovery_arrives(story.now, &story.view, &told, &story.counters);
+    assert_eq!(effects.frames.len(), 1);
+    assert_eq!((story.table.lookup(PEER6.into()), story.state(PEER6.into())), (Some(PEER_MAC), Some(State::Reachable)));
+}
+
+#[test]
+fn adverts_follow_the_flags() {
+    // Held address, solicited, override, address told -> address held after, state.
+    let table = [
+        (true, true, MOVED, MOVED, State::Reachable),
+        (false, true, MOVED, MOVED, State::Stale),
+        (true, false, MOVED, PEER_MAC, State::Stale),
+        (false, false, PEER_MAC, PEER_MAC, State::Reachable),
+        (true, false, PEER_MAC, PEER_MAC, State::Reachable),
+    ];
+    for (solicited, override_flag, told, held, state) in table {
+        let mut story = Story::begin();
+        story.send(PEER6.into());
+        story.discovery(PEER6, advert(PEER_MAC, true, true), 255);
+        story.discovery(PEER6, advert(told, solicited, override_flag), 255);
+        let found = story.table.entries().next().unwrap();
+        assert_eq!((found.1, found.2), (Some(held), state), "S={solicited} O={override_flag} {told}");
+    }
+}
+
+#[test]
+fn adverts_from_beyond_the_link_or_unasked_for_have_no_effect() {
+    let mut story = Story::begin();
+    story.discovery(PEER6, advert(PEER_MAC, true, true), 255);
+    assert!(story.table.is_empty(), "nobody asked");
+    story.send(PEER6.into());
+    story.discovery(PEER6, advert(PEER_MAC, true, true), 254);
+    assert_eq!(story.state(PEER6.into()), Some(State::Incomplete), "a router forwarded it");
+    assert_eq!(story.counters.dropped(DropReason::NeighbourBadAdvert), 1);
+}
+
+#[test]
+fn address_detection_is_answered_to_all_nodes() {
+    let mut story = Story::begin();
+    let unspecified = core::net::Ipv6Addr::UNSPECIFIED;
+    let question = Message::NeighbourSolicit { target: OURS6, source: None };
+    let group = wire::ipv6::solicited_node(OURS6);
+    let asked = discovery(unspecified, group, question, 255).unwrap();
+    let effects = story.table.discovery_arrives(story.now, &story.view, &asked, &story.counters);
+    let (header, _) = ethernet::parse(&effects.frames[0]).unwrap();
+    assert_eq!((header.dst, story.table.len()), (MacAddr([0x33, 0x33, 0, 0, 0, 1]), 0));
+}
+
+#[test]
+fn queues_are_bounded_for_one_neighbour_and_for_all() {
+    let mut story = Story::begin();
+    for _ in 0..MAX_PENDING_PER_NEIGHBOUR + 4 {
+        story.send(PEER.into());
+    }
+    assert_eq!(story.table.pending(), MAX_PENDING_PER_NEIGHBOUR);
+    assert_eq!(story.counters.dropped(DropReason::NeighbourQueueFull), 4);
+    let mut refused = 0;
+    for host in 10..100 {
+        let resolution = story.send(Ipv4Addr::new(10, 0, 0, host).into());
+        refused += usize::from(matches!(resolution, Resolution::Dropped(DropReason::NeighbourQueueFull)));
+    }
+    assert_eq!((story.table.pending(), refused), (MAX_PENDING, 90 - (MAX_PENDING - MAX_PENDING_PER_NEIGHBOUR)));
+}
+
+#[test]
+fn a_flood_of_strangers_displaces_strangers_only() {
+    let mut story = Story::begin();
+    story.view = InterfaceView::new(0, OUR_MAC, 1500).with_address(OURS.into(), 8).unwrap();
+    story.send(PEER.into());
+    story.answered(PEER_MAC);
+    story.pass(REACHABLE_TIME * 2);
+    let wanted = Ipv4Addr::new(10, 9, 9, 9);
+    story.send(wanted.into());
+    for n in 0..2000u32 {
+        let stranger = Ipv4Addr::from_bits(0x0a64_0000 + n);
+        let effects = story.arp(Operation::Request, MOVED, stranger, OURS);
+        assert_eq!(effects.frames.len(), 1, "everybody is answered");
+    }
+    assert_eq!(story.table.len(), CAPACITY);
+    assert_eq!(story.state(PEER.into()), Some(State::Stale), "once confirmed, never displaced by strangers");
+    assert_eq!(story.state(wanted.into()), Some(State::Incomplete));
+    assert!(matches!(story.send(Ipv4Addr::new(10, 8, 8, 8).into()), Resolution::Queued { .. }), "we find room");
+}
+
+#[test]
+fn pinned_neighbours_stand() {
+    let mut story = Story::begin();
+    assert!(story.table.insert_permanent(&story.view, PEER.into(), PEER_MAC));
+    story.arp(Operation::Reply, MOVED, PEER, OURS);
+    story.pass(Duration::from_secs(3600));
+    assert!(matches!(story.send(PEER.into()), Resolution::Ready(PEER_MAC, _)));
+    assert!(story.table.remove(PEER.into(), &story.counters));
+    assert!(story.table.is_empty());
+}
+
+#[test]
+fn a_family_without_a_source_address_cannot_be_asked_for() {
+    let mut story = Story::begin();
+    story.view = InterfaceView::new(0, OUR_MAC, 1500);
+    assert!(matches!(story.send(PEER.into()), Resolution::Dropped(DropReason::NoSourceAddress)));
+}

@@ -181,8 +181,12 @@ impl<P: Platform> Queue<P> {
 
     fn wake(&self) {
         match self {
-            Queue::Mutex { arrived, .. } => arrived.notify_one(),
-            Queue::Ring { parker, .. } => parker.unpark(),
+            Queue::Mutex { arrived, .. } => {
+                arrived.notify_one();
+            }
+            Queue::Ring { parker, .. } => {
+                parker.unpark();
+            }
         }
     }
 }
@@ -355,7 +359,8 @@ impl<P: Platform> Architecture<P> for ConnPT<P> {
             owner.queue.wake();
         }
         for handle in std::mem::take(&mut *self.threads.lock()) {
-            P::join(handle);
+            // A thread that panicked has said so already.
+            let _ = P::join(handle);
         }
     }
 }

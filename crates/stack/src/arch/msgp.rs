@@ -29,7 +29,7 @@ use crate::flow::{Flow, Key, Target};
 use crate::pcb::{Escorted, Held, LockPlan, SharedPcb, Way, halves, six};
 use crate::replicas::{Replicas, Unmatched};
 use crate::shared::Shared;
-use crate::socket::{ListenerShared, TcpSocket};
+use crate::socket::{ListenerShared, TcpSocket, UdpShared};
 use crate::table::private::{Entry, Table};
 use crate::timers::Wheel;
 use crate::tx::RouteCache;
@@ -115,6 +115,10 @@ impl<P: Platform> MsgP<P> {
         Some((connection, self.keep(directory)))
     }
 
+    fn udp(&self, tuple: &FourTuple) -> Option<Arc<UdpShared<P>>> {
+        self.table.lock().replicas.udp(tuple)
+    }
+
     fn keep<'a>(&self, guard: Guard<'a, Directory<P>, P>) -> TableGuard<'a, P> {
         match self.policy {
             TablePolicy::Coupled => Some(guard),
@@ -183,8 +187,15 @@ impl<P: Platform> MsgP<P> {
 
     fn arm(&self, connection: &Arc<Connection<P>>, deadline: Time) {
         let nanos = deadline.as_nanos();
-        if connection.armed.fetch_min(nanos, Ordering::AcqRel) <= nanos {
-            return;
+        // An entry that fires earlier is kept: it will find nothing due and arm the later one.
+        loop {
+            let armed = connection.armed.load(Ordering::Acquire);
+            if armed <= nanos {
+                return;
+            }
+            if connection.armed.compare_exchange(armed, nanos, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                break;
+            }
         }
         let mut wheel = self.timers.lock();
         wheel.arm(connection.socket.target().key.slot, deadline);
@@ -303,7 +314,7 @@ impl<P: Platform> MsgP<P> {
         }
         let mut route = RouteCache::default();
         let mut out = self.shared.outbox(&flow, &route, &self.counters);
-        let pcb = Pcb::open_active(request.params, &mut out, now);
+        let pcb = Pcb::open_active(&request.params, &mut out, now);
         self.shared.emit(&flow, &mut route, &mut out.segments, &self.counters, after);
         let effects = Effects { deadline: out.deadline, table: out.table };
         drop(out);
@@ -361,12 +372,14 @@ impl<P: Platform> Architecture<P> for MsgP<P> {
         match ingress {
             Ingress::Segment(arrival) => self.segment(arrival, now, &mut after),
             Ingress::Datagram(datagram) => {
-                let socket = self.table.lock().replicas.udp(&datagram.tuple);
+                let socket = self.udp(&datagram.tuple);
                 self.shared.deliver(socket, datagram, &self.counters, &mut after);
             }
             Ingress::IcmpError { error, .. } => {
                 if let Some((connection, held)) = self.find(&error.tuple) {
                     self.icmp_error(&connection, held, &error, now, &mut after);
+                } else if let Some(socket) = self.udp(&error.tuple) {
+                    self.shared.datagram_error(&socket, &error, &self.counters, &mut after);
                 }
             }
             Ingress::TransmitReady(target) => {

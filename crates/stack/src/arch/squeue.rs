@@ -298,7 +298,8 @@ impl<P: Platform> Architecture<P> for Squeues<P> {
             squeue.worker.unpark();
         }
         for handle in std::mem::take(&mut *self.workers.lock()) {
-            P::join(handle);
+            // A thread that panicked has said so already.
+            let _ = P::join(handle);
         }
     }
 }

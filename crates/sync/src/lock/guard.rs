@@ -6,6 +6,7 @@ use std::ops::{Deref, DerefMut};
 
 use super::Lock;
 use crate::lock_order::{self, Index};
+use crate::platform::model_is_over;
 use crate::{CellLike, Platform, Real, profile};
 
 /// Exclusive use of a [`Lock`]'s value; dropping it releases the lock, also while a panic unwinds.
@@ -34,6 +35,13 @@ impl<'a, T, P: Platform> Guard<'a, T, P> {
         let since = if profile::is_timed() { P::now() } else { 0 };
         Self { lock, index, since, _stays_on_its_thread: PhantomData }
     }
+
+    #[cold]
+    fn count_hold(&self) {
+        if let Some(counters) = P::lock_counters() {
+            counters.held(self.lock.class, P::now().saturating_sub(self.since));
+        }
+    }
 }
 
 impl<T, P: Platform> Deref for Guard<'_, T, P> {
@@ -57,10 +65,11 @@ impl<T, P: Platform> DerefMut for Guard<'_, T, P> {
 impl<T, P: Platform> Drop for Guard<'_, T, P> {
     #[inline]
     fn drop(&mut self) {
+        if model_is_over::<P>() {
+            return;
+        }
         if self.since != 0 {
-            if let Some(counters) = P::lock_counters() {
-                counters.held(self.lock.class, P::now().saturating_sub(self.since));
-            }
+            self.count_hold();
         }
         self.lock.raw.unlock();
         lock_order::released::<P>(self.lock.class, self.index);

@@ -51,6 +51,12 @@ fn pause<P: Platform>(spins: &mut u32) {
 }
 
 impl<P: Platform> Mcs<P> {
+    /// What names the last waiter in the queue, a moment ago; `None` if nobody waits.
+    pub fn last_waiter(&self) -> Option<usize> {
+        let tail = self.tail.load(Relaxed);
+        (tail > HELD).then_some(tail)
+    }
+
     /// The word in which the successor of `tail` announces itself.
     ///
     /// # Safety

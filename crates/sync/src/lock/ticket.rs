@@ -16,6 +16,14 @@ pub struct Ticket<P: Platform = Real> {
 /// threads, a spinning queue would keep the very thread from running that has to be served.
 const SPINS_WHEN_NEXT: u32 = 400;
 
+impl<P: Platform> Ticket<P> {
+    /// How many threads wait, a moment ago.
+    pub fn queued(&self) -> u32 {
+        let serving = self.serving.load(Acquire);
+        self.next.load(Relaxed).wrapping_sub(serving).saturating_sub(1)
+    }
+}
+
 impl<P: Platform> RawLock for Ticket<P> {
     fn new() -> Self {
         Self { next: P::AtomicU32::new(0), serving: P::AtomicU32::new(0) }

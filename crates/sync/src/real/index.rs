@@ -5,8 +5,8 @@
 //! POSIX thread key, which glibc runs later. What may never happen: two live threads with one number.
 
 use std::cell::Cell;
-use std::collections::BinaryHeap;
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Mutex, OnceLock};

@@ -80,7 +80,9 @@ impl Platform for Real {
         };
         match thread::Builder::new().name(name.to_owned()).spawn(pinned) {
             Ok(handle) => handle,
-            Err(reason) => panic!("cannot start thread `{name}`: {reason}; lower the number of threads, or raise the limit (ulimit -u)"),
+            Err(reason) => panic!(
+                "cannot start thread `{name}`: {reason}; lower the number of threads, or raise the limit (ulimit -u)"
+            ),
         }
     }
 

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::{Full, slots};
+use crate::platform::model_is_over;
 use crate::{Atomic, CachePadded, CellLike, Platform, Real};
 
 struct Slot<T, P: Platform> {
@@ -59,10 +60,7 @@ impl<T, P: Platform> Mpsc<T, P> {
         let slot = |p| Slot { turn: P::AtomicUsize::new(p), value: P::Cell::new(MaybeUninit::uninit()) };
         Self {
             tail: CachePadded::new(P::AtomicUsize::new(0)),
-            consumer: CachePadded::new(Consumer {
-                head: P::AtomicUsize::new(0),
-                claimed: P::AtomicBool::new(false),
-            }),
+            consumer: CachePadded::new(Consumer { head: P::AtomicUsize::new(0), claimed: P::AtomicBool::new(false) }),
             slots: (0..count).map(slot).collect(),
             mask: count - 1,
         }
@@ -118,7 +116,7 @@ impl<T, P: Platform> Mpsc<T, P> {
     /// Takes the consumer's role until the result is dropped; `None` while another has it.
     #[inline]
     pub fn consumer(&self) -> Option<Consuming<'_, T, P>> {
-        (!self.consumer.claimed.swap(true, Acquire)).then_some(Consuming { queue: self })
+        (!self.consumer.claimed.swap(true, Acquire)).then(|| Consuming { queue: self })
     }
 
     /// Takes the oldest value, if there is one: the consumer's role for one element. `None` also while another thread
@@ -192,6 +190,9 @@ impl<T, P: Platform> Mpsc<T, P> {
 
 impl<T, P: Platform> Drop for Mpsc<T, P> {
     fn drop(&mut self) {
+        if model_is_over::<P>() {
+            return;
+        }
         // SAFETY: `&mut self`: every producer and consumer is gone.
         while let Some(value) = unsafe { self.pop_as_consumer() } {
             drop(value);
@@ -222,6 +223,9 @@ impl<T, P: Platform> Consuming<'_, T, P> {
 
 impl<T, P: Platform> Drop for Consuming<'_, T, P> {
     fn drop(&mut self) {
+        if model_is_over::<P>() {
+            return;
+        }
         self.queue.consumer.claimed.store(false, Release);
     }
 }

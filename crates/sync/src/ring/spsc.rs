@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use super::{Full, slots};
+use crate::platform::model_is_over;
 use crate::{Atomic, CachePadded, CellLike, Platform, Real};
 
 struct Shared<T, P: Platform> {
@@ -150,7 +151,7 @@ struct Publish<'a, T, P: Platform> {
 
 impl<T, P: Platform> Drop for Publish<'_, T, P> {
     fn drop(&mut self) {
-        if self.producer.tail != self.from {
+        if self.producer.tail != self.from && !model_is_over::<P>() {
             self.producer.ring.tail.store(self.producer.tail, Release);
         }
     }
@@ -226,6 +227,9 @@ impl<T, P: Platform> Consumer<T, P> {
 
 impl<T, P: Platform> Drop for Shared<T, P> {
     fn drop(&mut self) {
+        if model_is_over::<P>() {
+            return;
+        }
         let tail = self.tail.load(Acquire);
         let mut head = self.head.load(Acquire);
         while head != tail {

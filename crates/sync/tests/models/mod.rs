@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::*;
 
 use sync::ring::{Mpsc, spsc};
 use sync::{
-    Armed, Atomic, CellLike, Condvar, EventCount, GateCell, Lock, LockClass, LockKind, OwnerCell, Parker, Platform, RawLock,
+    Armed, Atomic, CellLike, Condvar, EventCount, GateCell, Lock, LockClass, LockKind, OwnerCell, Parker, Platform,
+    RawLock,
 };
 
 fn join<P: Platform>(handle: P::JoinHandle) {
@@ -23,9 +24,6 @@ unsafe impl<P: Platform, T> Sync for Shared<P, T> {}
 unsafe impl<P: Platform, T> Send for Shared<P, T> {}
 
 impl<P: Platform> Shared<P, usize> {
-    fn new(value: usize) -> Arc<Self> {
-        Arc::new(Self(P::Cell::new(value)))
-    }
     fn get(&self) -> usize {
         // SAFETY: the claim under test.
         self.0.with(|value| unsafe { *value })
@@ -127,6 +125,29 @@ pub fn mpsc_reuses_slots<P: Platform>() {
     join::<P>(thread);
 }
 
+/// Two threads that both pop: each value once, and never both inside.
+pub fn mpsc_one_consumer_at_a_time<P: Platform>() {
+    let queue: Arc<Mpsc<u32, P>> = Arc::new(Mpsc::new(4));
+    (1..=4).for_each(|value| queue.push(value).expect("there is room"));
+    let two = |queue: &Mpsc<u32, P>| {
+        let mut got = Vec::new();
+        while got.len() < 2 {
+            if queue.pop_batch(&mut got, 1) == 0 {
+                P::relax(0);
+            }
+        }
+        got
+    };
+    let other = queue.clone();
+    let sums = Arc::new(Shared::<P, usize>(P::Cell::new(0)));
+    let theirs = sums.clone();
+    let thread = P::spawn("consumer", None, move || theirs.set(two(&other).iter().sum::<u32>() as usize));
+    let mine = two(&queue);
+    join::<P>(thread);
+    assert!(mine[0] < mine[1], "out of order");
+    assert_eq!(mine.iter().sum::<u32>() as usize + sums.get(), 10, "a value was lost or came twice");
+}
+
 pub fn parker_wakes<P: Platform>() {
     let parker = Arc::new((Parker::<P>::new(), Shared::<P, usize>(P::Cell::new(0))));
     let other = parker.clone();
@@ -205,11 +226,15 @@ pub fn gate_forgets_nothing<P: Platform>(look_again: bool) {
         }
     };
     let other = squeue.clone();
-    let thread = P::spawn("poster", None, move || post(&other));
+    // Twice: after a refusal the gate must still be shut.
+    let thread = P::spawn("poster", None, move || {
+        post(&other);
+        post(&other);
+    });
     post(&squeue);
     join::<P>(thread);
     let done = squeue.0.try_enter().map(|done| *done);
-    assert_eq!(done, Some(2), "work was forgotten in the queue");
+    assert_eq!(done, Some(3), "work was forgotten in the queue");
 }
 
 pub fn owner_moves<P: Platform>() {

@@ -50,23 +50,15 @@ fn weaken<F: Fault>(order: Ordering) -> Ordering {
     }
 }
 
-impl<T, A, P, F> Word<A, P, F>
-where
-    T: Copy + PartialEq,
-    Self: Atomic<T>,
-    A: Atomic<T>,
-    P: Platform,
-{
-    fn torn(&self, step: impl FnOnce(T) -> Option<T>) -> Result<T, T> {
-        let was = self.0.load(Acquire);
-        P::yield_now();
-        match step(was) {
-            Some(new) => {
-                self.0.store(new, Release);
-                Ok(was)
-            }
-            None => Err(was),
+fn torn<P: Platform, T: Copy + PartialEq>(word: &impl Atomic<T>, step: impl FnOnce(T) -> Option<T>) -> Result<T, T> {
+    let was = word.load(Acquire);
+    P::yield_now();
+    match step(was) {
+        Some(new) => {
+            word.store(new, Release);
+            Ok(was)
         }
+        None => Err(was),
     }
 }
 
@@ -82,13 +74,13 @@ impl<T: Copy + PartialEq, A: Atomic<T>, P: Platform, F: Fault> Atomic<T> for Wor
     }
     fn swap(&self, value: T, order: Ordering) -> T {
         if F::TORN_UPDATE {
-            return self.torn(|_| Some(value)).unwrap_or(value);
+            return torn::<P, T>(&self.0, |_| Some(value)).unwrap_or(value);
         }
         self.0.swap(value, weaken::<F>(order))
     }
     fn compare_exchange(&self, current: T, new: T, ok: Ordering, err: Ordering) -> Result<T, T> {
         if F::TORN_UPDATE {
-            return self.torn(|was| (was == current).then_some(new));
+            return torn::<P, T>(&self.0, |was| (was == current).then_some(new));
         }
         self.0.compare_exchange(current, new, weaken::<F>(ok), err)
     }
@@ -158,6 +150,8 @@ impl<P: Platform, F: Fault> Platform for Planted<P, F> {
 pub fn outcome(check: impl FnOnce() + Send + 'static) -> Result<(), String> {
     std::thread::spawn(check).join().map_err(|panic| match panic.downcast::<String>() {
         Ok(text) => *text,
-        Err(panic) => panic.downcast::<&str>().map_or_else(|_| "a panic without a text".into(), |text| text.to_string()),
+        Err(panic) => {
+            panic.downcast::<&str>().map_or_else(|_| "a panic without a text".into(), |text| text.to_string())
+        }
     })
 }

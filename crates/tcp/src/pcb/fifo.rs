@@ -99,7 +99,7 @@ mod tests {
         assert!(!queue.push(1), "the first element is inline");
         assert!(queue.push(2), "the second one spills");
         assert!(!queue.push(3));
-        assert_eq!((queue.get(0), queue.get(2), queue.back_mut().copied()), (Some(&1), Some(&3), Some(3)));
+        assert_eq!((queue.get(0), queue.get(2), queue.get(3)), (Some(&1), Some(&3), None));
         assert_eq!([queue.pop(), queue.pop(), queue.pop(), queue.pop()], [Some(1), Some(2), Some(3), None]);
         assert!(queue.is_spilled());
         queue.shrink();

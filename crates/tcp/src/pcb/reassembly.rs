@@ -78,8 +78,9 @@ struct Queue {
     memory: u32,
     /// Sequence number of the peer's FIN once a queued segment carried it.
     fin: Option<SeqNumber>,
-    /// An octet of each run touched lately, the last touched first, each of another run when it was entered.
-    recent: [SeqNumber; MAX_BLOCKS],
+    /// Edges of the runs touched lately, the last touched first, no run twice. A run does not change without being
+    /// touched, but that its left edge moves up to RCV.NXT.
+    recent: [(SeqNumber, SeqNumber); MAX_BLOCKS],
     recent_len: u8,
 }
 
@@ -202,11 +203,14 @@ impl Reassembly {
             duplicates = 1;
         }
         let Some(queue) = &self.queue else { return blocks };
-        let recent = queue.recent[..usize::from(queue.recent_len)].iter().filter_map(|&seq| queue.run_of(seq));
-        for run in recent.chain(queue.runs.iter().take(MAX_BLOCKS)) {
-            let known = blocks.iter().skip(duplicates).any(|block| block == (run.left, run.right));
-            if run.left.gt(rcv_nxt) && !known && !blocks.push(run.left, run.right) {
+        let lowest = queue.runs.iter().take(MAX_BLOCKS).map(|run| (run.left, run.right));
+        for (left, right) in queue.recent().iter().copied().chain(lowest) {
+            if blocks.len() == MAX_BLOCKS {
                 break;
+            }
+            let known = blocks.iter().skip(duplicates).any(|block| block == (left, right));
+            if left.gt(rcv_nxt) && !known {
+                blocks.push(left, right);
             }
         }
         blocks
@@ -246,7 +250,7 @@ impl Queue {
             bytes: 0,
             memory: 0,
             fin: None,
-            recent: [SeqNumber::default(); MAX_BLOCKS],
+            recent: [(SeqNumber(0), SeqNumber(0)); MAX_BLOCKS],
             recent_len: 0,
         }
     }
@@ -260,9 +264,8 @@ impl Queue {
         }
     }
 
-    /// The run that contains the octet `seq`.
-    fn run_of(&self, seq: SeqNumber) -> Option<&Run> {
-        self.runs.get(self.index_after(seq)).filter(|r| r.left.le(seq))
+    fn recent(&self) -> &[(SeqNumber, SeqNumber)] {
+        &self.recent[..usize::from(self.recent_len)]
     }
 
     /// Stores the octets that are new, in as many pieces as there are holes for them; false if there are none. The first
@@ -278,11 +281,11 @@ impl Queue {
         }
         let mut stored = false;
         for _ in 0..MAX_PIECES {
-            self.skip_duplicate(&mut incoming, duplicate);
+            let next = self.skip_duplicate(&mut incoming, duplicate);
             if incoming.left == incoming.right {
                 break;
             }
-            match self.fill_hole(incoming, limit, duplicate) {
+            match self.fill_hole(next, incoming, limit, duplicate) {
                 Ok(Some(rest)) => incoming = rest,
                 Ok(None) => return Ok(true),
                 Err(_) if stored => break,
@@ -317,74 +320,78 @@ impl Queue {
         true
     }
 
-    /// Drops the octets in front that are queued already.
-    fn skip_duplicate(&mut self, incoming: &mut Incoming, duplicate: &mut Option<(SeqNumber, SeqNumber)>) {
-        let Some(run) = self.run_of(incoming.left) else { return };
+    /// Drops the octets in front that are queued already; returns the index of the first run behind the rest.
+    fn skip_duplicate(&mut self, incoming: &mut Incoming, duplicate: &mut Option<(SeqNumber, SeqNumber)>) -> usize {
+        let i = self.index_after(incoming.left);
+        let Some(run) = self.runs.get(i).filter(|r| r.left.le(incoming.left)) else { return i };
         let end = run.right.min(incoming.right);
         if incoming.left.lt(end) {
             duplicate.get_or_insert((incoming.left, end));
-            self.touch(incoming.left);
+            self.touch(i);
             incoming.cut_left(end);
         }
+        i + 1
     }
 
-    /// Stores the octets up to the next run, and returns what reaches beyond that run. The segment begins in a hole.
+    /// Stores the octets up to run `next`, and returns what reaches beyond that run. The segment begins in the hole before
+    /// that run.
     fn fill_hole(
         &mut self,
+        next: usize,
         mut incoming: Incoming,
         limit: u32,
         duplicate: &mut Option<(SeqNumber, SeqNumber)>,
     ) -> Result<Option<Incoming>, DropReason> {
         let left = incoming.left;
-        let next = self.runs.get(self.index_after(left)).filter(|r| r.left.lt(incoming.right));
-        let (end, bridges) = next.map_or((incoming.right, false), |r| (r.left, r.right.lt(incoming.right)));
+        let above = self.runs.get(next).filter(|r| r.left.lt(incoming.right));
+        let (end, bridges) = above.map_or((incoming.right, false), |r| (r.left, r.right.lt(incoming.right)));
         if bridges {
             let piece = incoming.split_left(end).ok_or(DropReason::NoBuffer)?;
-            self.place(left, end, piece, limit)?;
+            self.place(next, (left, end), piece, limit)?;
             return Ok(Some(incoming));
         }
         if end != incoming.right {
             duplicate.get_or_insert((end, incoming.right));
             incoming.cut_right(end);
         }
-        self.place(left, end, incoming.text, limit)?;
+        self.place(next, (left, end), incoming.text, limit)?;
         Ok(None)
     }
 
-    /// Queues `text`, with the FIN if `right` lies one octet beyond it, in the hole that `[left, right)` is part of.
-    fn place(&mut self, left: SeqNumber, right: SeqNumber, text: PktBuf, limit: u32) -> Result<(), DropReason> {
-        let next = self.index_after(left);
+    /// Queues `text`, with the FIN if `right` lies one octet beyond it, in the hole before run `next`.
+    fn place(
+        &mut self,
+        next: usize,
+        (left, right): (SeqNumber, SeqNumber),
+        text: PktBuf,
+        limit: u32,
+    ) -> Result<(), DropReason> {
         let extends = next > 0 && self.runs[next - 1].right == left;
         let precedes = self.runs.get(next).is_some_and(|r| r.left == right);
-        let bytes = text.len() as u32;
-        let mut cost = charge(&text);
-        if !extends && !precedes {
-            cost += RUN_COST;
-            if self.runs.len() >= MAX_RUNS {
-                return Err(DropReason::TcpReassemblyFull);
-            }
-        }
-        if extends && bytes == 0 {
+        if extends && text.is_empty() {
             // A FIN alone needs no buffer behind text.
             self.runs[next - 1].right = right;
-            self.touch(left);
+            self.touch(next - 1);
             return Ok(());
         }
-        if self.memory.saturating_add(cost) > limit {
+        let new_run = !extends && !precedes;
+        let cost = charge(&text) + if new_run { RUN_COST } else { 0 };
+        if self.memory.saturating_add(cost) > limit || new_run && self.runs.len() >= MAX_RUNS {
             return Err(DropReason::TcpReassemblyFull);
         }
         self.memory += cost;
-        self.bytes += bytes;
+        self.bytes += text.len() as u32;
         match (extends, precedes) {
             (false, false) => self.runs.insert(next, Run { left, right, texts: VecDeque::from([text]) }),
-            (true, false) => self.runs[next - 1].push_back(text, right),
             (false, true) => self.runs[next].push_front(text, left),
-            (true, true) => {
+            (true, joins) => {
                 self.runs[next - 1].push_back(text, right);
-                self.join(next);
+                if joins {
+                    self.join(next);
+                }
             }
         }
-        self.touch(left);
+        self.touch(if extends { next - 1 } else { next });
         Ok(())
     }
 
@@ -402,19 +409,31 @@ impl Queue {
         self.memory -= RUN_COST;
     }
 
-    /// Makes the run of the octet `seq` the first to be reported.
-    fn touch(&mut self, seq: SeqNumber) {
-        let Some((left, right)) = self.run_of(seq).map(|r| (r.left, r.right)) else { return };
-        let mut recent = [seq; MAX_BLOCKS];
+    /// Makes run `i` the first to be reported, in place of itself and of the runs that it has absorbed.
+    fn touch(&mut self, i: usize) {
+        let Run { left, right, .. } = self.runs[i];
+        let mut recent = [(left, right); MAX_BLOCKS];
         let mut n = 1;
-        for &old in &self.recent[..usize::from(self.recent_len)] {
-            let same_run = old.ge(left) && old.lt(right);
-            if !same_run && n < MAX_BLOCKS {
+        for &old in self.recent() {
+            let absorbed = old.0.ge(left) && old.0.lt(right);
+            if !absorbed && n < MAX_BLOCKS {
                 recent[n] = old;
                 n += 1;
             }
         }
         self.recent = recent;
+        self.recent_len = n as u8;
+    }
+
+    /// Run 0 is gone, all of it below `rcv_nxt`: nothing may remember it when the sequence numbers come round again.
+    fn forget_recent(&mut self, rcv_nxt: SeqNumber) {
+        let mut n = 0;
+        for i in 0..usize::from(self.recent_len) {
+            if self.recent[i].0.gt(rcv_nxt) {
+                self.recent[n] = self.recent[i];
+                n += 1;
+            }
+        }
         self.recent_len = n as u8;
     }
 
@@ -433,6 +452,7 @@ impl Queue {
             if last {
                 self.runs.pop_front();
                 self.memory -= RUN_COST;
+                self.forget_recent(rcv_nxt);
             }
             if end.gt(rcv_nxt) {
                 text.pull_front(((rcv_nxt - begin) as usize).min(text.len()));

@@ -151,7 +151,7 @@ impl ReceiveWindow {
     #[inline]
     pub(crate) fn append(&mut self, text: PktBuf) -> bool {
         let len = text.len();
-        self.nxt = self.nxt + len as u32;
+        self.nxt += len as u32;
         if self.discard {
             return false;
         }
@@ -172,7 +172,7 @@ impl ReceiveWindow {
         if self.discard {
             return self.limit;
         }
-        self.limit.saturating_sub(self.queued).saturating_sub(reassembly.bytes() as u32)
+        self.limit.saturating_sub(self.queued).saturating_sub(reassembly.bytes())
     }
 
     /// Move the right edge if that opens the window by a useful amount (receiver's silly-window avoidance, RFC 9293

@@ -158,7 +158,8 @@ impl SendWindow {
     /// Octets of the send queue that were sent, FIN not counted.
     #[inline]
     pub(crate) fn sent_text(&self) -> u32 {
-        self.flight() - u32::from(self.fin_sent)
+        let flight = self.flight();
+        flight - u32::from(self.fin_sent && flight > 0)
     }
 
     /// End of the peer's window.

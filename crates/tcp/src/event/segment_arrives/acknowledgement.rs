@@ -90,14 +90,15 @@ fn acknowledge(
     if !rq.scoreboard.is_empty() {
         rq.scoreboard.ack_to(sw.una);
     }
+    // Before recovery ends: the acknowledgement that ends it does not also open the window (RFC 6582 section 3.2).
+    let limited = sw.cwnd_limited;
+    sw.congestion.on_ack(advance, flight, sw.rtt.srtt(), now, limited);
     if sw.mode == Mode::Open {
         sw.duplicates = 0;
         sw.recover = sw.una;
     } else {
         acknowledge_in_recovery(sw, advance, now);
     }
-    let limited = sw.cwnd_limited;
-    sw.congestion.on_ack(advance, flight, sw.rtt.srtt(), now, limited);
     if sw.flight() == 0 {
         sw.stop_timer();
     } else {

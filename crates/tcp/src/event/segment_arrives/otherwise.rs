@@ -26,7 +26,7 @@ pub(super) fn arrives(mut segment: Segment, mut parts: PcbMut<'_>, out: &mut Out
                 return Disposition::Done;
             }
             // A simultaneous open: the SYN was taken before, the ACK counts.
-            segment.header.seq = segment.header.seq + 1;
+            segment.header.seq += 1;
             segment.header.flags.remove(TcpFlags::SYN);
         }
         _ => {}
@@ -151,7 +151,7 @@ fn take_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Ack {
     }
     rw.fin_next = false;
     rw.finished = true;
-    rw.nxt = rw.nxt + 1;
+    rw.nxt += 1;
     // The stream has ended: nothing more can fill the window.
     if rw.edge.lt(rw.nxt) {
         rw.edge = rw.nxt;

@@ -61,7 +61,7 @@ fn connected(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now:
 /// Our SYN is acknowledged: its octet leaves the sequence space, its timer stops, and its round trip is a sample.
 pub(super) fn establish(parts: &mut PcbMut<'_>, now: Time) {
     let sw = &mut *parts.send_window;
-    sw.una = sw.una + 1;
+    sw.una += 1;
     sw.wl2 = sw.una;
     sw.small_end = sw.una;
     sw.recover = sw.una;

@@ -1,0 +1,431 @@
+//! Against the kernel: a TAP device in a network namespace that the test makes for itself.
+//!
+//! Each test runs on a thread of its own that leaves the machine's network namespace first; where that is not permitted
+//! it says so in one line and passes.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use dev::layout::Layout;
+use dev::{Device, QueuePair, WaitOutcome};
+use dev_tap::{Offloads, Tap, TapError, TapOptions};
+use observe::DropReason;
+use pktbuf::{Checksum, PktBuf};
+use wire::ethernet::{EtherType, MacAddr};
+use wire::tcp::{Header, Options, TcpFlags};
+use wire::{SeqNumber, checksum, ethernet, ipv4, protocol, tcp, udp};
+
+/// The kernel's address in the namespace, and ours.
+const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+const OURS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+/// Long enough for anything the kernel does, and never waited for when all is well.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs `test` in a new network namespace.
+fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    let inside = move || {
+        // SAFETY: unshare takes a plain integer and, for network namespaces, affects this thread only.
+        let permitted = unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0;
+        if !permitted || !std::path::Path::new("/dev/net/tun").exists() || ip("link set lo up").is_err() {
+            println!("skipped: a network namespace, /dev/net/tun or the command `ip` is not to be had here");
+            return;
+        }
+        test();
+    };
+    std::thread::spawn(inside).join().expect("the test in the namespace failed");
+}
+
+/// Runs `ip` with the words of `arguments`, in the calling thread's namespace.
+fn ip(arguments: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(arguments.split_whitespace()).stdin(Stdio::null()).output();
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr))),
+        Err(error) => Err(format!("ip: {error}")),
+    }
+}
+
+/// Opens `tap0` with an address on the kernel's side and a neighbour entry for ours.
+fn open(options: TapOptions) -> Tap {
+    let tap = Tap::open("tap0", options).expect("the device opens");
+    ip("addr add 10.9.0.1/24 dev tap0").expect("an address");
+    let mac = tap.capabilities().mac;
+    ip(&format!("neigh replace 10.9.0.2 lladdr {} dev tap0", text(mac))).expect("a neighbour");
+    tap
+}
+
+fn text(mac: MacAddr) -> String {
+    mac.0.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// Waits for a frame that `wanted` recognises, on whichever of the queues; others are passed over.
+fn await_frame<T>(queues: &mut [QueuePair], mut wanted: impl FnMut(&PktBuf) -> Option<T>) -> T {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    let mut batch = Vec::new();
+    loop {
+        // One frame at a time, so that those behind the wanted one are still there for the next call.
+        for queue in queues.iter_mut() {
+            while queue.rx.receive(&mut batch, 1) == 1 {
+                if let Some(found) = batch.pop().and_then(|frame| wanted(&frame)) {
+                    return found;
+                }
+            }
+        }
+        assert!(std::time::Instant::now() < deadline, "the frame did not come");
+        for queue in queues.iter_mut() {
+            queue.rx.wait(Some(Duration::from_millis(20)));
+        }
+    }
+}
+
+/// An Ethernet frame around an IPv4 datagram from us to the kernel.
+fn frame(host: MacAddr, ours: MacAddr, protocol: u8, transport: &[u8]) -> PktBuf {
+    let mut bytes = vec![0; 34];
+    let link = ethernet::Header { dst: host, src: ours, ethertype: EtherType::Ipv4 };
+    link.emit((&mut bytes[..14]).try_into().expect("14 bytes"));
+    let header = ipv4::Header {
+        src: OURS,
+        dst: KERNEL,
+        protocol,
+        ttl: 64,
+        tos: 0,
+        ident: 1,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset: 0,
+        header_len: 20,
+        total_len: 20 + transport.len() as u16,
+    };
+    header.emit((&mut bytes[14..]).try_into().expect("20 bytes"));
+    bytes.extend_from_slice(transport);
+    PktBuf::from_slice(&bytes).expect("a buffer")
+}
+
+/// The folded pseudo-header sum of a transport packet from us.
+fn pseudo(protocol: u8, len: usize) -> [u8; 2] {
+    checksum::pseudo_header(IpAddr::V4(OURS), IpAddr::V4(KERNEL), protocol, len as u32).fold().to_be_bytes()
+}
+
+/// A UDP frame whose checksum is left to the kernel.
+fn udp_frame(host: MacAddr, ours: MacAddr, to: u16, data: &[u8]) -> PktBuf {
+    let len = udp::HEADER_LEN + data.len();
+    let mut datagram = vec![0; udp::HEADER_LEN];
+    let header = udp::Header { src_port: 7, dst_port: to, len: len as u16, checksum: 0 };
+    header.emit((&mut datagram[..]).try_into().expect("8 bytes"));
+    datagram[6..8].copy_from_slice(&pseudo(protocol::UDP, len));
+    datagram.extend_from_slice(data);
+    let mut frame = frame(host, ours, protocol::UDP, &datagram);
+    frame.meta_mut().checksum = Checksum::Partial { start: 34, offset: 6 };
+    frame
+}
+
+/// The destination port and data of a UDP frame to us.
+fn udp_to_us(frame: &PktBuf) -> Option<(u16, Vec<u8>)> {
+    let layout = Layout::of(frame).filter(|layout| layout.protocol == protocol::UDP)?;
+    let header = udp::parse(&frame[layout.l4..layout.end]).ok()?;
+    Some((header.dst_port, frame[layout.data..layout.end].to_vec()))
+}
+
+#[test]
+fn datagrams_cross_in_both_directions_with_every_kind_of_offload() {
+    in_namespace(|| {
+        for offloads in [Offloads::None, Offloads::Checksum, Offloads::All] {
+            let mut tap = open(TapOptions { queues: 2, offloads, mtu: Some(1400), ..TapOptions::default() });
+            let (host, ours) = (tap.host_mac(), tap.capabilities().mac);
+            let capabilities = tap.capabilities().clone();
+            assert_ne!(host, ours);
+            assert_eq!((capabilities.mtu, capabilities.queue_pairs), (1400, 2));
+            assert_eq!(capabilities.tx_checksum, offloads != Offloads::None);
+            assert_eq!(capabilities.segmentation.is_some(), offloads == Offloads::All);
+            let mut queues = tap.take_queues();
+            let socket = UdpSocket::bind((KERNEL, 0)).expect("a socket");
+            socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            let port = socket.local_addr().expect("bound").port();
+            socket.send_to(b"from the kernel", (OURS, 4711)).expect("sent");
+            let received = await_frame(&mut queues, |frame| {
+                let (port, data) = udp_to_us(frame).filter(|(port, _)| *port == 4711)?;
+                let layout = Layout::of(frame)?;
+                assert!(layout.checksum_is_good(frame), "the checksum is right or vouched for");
+                Some((port, data, frame.meta().checksum))
+            });
+            assert_eq!(received.1, b"from the kernel");
+            let expected = if offloads == Offloads::None { Checksum::None } else { Checksum::Verified };
+            assert_eq!(received.2, expected);
+            for (index, queue) in queues.iter_mut().enumerate() {
+                assert!(queue.tx.credit() > 0);
+                let data = format!("to the kernel, queue {index}");
+                queue.tx.transmit(udp_frame(host, ours, port, data.as_bytes())).expect("room");
+                queue.tx.flush();
+                let mut buffer = [0; 100];
+                let len = socket.recv(&mut buffer).expect("the kernel took the frame, so its checksum is right");
+                assert_eq!(&buffer[..len], data.as_bytes());
+            }
+        }
+    });
+}
+
+#[test]
+fn an_echo_request_of_the_kernel_is_seen_as_a_frame() {
+    in_namespace(|| {
+        let mut tap = open(TapOptions::default());
+        let mut queues = tap.take_queues();
+        // An unprivileged echo socket would do; a raw one needs no setting of the namespace.
+        let ping = Command::new("ping").args(["-c", "1", "-W", "1", "10.9.0.2"]).stdout(Stdio::null()).spawn();
+        let Ok(mut ping) = ping else {
+            println!("skipped: the command `ping` is not to be had here");
+            return;
+        };
+        let (host, ours) = (tap.host_mac(), tap.capabilities().mac);
+        let mut request = await_frame(&mut queues, |frame| {
+            let is_echo = frame.len() > 42 && frame[23] == protocol::ICMP && frame[34] == 8;
+            is_echo.then(|| frame.duplicate().expect("a buffer"))
+        });
+        // The echo reply: type 0, so the checksum grows by the 8 that the type loses.
+        request[34] = 0;
+        let sum = u16::from_be_bytes([request[36], request[37]]);
+        let reply = checksum::update_u16(sum, 0x0800, 0);
+        request[36..38].copy_from_slice(&reply.to_be_bytes());
+        let answer = frame(host, ours, protocol::ICMP, &request[34..]);
+        queues[0].tx.transmit(answer).expect("room");
+        assert!(ping.wait().expect("ping ends").success(), "the kernel accepted the reply");
+    });
+}
+
+/// Our end of a TCP connection with the kernel, by hand.
+struct ByHand {
+    host: MacAddr,
+    ours: MacAddr,
+    port: u16,
+    seq: u32,
+    ack: u32,
+}
+
+impl ByHand {
+    /// A segment whose checksum is left to the kernel.
+    fn segment(&self, to: u16, flags: TcpFlags, options: Options, data: &[u8]) -> PktBuf {
+        let header = Header {
+            src_port: self.port,
+            dst_port: to,
+            seq: SeqNumber(self.seq),
+            ack: SeqNumber(self.ack),
+            flags,
+            window: 65_535,
+            urgent: 0,
+            header_len: 0,
+            options,
+        };
+        let mut segment = vec![0; header.emitted_len()];
+        header.emit(&mut segment);
+        segment.extend_from_slice(data);
+        let sum = pseudo(protocol::TCP, segment.len());
+        segment[16..18].copy_from_slice(&sum);
+        let mut frame = frame(self.host, self.ours, protocol::TCP, &segment);
+        frame.meta_mut().checksum = Checksum::Partial { start: 34, offset: 16 };
+        frame
+    }
+
+    /// Waits for a segment to our port; returns its header, data and segment size.
+    fn hear(&self, queues: &mut [QueuePair]) -> (Header, Vec<u8>, u16) {
+        await_frame(queues, |frame| {
+            let layout = Layout::of(frame).filter(|layout| layout.protocol == protocol::TCP)?;
+            let header = tcp::parse(&frame[layout.l4..layout.end]).ok()?;
+            let data = frame[layout.data..layout.end].to_vec();
+            (header.dst_port == self.port).then_some((header, data, frame.meta().segment_size))
+        })
+    }
+}
+
+const SYN_ACK: TcpFlags = TcpFlags(0x12);
+const MSS: Options = Options { mss: Some(1460), ..Options::NONE };
+
+#[test]
+fn the_kernel_hands_over_super_segments_when_segmentation_is_offloaded() {
+    in_namespace(|| {
+        for offloads in [Offloads::All, Offloads::Checksum] {
+            let mut tap = open(TapOptions { offloads, ..TapOptions::default() });
+            let mut hand = ByHand { host: tap.host_mac(), ours: tap.capabilities().mac, port: 80, seq: 1000, ack: 0 };
+            let mut queues = tap.take_queues();
+            // The connecting thread has to be in this namespace too: threads begin in their parent's.
+            let client = std::thread::spawn(|| {
+                let mut stream = TcpStream::connect_timeout(&(OURS, 80).into(), PATIENCE).expect("connected");
+                stream.write_all(&[7; 10_000]).expect("written");
+                stream
+            });
+            let (syn, _, _) = hand.hear(&mut queues);
+            hand.ack = syn.seq.0.wrapping_add(1);
+            let answer = hand.segment(syn.src_port, SYN_ACK, MSS, b"");
+            queues[0].tx.transmit(answer).expect("room");
+            let (mut received, mut longest) = (0, 0);
+            while received < 10_000 {
+                let (header, data, segment_size) = hand.hear(&mut queues);
+                if data.is_empty() || header.seq.0 != hand.ack.wrapping_add(received as u32) {
+                    continue;
+                }
+                assert_eq!(segment_size != 0, data.len() > 1460, "{} bytes in one frame", data.len());
+                received += data.len();
+                longest = longest.max(data.len());
+            }
+            assert_eq!(longest > 1460, offloads == Offloads::All, "longest segment {longest}");
+            let stream = client.join().expect("the client ended");
+            let reset = hand.segment(syn.src_port, TcpFlags::RST.union(TcpFlags::ACK), Options::NONE, b"");
+            queues[0].tx.transmit(reset).expect("room");
+            drop(stream);
+        }
+    });
+}
+
+#[test]
+fn the_kernel_takes_super_segments_from_us() {
+    in_namespace(|| {
+        let mut tap = open(TapOptions::default());
+        let mut hand = ByHand { host: tap.host_mac(), ours: tap.capabilities().mac, port: 999, seq: 1000, ack: 0 };
+        let mut queues = tap.take_queues();
+        let listener = TcpListener::bind((KERNEL, 8080)).expect("a listener");
+        let syn = hand.segment(8080, TcpFlags::SYN, MSS, b"");
+        queues[0].tx.transmit(syn).expect("room");
+        let (syn_ack, _, _) = hand.hear(&mut queues);
+        assert_eq!(syn_ack.flags, SYN_ACK);
+        (hand.seq, hand.ack) = (1001, syn_ack.seq.0.wrapping_add(1));
+        let data: Vec<u8> = (0..20_000).map(|i| (i % 251) as u8).collect();
+        let mut whole = hand.segment(8080, TcpFlags(0x18), Options::NONE, &data);
+        whole.meta_mut().segment_size = 1460;
+        queues[0].tx.transmit(whole).expect("room");
+        let (mut stream, _) = listener.accept().expect("accepted");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let mut received = vec![0; data.len()];
+        stream.read_exact(&mut received).expect("all of it arrived");
+        assert!(received == data);
+        assert_eq!(tap.counters().expect("counters").snapshot().dropped_total(), 0);
+    });
+}
+
+#[test]
+fn udp_super_segments_arrive_as_single_datagrams() {
+    in_namespace(|| {
+        let mut tap = open(TapOptions::default());
+        let mut queues = tap.take_queues();
+        let socket = UdpSocket::bind((KERNEL, 0)).expect("a socket");
+        let size: libc::c_int = 1000;
+        // SAFETY: UDP_SEGMENT takes an int, which the pointer and length describe.
+        let set = unsafe {
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
+            libc::setsockopt(fd, libc::SOL_UDP, libc::UDP_SEGMENT, (&raw const size).cast(), 4)
+        };
+        assert_eq!(set, 0, "kernels since 4.18 have UDP_SEGMENT");
+        let data: Vec<u8> = (0..4500).map(|i| (i / 1000) as u8).collect();
+        socket.send_to(&data, (OURS, 4711)).expect("sent");
+        let mut lengths = Vec::new();
+        await_frame(&mut queues, |frame| {
+            if let Some((4711, data)) = udp_to_us(frame) {
+                assert!(data.iter().all(|byte| *byte == lengths.len() as u8));
+                assert_eq!(frame.meta().segment_size, 0);
+                lengths.push(data.len());
+            }
+            (lengths.len() == 5).then_some(())
+        });
+        assert_eq!(lengths, [1000, 1000, 1000, 1000, 500]);
+    });
+}
+
+#[test]
+fn a_deleted_interface_is_gone_for_waiters_readers_and_writers() {
+    in_namespace(|| {
+        let mut tap = open(TapOptions { queues: 2, ..TapOptions::default() });
+        let (host, ours) = (tap.host_mac(), tap.capabilities().mac);
+        let counters = tap.counters().expect("counters");
+        let mut queues = tap.take_queues();
+        let waker = queues[0].rx.waker();
+        waker.wake();
+        assert_eq!(queues[0].rx.wait(Some(PATIENCE)), WaitOutcome::Woken);
+        assert!(!queues[0].rx.gone() && tap.gone_because().is_none());
+        ip("link set tap0 down").expect("down");
+        queues[0].tx.transmit(udp_frame(host, ours, 9, b"x")).expect("taken");
+        assert_eq!(counters.dropped(DropReason::InterfaceDown), 1);
+        assert!(!queues[0].rx.gone(), "an interface that is down is not gone");
+        ip("link del tap0").expect("deleted");
+        let mut batch = Vec::new();
+        while queues[1].rx.receive(&mut batch, 8) > 0 {
+            batch.clear();
+        }
+        assert_eq!(queues[1].rx.wait(Some(PATIENCE)), WaitOutcome::Gone);
+        assert!(queues.iter().all(|queue| queue.rx.gone()), "one queue's discovery is everybody's");
+        queues[0].tx.transmit(udp_frame(host, ours, 9, b"x")).expect("taken");
+        assert_eq!(counters.dropped(DropReason::InterfaceDown), 2);
+        assert!(tap.gone_because().is_some());
+    });
+}
+
+#[test]
+fn open_descriptors_can_be_handed_in() {
+    in_namespace(|| {
+        let not_a_tap = std::fs::File::open("/dev/null").expect("opened");
+        let error = Tap::from_fds(vec![not_a_tap.into()], TapOptions::default()).expect_err("no TAP");
+        assert!(matches!(error, TapError::NotATap { index: 0 }));
+        assert!(error.to_string().contains("TUNSETIFF"));
+        let fds = attached_elsewhere("tap0");
+        let mut tap = Tap::from_fds(fds, TapOptions { queues: 77, ..TapOptions::default() }).expect("taken over");
+        assert_eq!((tap.name(), tap.capabilities().queue_pairs), ("tap0", 1));
+        // Attached without a header, so there is nothing to offload with.
+        assert_eq!((tap.capabilities().tx_checksum, tap.capabilities().segmentation), (false, None));
+        ip("addr add 10.9.0.1/24 dev tap0").expect("an address");
+        let (host, ours) = (tap.host_mac(), tap.capabilities().mac);
+        let mut queues = tap.take_queues();
+        let socket = UdpSocket::bind((KERNEL, 0)).expect("a socket");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let port = socket.local_addr().expect("bound").port();
+        queues[0].tx.transmit(udp_frame(host, ours, port, b"plain")).expect("room");
+        let mut buffer = [0; 10];
+        assert_eq!(socket.recv(&mut buffer).expect("received"), 5);
+    });
+}
+
+/// A descriptor attached by hand, without offload headers, as a management daemon might pass it.
+fn attached_elsewhere(name: &str) -> Vec<std::os::fd::OwnedFd> {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun").expect("opened");
+    let mut request = [0u8; 40];
+    request[..name.len()].copy_from_slice(name.as_bytes());
+    request[16..18].copy_from_slice(&0x1002u16.to_ne_bytes());
+    // SAFETY: TUNSETIFF reads and writes an `ifreq` of 40 bytes: a name of 16, then flags.
+    let attached = unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&file), 0x4004_54ca, request.as_mut_ptr()) };
+    assert_eq!(attached, 0, "{}", std::io::Error::last_os_error());
+    vec![file.into()]
+}
+
+#[test]
+fn errors_say_what_is_wrong_and_what_to_do() {
+    for name in ["", "sixteen-letters-", "a/b", "a b", "%s", ".."] {
+        let error = Tap::open(name, TapOptions::default()).expect_err(name);
+        assert!(matches!(error, TapError::BadName { .. }), "{name}: {error}");
+    }
+    let none = TapOptions { queues: 0, ..TapOptions::default() };
+    assert!(matches!(Tap::open("tap0", none), Err(TapError::BadQueueCount { .. })));
+    assert!(matches!(Tap::from_fds(Vec::new(), TapOptions::default()), Err(TapError::BadQueueCount { .. })));
+    in_namespace(|| {
+        let wrong = TapOptions { mtu: Some(1_000_000), ..TapOptions::default() };
+        let error = Tap::open("tap0", wrong).expect_err("no such MTU");
+        assert!(matches!(error, TapError::BadMtu { mtu: 1_000_000, .. }), "{error}");
+        let single = attached_elsewhere("tap1");
+        let error = Tap::open("tap1", TapOptions::default()).expect_err("attached by somebody else");
+        assert!(matches!(error, TapError::Busy { .. } | TapError::WrongKind { .. }), "{error}");
+        drop(single);
+        let error = Tap::open("lo", TapOptions::default()).expect_err("no TAP device");
+        assert!(error.to_string().contains("ip link del lo"), "{error}");
+    });
+}
+
+#[test]
+fn without_rights_the_error_names_the_ways_out() {
+    in_namespace(|| {
+        // SAFETY: takes plain integers; the bare system call changes the identity of this thread only.
+        let dropped = unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) } == 0;
+        if !dropped {
+            println!("skipped: the user cannot be changed here");
+            return;
+        }
+        let error = Tap::open("tap0", TapOptions::default()).expect_err("not permitted");
+        assert!(matches!(error, TapError::NotPermitted { .. }), "{error}");
+        assert!(error.to_string().contains("ip tuntap add"), "{error}");
+    });
+}

@@ -1,0 +1,7 @@
+//! The in-process devices: what they carry, in which order, and what they refuse.
+
+mod build;
+mod fault;
+mod mem;
+mod pcap;
+mod peer;

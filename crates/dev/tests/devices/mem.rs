@@ -1,0 +1,375 @@
+//! The linked pair.
+
+use std::time::Duration;
+
+use dev::coalesce::coalesce;
+use dev::mem::{MemConfig, pair};
+use dev::rss::Rss;
+use dev::{Device, WaitOutcome};
+use observe::DropReason;
+use pktbuf::{Checksum, PktBuf};
+use sync::{Platform, Real};
+use wire::rss::{MICROSOFT_KEY, SYMMETRIC_KEY};
+use wire::tcp::TcpFlags;
+
+use crate::build::{self, Flow, drain, only_queue};
+
+const FIN_PSH_ACK: TcpFlags = TcpFlags(0x19);
+
+fn dropped(device: &dyn Device, reason: DropReason) -> u64 {
+    device.counters().expect("mem counts").dropped(reason)
+}
+
+#[test]
+fn frames_cross_in_both_directions_by_ownership() {
+    let (mut a, mut b) = pair::<Real>(MemConfig::default());
+    assert_ne!(a.capabilities().mac, b.capabilities().mac);
+    let (mut qa, mut qb) = (only_queue(&mut a), only_queue(&mut b));
+    let frame = build::data(Flow::v4(4000), 1, b"there");
+    let (bytes, address) = (frame.to_vec(), frame.as_ptr());
+    qa.tx.transmit(frame).expect("room");
+    let there = drain(&mut qb);
+    assert_eq!(there.len(), 1);
+    assert_eq!(*there[0], *bytes);
+    assert_eq!(there[0].as_ptr(), address, "the frame was copied");
+    qb.tx.transmit(build::data(Flow::v4(4001), 1, b"back")).expect("room");
+    assert_eq!(build::parts(&drain(&mut qa)[0]).2, b"back");
+    assert!(a.take_queues().is_empty());
+}
+
+#[test]
+fn the_receive_queue_is_the_hash_modulo_the_queues() {
+    for key in [SYMMETRIC_KEY, MICROSOFT_KEY] {
+        let (mut a, mut b) = pair::<Real>(MemConfig { queues: 4, rss_key: key, ..MemConfig::default() });
+        let (mut qa, mut qb) = (a.take_queues(), b.take_queues());
+        let rss = Rss::new(&key, 4);
+        let mut used = [false; 4];
+        for port in 1000..1200 {
+            let mut frame = build::data(Flow::v4(port), 1, b"x");
+            let expected = rss.queue(rss.hash_bytes(&frame));
+            // A sender's hash is only good at the receiver with a symmetric key.
+            frame.meta_mut().flow_hash = rss.hash_bytes(&build::data(reversed(Flow::v4(port)), 1, b"x"));
+            qa[usize::from(port) % 4].tx.transmit(frame).expect("room");
+            for (index, queue) in qb.iter_mut().enumerate() {
+                let received = drain(queue);
+                assert_eq!(received.len(), usize::from(index == expected), "port {port} queue {index}");
+                if let Some(frame) = received.first() {
+                    assert_eq!(
+                        (frame.meta().queue as usize, frame.meta().flow_hash),
+                        (expected, rss.hash_bytes(frame))
+                    );
+                }
+            }
+            used[expected] = true;
+        }
+        assert_eq!(used, [true; 4]);
+    }
+}
+
+fn reversed(flow: Flow) -> Flow {
+    Flow { from: flow.to, to: flow.from }
+}
+
+#[test]
+fn frames_without_ports_go_to_queue_zero() {
+    let (mut a, mut b) = pair::<Real>(MemConfig { queues: 3, ..MemConfig::default() });
+    let (mut qa, mut qb) = (a.take_queues(), b.take_queues());
+    let mut arp = vec![0xff; 60];
+    arp[12..14].copy_from_slice(&[8, 6]);
+    let mut fragment = build::udp(Flow::v4(7), &[1; 32]);
+    fragment[20] = 0x20;
+    let mut icmp = build::udp(Flow::v4(7), &[1; 32]);
+    icmp[23] = 1;
+    for frame in [PktBuf::from_slice(&arp).expect("a buffer"), fragment, icmp] {
+        qa[2].tx.transmit(frame).expect("room");
+    }
+    assert_eq!(drain(&mut qb[0]).len(), 3);
+    assert_eq!((drain(&mut qb[1]).len(), drain(&mut qb[2]).len()), (0, 0));
+}
+
+#[test]
+fn each_ring_is_first_in_first_out_and_none_starves() {
+    let (mut a, mut b) = pair::<Real>(MemConfig { queues: 2, ring_frames: 128, ..MemConfig::default() });
+    let (mut qa, mut qb) = (a.take_queues(), b.take_queues());
+    let flow = Flow::v4(5000);
+    let target = Rss::new(&SYMMETRIC_KEY, 2);
+    let target = target.queue(target.hash_bytes(&build::data(flow, 0, b"x")));
+    for seq in 0..100 {
+        for (sender, queue) in qa.iter_mut().enumerate() {
+            queue.tx.transmit(build::data(flow, seq, &[sender as u8])).expect("room");
+        }
+    }
+    let mut next = [0; 2];
+    let mut batch = Vec::new();
+    let mut first_batches = [0; 2];
+    for round in 0.. {
+        if qb[target].rx.receive(&mut batch, 10) == 0 {
+            break;
+        }
+        for frame in batch.drain(..) {
+            let (seq, _, data) = build::parts(&frame);
+            let sender = usize::from(data[0]);
+            assert_eq!(seq, next[sender], "sender {sender} out of order");
+            next[sender] += 1;
+            first_batches[sender] += u32::from(round < 2);
+        }
+    }
+    assert_eq!(next, [100, 100]);
+    assert_eq!(first_batches, [10, 10], "two batches take turns");
+}
+
+#[test]
+fn a_full_ring_gives_the_frame_back_and_credit_told_so() {
+    let (mut a, mut b) = pair::<Real>(MemConfig { ring_frames: 8, ..MemConfig::default() });
+    let (mut qa, mut qb) = (only_queue(&mut a), only_queue(&mut b));
+    let flow = Flow::v4(6000);
+    let mut sent = 0;
+    while qa.tx.credit() > 0 {
+        qa.tx.transmit(build::data(flow, sent, b"x")).expect("credit promised room");
+        sent += 1;
+    }
+    assert_eq!(sent, 8);
+    let refused = qa.tx.transmit(build::data(flow, 99, b"last")).expect_err("the ring is full");
+    assert_eq!(build::parts(&refused).2, b"last");
+    let mut batch = Vec::new();
+    assert_eq!(qb.rx.receive(&mut batch, 3), 3);
+    assert_eq!(qa.tx.credit(), 3);
+    qa.tx.transmit(refused).expect("room again");
+    assert_eq!(drain(&mut qb).len(), 6);
+}
+
+#[test]
+fn what_does_not_fit_is_dropped_with_its_reason() {
+    let (mut a, mut b) = pair::<Real>(MemConfig { mtu: 1000, ..MemConfig::default() });
+    let (mut qa, mut qb) = (only_queue(&mut a), only_queue(&mut b));
+    let flow = Flow::v4(7000);
+    qa.tx.transmit(build::udp(flow, &[0; 1000 - 28])).expect("taken");
+    qa.tx.transmit(build::udp(flow, &[0; 1001 - 28])).expect("taken");
+    qa.tx.transmit(PktBuf::from_slice(&[0; 13]).expect("a buffer")).expect("taken");
+    let mut unsplittable = build::data(flow, 1, &[0; 1200]);
+    unsplittable.meta_mut().segment_size = 500;
+    qa.tx.transmit(unsplittable).expect("taken");
+    assert_eq!(drain(&mut qb).len(), 1);
+    assert_eq!((dropped(&a, DropReason::FrameTooLong), dropped(&a, DropReason::FrameTooShort)), (2, 1));
+    assert!(!qa.rx.gone());
+    drop(qb);
+    qa.tx.transmit(build::data(flow, 1, b"x")).expect("taken");
+    assert_eq!(dropped(&a, DropReason::InterfaceDown), 1);
+    assert!(qa.rx.gone());
+    assert_eq!(qa.rx.wait(None), WaitOutcome::Gone);
+}
+
+/// A super-segment of `len` bytes, its checksum left to the device.
+fn super_segment(flow: Flow, len: usize, segment_size: u16) -> PktBuf {
+    let bytes: Vec<u8> = (0..len).map(|i| (i % 253) as u8).collect();
+    let mut frame = build::tcp(flow, &build::header(flow, 0xffff_ff00, FIN_PSH_ACK), &bytes);
+    frame.meta_mut().segment_size = segment_size;
+    frame
+}
+
+#[test]
+fn super_segments_are_split_into_sound_frames() {
+    for flow in [Flow::v4(8000), Flow::v6(8000)] {
+        for checksum_offload in [false, true] {
+            let config = MemConfig { segmentation: Some(65_535), checksum_offload, ..MemConfig::default() };
+            let (mut a, mut b) = pair::<Real>(config);
+            let (mut qa, mut qb) = (only_queue(&mut a), only_queue(&mut b));
+            let whole = super_segment(flow, 40_001, 1400);
+            let data = build::parts(&whole).2.to_vec();
+            qa.tx.transmit(whole).expect("room");
+            let mut pieces = Vec::new();
+            // A small batch must be able to stop in the middle of a super-segment.
+            assert_eq!(qb.rx.receive(&mut pieces, 5), 5);
+            assert_eq!(qb.rx.wait(None), WaitOutcome::Ready);
+            while qb.rx.receive(&mut pieces, 7) > 0 {}
+            assert_eq!(pieces.len(), 40_001usize.div_ceil(1400));
+            let mut got = Vec::new();
+            for (index, piece) in pieces.iter().enumerate() {
+                let layout = build::assert_sound(piece);
+                let (seq, flags, part) = build::parts(piece);
+                assert_eq!(seq, 0xffff_ff00u32.wrapping_add(got.len() as u32));
+                let last = index + 1 == pieces.len();
+                assert_eq!(flags, if last { FIN_PSH_ACK.0 } else { TcpFlags::ACK.0 });
+                if !layout.v6 {
+                    let ident = u16::from_be_bytes([piece[18], piece[19]]);
+                    assert_eq!(ident, 65_534u16.wrapping_add(index as u16));
+                }
+                let expected = if checksum_offload { Checksum::Verified } else { Checksum::None };
+                assert_eq!((piece.meta().checksum, piece.meta().segment_size), (expected, 0));
+                got.extend_from_slice(part);
+            }
+            assert_eq!(got, data);
+        }
+    }
+}
+
+#[test]
+fn a_coalescing_receiver_gets_super_segments_whole() {
+    let config = MemConfig { segmentation: Some(65_535), coalescing: true, ..MemConfig::default() };
+    let (mut a, mut b) = pair::<Real>(config);
+    let (mut qa, mut qb) = (only_queue(&mut a), only_queue(&mut b));
+    qa.tx.transmit(super_segment(Flow::v4(8001), 60_000, 1400)).expect("room");
+    let got = drain(&mut qb);
+    assert_eq!((got.len(), got[0].meta().segment_size), (1, 1400));
+    build::assert_sound(&got[0]);
+}
+
+#[test]
+fn super_segments_beyond_the_limits_are_dropped() {
+    let config = MemConfig { segmentation: Some(20_000), ..MemConfig::default() };
+    let (mut a, mut b) = pair::<Real>(config);
+    let (mut qa, mut qb) = (only_queue(&mut a), only_queue(&mut b));
+    qa.tx.transmit(super_segment(Flow::v4(1), 20_000, 1400)).expect("taken");
+    qa.tx.transmit(super_segment(Flow::v4(1), 10_000, 1460)).expect("taken");
+    assert_eq!(drain(&mut qb).len(), 0);
+    assert_eq!(dropped(&a, DropReason::FrameTooLong), 2);
+}
+
+#[test]
+fn partial_checksums_are_completed_or_vouched_for() {
+    for checksum_offload in [false, true] {
+        let (mut a, mut b) = pair::<Real>(MemConfig { checksum_offload, ..MemConfig::default() });
+        let (mut qa, mut qb) = (only_queue(&mut a), only_queue(&mut b));
+        for flow in [Flow::v4(9000), Flow::v6(9000)] {
+            for frame in [build::data(flow, 3, b"odd"), build::udp(flow, b"evenly")] {
+                let complete = frame.to_vec();
+                let mut frame = frame;
+                let layout = build::assert_sound(&frame);
+                let (src, dst) = layout.addresses(&frame);
+                let len = (layout.end - layout.l4) as u32;
+                let pseudo = wire::checksum::pseudo_header(src, dst, layout.protocol, len).fold();
+                let field = layout.checksum_field();
+                frame[field..field + 2].copy_from_slice(&pseudo.to_be_bytes());
+                let offset = (field - layout.l4) as u16;
+                frame.meta_mut().checksum = Checksum::Partial { start: layout.l4 as u16, offset };
+                qa.tx.transmit(frame).expect("room");
+                let got = drain(&mut qb);
+                if checksum_offload {
+                    assert_eq!(got[0].meta().checksum, Checksum::Verified);
+                } else {
+                    assert_eq!(got[0].meta().checksum, Checksum::None);
+                    assert_eq!(*got[0], *complete);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn consecutive_segments_of_a_batch_are_coalesced() {
+    for (one, other) in [(Flow::v4(100), Flow::v4(101)), (Flow::v6(100), Flow::v6(101))] {
+        let mut batch: Vec<PktBuf> = Vec::new();
+        let mut stream = Vec::new();
+        for index in 0..40u32 {
+            let part: Vec<u8> = (0..1400).map(|i| (i * 7 + index) as u8).collect();
+            batch.push(build::data(one, 1 + index * 1400, &part));
+            batch.push(build::data(other, 9, &part[..10 + index as usize]));
+            stream.extend_from_slice(&part);
+        }
+        coalesce(&mut batch, 0);
+        let of_one: Vec<&PktBuf> = batch.iter().filter(|frame| frame[frame_port(frame)] == 100).collect();
+        assert_eq!(of_one.len(), 1);
+        let (seq, _, data) = build::parts(of_one[0]);
+        assert_eq!((seq, data), (1, &stream[..]));
+        assert_eq!((of_one[0].meta().segment_size, of_one[0].meta().checksum), (1400, Checksum::Verified));
+        // Not in sequence: nothing of the other flow may be merged, and its order stands.
+        let lengths: Vec<usize> = batch
+            .iter()
+            .filter(|frame| frame[frame_port(frame)] == 101)
+            .map(|frame| build::parts(frame).2.len())
+            .collect();
+        assert_eq!(lengths, (10..50).collect::<Vec<_>>());
+    }
+}
+
+/// Offset of the low byte of the source port.
+fn frame_port(frame: &PktBuf) -> usize {
+    dev::layout::Layout::of(frame).expect("TCP").l4 + 1
+}
+
+#[test]
+fn coalescing_stops_where_headers_differ() {
+    let flow = Flow::v4(200);
+    let segment =
+        |seq: u32, flags: TcpFlags, len: usize| build::tcp(flow, &build::header(flow, seq, flags), &vec![1; len]);
+    let ack = TcpFlags::ACK;
+    let cases: [(&str, Vec<PktBuf>, usize); 6] = [
+        ("a gap", vec![segment(0, ack, 100), segment(101, ack, 100)], 2),
+        ("a FIN", vec![segment(0, ack, 100), segment(100, TcpFlags(0x11), 100)], 2),
+        ("a pure ACK between", vec![segment(0, ack, 100), segment(100, ack, 0), segment(100, ack, 100)], 3),
+        ("a short one ends it", vec![segment(0, ack, 100), segment(100, ack, 50), segment(150, ack, 50)], 2),
+        (
+            "a pushed one ends it",
+            vec![segment(0, ack, 100), segment(100, TcpFlags(0x18), 100), segment(200, ack, 100)],
+            2,
+        ),
+        ("a longer one", vec![segment(0, ack, 100), segment(100, ack, 200)], 2),
+    ];
+    for (name, mut batch, expected) in cases {
+        coalesce(&mut batch, 0);
+        assert_eq!(batch.len(), expected, "{name}");
+    }
+    let mut corrupt = vec![segment(0, ack, 100), segment(100, ack, 100)];
+    corrupt[1][80] ^= 1;
+    coalesce(&mut corrupt, 0);
+    assert_eq!(corrupt.len(), 2, "a bad checksum must stay visible");
+}
+
+#[test]
+fn what_is_coalesced_and_split_again_is_what_was_sent() {
+    let flow = Flow::v4(300);
+    let sent: Vec<Vec<u8>> = (0..10).map(|i| build::data(flow, i * 1000, &vec![i as u8; 1000]).to_vec()).collect();
+    let mut batch: Vec<PktBuf> = sent.iter().map(|bytes| PktBuf::from_slice(bytes).expect("a buffer")).collect();
+    assert_eq!(coalesce(&mut batch, 0), 9);
+    let Ok(mut splitter) = dev::segment::Splitter::new(batch.remove(0)) else { panic!("no super-segment") };
+    assert_eq!(splitter.remaining(), 10);
+    for bytes in &sent {
+        let piece = splitter.next_piece().expect("a piece").expect("a buffer");
+        build::assert_sound(&piece);
+        assert_eq!(build::parts(&piece), build::parts(bytes));
+    }
+    assert!(splitter.next_piece().is_none());
+}
+
+#[test]
+fn a_sleeping_receiver_is_woken_by_a_flush_and_by_its_waker() {
+    let (mut a, mut b) = pair::<Real>(MemConfig { queues: 2, ..MemConfig::default() });
+    let (mut qa, mut qb) = (a.take_queues(), b.take_queues());
+    let mut rx = qb.remove(0).rx;
+    let waker = rx.waker();
+    assert_eq!(rx.wait(Some(Duration::ZERO)), WaitOutcome::TimedOut);
+    waker.wake();
+    waker.wake();
+    assert_eq!(rx.wait(None), WaitOutcome::Woken);
+    assert_eq!(rx.wait(Some(Duration::ZERO)), WaitOutcome::TimedOut, "wakes do not add up");
+    const FRAMES: u32 = 2000;
+    let receiver = std::thread::spawn(move || {
+        let (mut batch, mut received) = (Vec::new(), 0);
+        while received < FRAMES {
+            // A lost wake-up shows as a wait that does not end before its generous time is up.
+            assert_eq!(rx.wait(Some(Duration::from_secs(60))), WaitOutcome::Ready);
+            rx.receive(&mut batch, 16);
+            for frame in batch.drain(..) {
+                assert_eq!(build::parts(&frame).0, received);
+                received += 1;
+            }
+        }
+        assert_eq!(rx.wait(None), WaitOutcome::Gone);
+    });
+    let flow = (1..).map(Flow::v4).find(|flow| {
+        let rss = Rss::new(&SYMMETRIC_KEY, 2);
+        rss.queue(rss.hash_bytes(&build::data(*flow, 0, b"x"))) == 0
+    });
+    let flow = flow.expect("some port hashes to queue 0");
+    for seq in 0..FRAMES {
+        let mut frame = build::data(flow, seq, b"x");
+        while let Err(back) = qa[1].tx.transmit(frame) {
+            frame = back;
+            qa[1].tx.flush();
+            Real::yield_now();
+        }
+        qa[1].tx.flush();
+    }
+    drop(qa);
+    receiver.join().expect("the receiver saw every frame");
+}

@@ -1,0 +1,70 @@
+//! The wake-up protocol of the linked pair under shuttle's schedules: no frame is left lying before a sleeping receiver,
+//! whatever the interleaving. A sender that forgets the flush is planted to see that the checker would notice.
+//! (`cargo test -p heddle-dev --features shuttle`)
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use dev::mem::{MemConfig, pair};
+use dev::{Device, QueuePair, WaitOutcome};
+use pktbuf::PktBuf;
+use sync::Platform;
+use sync::shuttle::Shuttle;
+
+const FRAMES: u8 = 3;
+const SCHEDULES: usize = 2_000;
+
+/// Sends a frame of no further meaning.
+fn say(queue: &mut QueuePair) {
+    assert!(queue.tx.transmit(PktBuf::from_slice(&[9; 60]).expect("a buffer")).is_ok());
+    queue.tx.flush();
+}
+
+/// One sender, one receiver that sleeps whenever it finds nothing, and at the end is woken by hand.
+fn conversation(flushes: bool) {
+    let (mut a, mut b) = pair::<Shuttle>(MemConfig { ring_frames: 4, ..MemConfig::default() });
+    let (mut near, mut far) = (a.take_queues(), b.take_queues());
+    let waker = far[0].rx.waker();
+    let receiver = Shuttle::spawn("receiver", None, move || {
+        let (mut batch, mut next) = (Vec::new(), 0);
+        while next < FRAMES {
+            if far[0].rx.receive(&mut batch, 2) == 0 {
+                assert_eq!(far[0].rx.wait(None), WaitOutcome::Ready);
+            }
+            for frame in batch.drain(..) {
+                assert_eq!(frame[0], next);
+                next += 1;
+            }
+        }
+        say(&mut far[0]);
+        assert_eq!(far[0].rx.wait(None), WaitOutcome::Woken);
+        say(&mut far[0]);
+        assert_eq!(far[0].rx.wait(None), WaitOutcome::Gone);
+    });
+    for number in 0..FRAMES {
+        let frame = PktBuf::from_slice(&[number; 60]).expect("a buffer");
+        assert!(near[0].tx.transmit(frame).is_ok());
+        if flushes {
+            near[0].tx.flush();
+        }
+    }
+    // The receiver's own frame says that it has everything; only then may it be woken by hand.
+    assert_eq!(near[0].rx.wait(None), WaitOutcome::Ready);
+    near[0].rx.receive(&mut Vec::new(), 1);
+    waker.wake();
+    // And only when it has been woken may the link go.
+    assert_eq!(near[0].rx.wait(None), WaitOutcome::Ready);
+    drop(near);
+    Shuttle::join(receiver).expect("the receiver ends");
+}
+
+#[test]
+fn no_schedule_loses_a_wake_up() {
+    shuttle::check_random(|| conversation(true), SCHEDULES);
+    shuttle::check_pct(|| conversation(true), SCHEDULES, 3);
+}
+
+#[test]
+fn a_forgotten_flush_would_be_found() {
+    let found = catch_unwind(AssertUnwindSafe(|| shuttle::check_random(|| conversation(false), SCHEDULES)));
+    assert!(found.is_err(), "the receiver sleeps for ever in some schedule");
+}

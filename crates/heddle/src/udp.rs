@@ -1,0 +1,172 @@
+//! A datagram socket as its user holds it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pktbuf::PktBuf;
+use stack::socket::{Readiness, UdpShared};
+use sync::{Atomic, Ordering, Platform, Real};
+
+use crate::address::ToAddr;
+use crate::builder::Stack;
+use crate::error::BindError;
+
+/// Sends and receives datagrams, shaped like [`std::net::UdpSocket`]. Any thread, several at once.
+#[derive(Clone)]
+pub struct UdpSocket {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    stack: Stack,
+    socket: Arc<UdpShared<Real>>,
+    nonblocking: <Real as Platform>::AtomicBool,
+    /// In nanoseconds; 0: wait for ever.
+    read_timeout: <Real as Platform>::AtomicU64,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.stack.raw().unbind_udp(&self.socket);
+    }
+}
+
+impl UdpSocket {
+    /// Binds `address`; port 0 takes any free port.
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    pub fn bind(stack: &Stack, address: impl ToAddr) -> Result<UdpSocket, BindError> {
+        let address = address.to_addr().map_err(BindError::BadAddress)?;
+        let socket = stack.raw().bind_udp(address).map_err(|refused| BindError::new(address, refused))?;
+        let inner =
+            Inner { stack: stack.clone(), socket, nonblocking: Atomic::new(false), read_timeout: Atomic::new(0) };
+        Ok(UdpSocket { inner: Arc::new(inner) })
+    }
+
+    /// The address it is bound to.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.inner.socket.local()
+    }
+
+    /// The peer it is connected to, if it is.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.inner.socket.remote()
+    }
+
+    /// Fixes the peer: [`UdpSocket::send`] goes there, what others send is dropped, errors about it are reported.
+    ///
+    /// # Errors
+    /// No route, or an address of another family.
+    pub fn connect(&self, peer: impl ToAddr) -> io::Result<()> {
+        let peer = peer.to_addr().map_err(|text| BindError::BadAddress(text))?;
+        self.inner.stack.raw().connect_udp(&self.inner.socket, peer).map_err(|error| send_error(Some(peer), error))
+    }
+
+    /// Sends `data` as one datagram to `to`.
+    ///
+    /// # Errors
+    /// Too long, no route, or what an earlier datagram met.
+    pub fn send_to(&self, data: &[u8], to: impl ToAddr) -> io::Result<usize> {
+        let to = to.to_addr().map_err(BindError::BadAddress)?;
+        self.transmit(data, Some(to))
+    }
+
+    /// Sends `data` as one datagram to the connected peer.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::send_to`], or not connected.
+    pub fn send(&self, data: &[u8]) -> io::Result<usize> {
+        self.transmit(data, None)
+    }
+
+    fn transmit(&self, data: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
+        let payload = PktBuf::from_slice(data).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::OutOfMemory, "no packet buffer for the datagram: send less, or wait")
+        })?;
+        let sent = self.inner.stack.raw().send_udp(&self.inner.socket, payload, to);
+        sent.map_err(|error| send_error(to.or(self.peer_addr()), error))
+    }
+
+    /// Receives one datagram; what does not fit into `out` is lost. Its length and its sender.
+    ///
+    /// # Errors
+    /// Nothing came in time, or the connected peer refused an earlier datagram.
+    pub fn recv_from(&self, out: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        loop {
+            match self.inner.socket.receive(&self.inner.stack.raw().shared().counters) {
+                Ok(datagram) => {
+                    let length = datagram.buf.len().min(out.len());
+                    out[..length].copy_from_slice(&datagram.buf[..length]);
+                    return Ok((length, datagram.source));
+                }
+                Err(udp::ReceiveError::WouldBlock) => self.wait()?,
+                Err(error) => return Err(receive_error(self.local_addr(), error)),
+            }
+        }
+    }
+
+    /// As [`UdpSocket::recv_from`], for a connected socket.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::recv_from`].
+    pub fn recv(&self, out: &mut [u8]) -> io::Result<usize> {
+        self.recv_from(out).map(|(length, _)| length)
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let would_block = || receive_error(self.local_addr(), udp::ReceiveError::WouldBlock);
+        if self.inner.nonblocking.load(Ordering::Relaxed) {
+            return Err(would_block());
+        }
+        let timeout = match self.inner.read_timeout.load(Ordering::Relaxed) {
+            0 => None,
+            nanos => Some(Duration::from_nanos(nanos)),
+        };
+        let ready = self.inner.socket.ready.wait(Readiness::READABLE, timeout);
+        if ready.intersects(Readiness::READABLE) { Ok(()) } else { Err(would_block()) }
+    }
+
+    /// Whether receiving returns [`io::ErrorKind::WouldBlock`] instead of waiting.
+    pub fn set_nonblocking(&self, nonblocking: bool) {
+        self.inner.nonblocking.store(nonblocking, Ordering::Relaxed);
+    }
+
+    /// How long receiving waits; `None`: for ever.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) {
+        let nanos = timeout.map_or(0, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX).max(1));
+        self.inner.read_timeout.store(nanos, Ordering::Relaxed);
+    }
+
+    /// What is ready now.
+    pub fn readiness(&self) -> Readiness {
+        self.inner.socket.ready.get()
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<UdpShared<Real>> {
+        &self.inner.socket
+    }
+}
+
+fn send_error(to: Option<SocketAddr>, error: udp::SendError) -> io::Error {
+    let kind = match error {
+        udp::SendError::Refused => io::ErrorKind::ConnectionRefused,
+        udp::SendError::Unreachable => io::ErrorKind::HostUnreachable,
+        udp::SendError::NoDestination => io::ErrorKind::NotConnected,
+        _ => io::ErrorKind::InvalidInput,
+    };
+    let message = to.map_or_else(|| error.to_string(), |to| format!("{to}: {error}"));
+    io::Error::new(kind, message)
+}
+
+fn receive_error(local: SocketAddr, error: udp::ReceiveError) -> io::Error {
+    let kind = match error {
+        udp::ReceiveError::WouldBlock => io::ErrorKind::WouldBlock,
+        udp::ReceiveError::Refused => io::ErrorKind::ConnectionRefused,
+        udp::ReceiveError::Unreachable => io::ErrorKind::HostUnreachable,
+        udp::ReceiveError::Closed => io::ErrorKind::NotConnected,
+    };
+    io::Error::new(kind, format!("{local}: {error}"))
+}

@@ -1,0 +1,205 @@
+//! The page: what the template is given, in the words it shows.
+//!
+//! Everything is turned into text here, so the template holds layout only. The engine escapes every value; the figures
+//! alone are inserted as they are, because they escape for themselves.
+
+use std::collections::BTreeSet;
+
+use minijinja::Environment;
+use minijinja::value::Serde;
+use serde::Serialize;
+
+use super::figures::{self, Figure};
+use crate::machine::Machine;
+use crate::result::{Recommendation, Results, Row};
+use crate::stats::Estimate;
+use crate::units::{bytes, count, significant};
+
+const COLUMNS: [&str; 15] = [
+    "architecture",
+    "load",
+    "connections",
+    "threads",
+    "Gb/s",
+    "operations/s",
+    "× linux",
+    "CPU s/GB",
+    "locks not immediate",
+    "hand-offs",
+    "wakes sent / suppressed",
+    "switches vol. / invol.",
+    "out of order",
+    "retransmits",
+    "bytes/ connection",
+];
+
+/// The whole report as one HTML document that needs nothing beside it.
+///
+/// # Panics
+/// Never with the template of this build: every name it uses is given here.
+pub fn render(results: &Results) -> String {
+    let mut environment = Environment::new();
+    environment.add_template("index.html", include_str!("index.html")).expect("the template of this build parses");
+    let template = environment.get_template("index.html").expect("it was added above");
+    let parameters: Vec<(String, String)> =
+        results.parameters.iter().map(|(name, value)| (name.clone(), words(value))).collect();
+    let page = Page {
+        machine: &results.machine,
+        remarks: results.machine.remarks(),
+        commit: &results.commit,
+        finished_at: &results.finished_at,
+        recommendation: results.recommendation.as_ref(),
+        figures: figures::all(&results.rows),
+        contention: Contention::of(&results.rows),
+        columns: COLUMNS,
+        rows: results.rows.iter().map(Cells::of).collect(),
+        notes: notes(&results.rows),
+        facts: facts(results),
+        parameters,
+    };
+    template.render(Serde(&page)).expect("the template uses only what it is given")
+}
+
+/// The names that the template uses.
+#[derive(Serialize)]
+struct Page<'a> {
+    machine: &'a Machine,
+    remarks: Vec<String>,
+    commit: &'a str,
+    finished_at: &'a str,
+    recommendation: Option<&'a Recommendation>,
+    figures: Vec<Figure>,
+    contention: Option<Contention>,
+    columns: [&'static str; 15],
+    rows: Vec<Cells>,
+    notes: Vec<String>,
+    facts: Vec<(&'static str, String)>,
+    parameters: Vec<(String, String)>,
+}
+
+#[derive(Serialize)]
+struct Cells {
+    kernel: bool,
+    cells: Vec<String>,
+}
+
+impl Cells {
+    fn of(row: &Row) -> Cells {
+        let number = |n: Option<u64>| n.map_or("–".into(), |n| count(n as f64));
+        let wakes = row.wakes.map(|w| format!("{} / {}", count(w.sent as f64), count(w.suppressed as f64)));
+        let switches =
+            format!("{} / {}", count(row.switches.voluntary as f64), count(row.switches.involuntary as f64));
+        let cells = vec![
+            row.key.variant(),
+            format!("{:?}", row.key.workload).to_lowercase(),
+            row.key.connections.to_string(),
+            row.key.threads.to_string(),
+            interval(row.gbps.estimate()),
+            row.operations_per_s.as_ref().map_or("–".into(), |series| interval(series.estimate())),
+            row.ratio_to_kernel.map_or("–".into(), interval),
+            interval(Estimate { mean: row.cpu_s_per_gb, ci95: row.cpu_s_per_gb_ci95 }),
+            row.contended_percent().map_or("–".into(), |share| format!("{share:.1} %")),
+            number(row.handoffs),
+            wakes.unwrap_or("–".into()),
+            switches,
+            number(row.out_of_order),
+            number(row.retransmits),
+            row.bytes_per_connection.map_or("–".into(), |n| bytes(n as f64)),
+        ];
+        Cells { kernel: row.key.is_kernel(), cells }
+    }
+}
+
+fn interval(estimate: Estimate) -> String {
+    let half = estimate.ci95.map(|ci| format!(" ± {}", significant(ci))).unwrap_or_default();
+    format!("{}{half}", significant(estimate.mean))
+}
+
+/// Table 1 of Willmann et al.: a line for each variant and lock class, a column for each number of connections.
+#[derive(Serialize)]
+struct Contention {
+    loads: Vec<u32>,
+    lines: Vec<ContentionLine>,
+}
+
+#[derive(Serialize)]
+struct ContentionLine {
+    variant: String,
+    class: String,
+    cells: Vec<Option<Share>>,
+}
+
+#[derive(Serialize)]
+struct Share {
+    text: String,
+    /// Opacity of the cell's colour, 0 to 0.6.
+    shade: String,
+}
+
+impl Contention {
+    fn of(rows: &[Row]) -> Option<Contention> {
+        let locked: Vec<&Row> = rows.iter().filter(|row| row.contended_percent().is_some()).collect();
+        let loads: BTreeSet<u32> = locked.iter().map(|row| row.key.connections).collect();
+        let mut lines: Vec<ContentionLine> = Vec::new();
+        for row in &locked {
+            for lock in row.locks.iter().filter(|lock| lock.acquired > 0) {
+                let variant = row.key.variant();
+                if lines.iter().any(|line| line.variant == variant && line.class == lock.class) {
+                    continue;
+                }
+                let cells = loads.iter().map(|&load| share(&locked, &variant, &lock.class, load)).collect();
+                lines.push(ContentionLine { variant, class: lock.class.clone(), cells });
+            }
+        }
+        (!lines.is_empty()).then(|| Contention { loads: loads.into_iter().collect(), lines })
+    }
+}
+
+fn share(rows: &[&Row], variant: &str, class: &str, load: u32) -> Option<Share> {
+    let row = rows.iter().find(|row| row.key.variant() == variant && row.key.connections == load)?;
+    let lock = row.locks.iter().find(|lock| lock.class == class && lock.acquired > 0)?;
+    let share = lock.first_try_failed as f64 / lock.acquired as f64;
+    Some(Share { text: format!("{:.1}", 100.0 * share), shade: format!("{:.2}", 0.6 * share.clamp(0.0, 1.0)) })
+}
+
+fn notes(rows: &[Row]) -> Vec<String> {
+    let mut notes: Vec<String> = Vec::new();
+    for row in rows {
+        for note in &row.notes {
+            let note = format!("{}, {} connections: {note}", row.key.variant(), row.key.connections);
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+    }
+    notes
+}
+
+fn facts(results: &Results) -> Vec<(&'static str, String)> {
+    let Machine { cpu_model, cores, kernel, mitigations, rustc, profile, .. } = &results.machine;
+    let machine = &results.machine;
+    let none = || "not known".to_owned();
+    let load = |load: Option<[f64; 3]>| load.map_or_else(none, |l| format!("{:.2}, {:.2}, {:.2}", l[0], l[1], l[2]));
+    vec![
+        ("processor", cpu_model.clone()),
+        ("cores", cores.to_string()),
+        ("memory", machine.memory_bytes.map_or_else(none, |n| bytes(n as f64))),
+        ("kernel", kernel.clone()),
+        ("clock source", machine.clock_source.clone().unwrap_or_else(none)),
+        ("frequency governor", machine.governor.clone().unwrap_or_else(none)),
+        ("load before (1, 5, 15 min)", load(machine.load_before)),
+        ("load after", load(machine.load_after)),
+        ("stolen by the hypervisor", machine.steal_percent.map_or_else(none, |s| format!("{s:.2} %"))),
+        ("mitigations", mitigations.clone()),
+        ("build", format!("{rustc}, {profile}, commit {}", results.commit)),
+    ]
+}
+
+/// A parameter's value in plain words: a text without its quotes, a list with spaces.
+fn words(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Array(items) => items.iter().map(words).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,337 @@
+//! Charts as SVG text: lines with error bars over a logarithmic axis, and grouped bars with error bars.
+//!
+//! Colours are CSS classes ("s0" to "s9", "kernel"), never values: one document then serves a light screen, a dark
+//! screen and paper. Lines are labelled at their ends and told apart by marker and colour, so they can be read without
+//! either. Everything that comes from a name is escaped here; the page inserts the result as it is.
+
+use std::fmt::Write;
+
+use crate::units::significant;
+
+const WIDTH: f64 = 860.0;
+const HEIGHT: f64 = 380.0;
+const LEFT: f64 = 64.0;
+const TOP: f64 = 28.0;
+const BOTTOM: f64 = 326.0;
+/// Colours in the style sheet.
+const COLOURS: usize = 10;
+
+/// A value with the half-width of its interval, where known.
+pub(super) type Value = (f64, Option<f64>);
+
+/// One line of a line chart.
+pub(super) struct Line {
+    /// Shown at the line's end.
+    pub label: String,
+    /// Drawn dashed and in a neutral colour.
+    pub is_kernel: bool,
+    /// Points by ascending x, which is above 0.
+    pub points: Vec<(f64, Value)>,
+}
+
+/// Lines over a logarithmic x axis; y begins at 0.
+pub(super) struct LineChart<'a> {
+    pub x_label: &'a str,
+    pub y_label: &'a str,
+    pub lines: Vec<Line>,
+}
+
+/// Groups of bars, one for each category, with one bar for each series.
+pub(super) struct BarChart<'a> {
+    pub y_label: &'a str,
+    /// Names of the series, explained above the bars.
+    pub series: Vec<String>,
+    /// Name and values of each category, as many as there are series; `None` where nothing was measured.
+    pub categories: Vec<(String, Vec<Option<Value>>)>,
+}
+
+/// Linear y axis from 0 to a round number at or above the largest value.
+struct Vertical {
+    top: f64,
+    step: f64,
+}
+
+impl Vertical {
+    fn reaching(values: impl Iterator<Item = Value>) -> Vertical {
+        let highest = values.map(|(y, ci)| y + ci.unwrap_or(0.0)).filter(|y| y.is_finite()).fold(0.0, f64::max);
+        let highest = if highest > 0.0 { highest } else { 1.0 };
+        let rough = highest / 5.0;
+        let decade = 10f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].map(|m| m * decade).into_iter().find(|step| *step >= rough * 0.999);
+        let step = step.unwrap_or(decade * 10.0);
+        Vertical { top: (highest / step).ceil() * step, step }
+    }
+
+    fn at(&self, y: f64) -> f64 {
+        BOTTOM - (BOTTOM - TOP) * (y / self.top).clamp(0.0, 1.0)
+    }
+
+    /// Grid lines with their figures, and the axis' name.
+    fn draw(&self, svg: &mut String, right: f64, label: &str) {
+        let steps = (self.top / self.step).round() as usize;
+        for value in (0..=steps).map(|n| n as f64 * self.step) {
+            let y = self.at(value);
+            let _ = write!(svg, r#"<line class="grid" x1="{LEFT}" x2="{right:.1}" y1="{y:.1}" y2="{y:.1}"/>"#);
+            text(svg, "end", LEFT - 8.0, y + 4.0, &plain(value));
+        }
+        text(svg, "start", 8.0, 14.0, label);
+    }
+}
+
+/// An axis figure: no digits that only say "exactly".
+fn plain(value: f64) -> String {
+    let digits = significant(value);
+    if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.').to_owned() } else { digits }
+}
+
+impl LineChart<'_> {
+    /// The chart; `None` where no line has a point.
+    pub(super) fn render(&self, title: &str) -> Option<String> {
+        let xs = self.distinct_x();
+        let (first, last) = (*xs.first()?, *xs.last()?);
+        let longest = self.lines.iter().map(|line| line.label.chars().count()).max().unwrap_or(0);
+        let right = WIDTH - (36.0 + 6.6 * longest as f64).clamp(80.0, 280.0);
+        let x_at = |x: f64| {
+            let share = if last > first { (x / first).ln() / (last / first).ln() } else { 0.5 };
+            LEFT + 24.0 + (right - LEFT - 40.0) * share
+        };
+        let vertical = Vertical::reaching(self.lines.iter().flat_map(|line| line.points.iter().map(|p| p.1)));
+        let mut svg = opening(title);
+        vertical.draw(&mut svg, right, self.y_label);
+        self.draw_x(&mut svg, &xs, x_at, right);
+        for (line, class) in self.lines.iter().zip(self.classes()) {
+            line.draw(&mut svg, &class, x_at, &vertical);
+        }
+        self.draw_labels(&mut svg, right, x_at, &vertical);
+        svg.push_str("</svg>");
+        Some(svg)
+    }
+
+    fn distinct_x(&self) -> Vec<f64> {
+        let mut xs: Vec<f64> = self.lines.iter().flat_map(|line| line.points.iter().map(|p| p.0)).collect();
+        xs.sort_by(f64::total_cmp);
+        xs.dedup();
+        xs
+    }
+
+    /// The class of each line: its colour by place among ours, or the kernel's.
+    fn classes(&self) -> Vec<String> {
+        let mut next = 0;
+        let class = |line: &Line| {
+            if line.is_kernel {
+                return "kernel".to_owned();
+            }
+            next += 1;
+            format!("s{}", (next - 1) % COLOURS)
+        };
+        self.lines.iter().map(class).collect()
+    }
+
+    /// A tick at every measured x; figures that would touch the one before are left out.
+    fn draw_x(&self, svg: &mut String, xs: &[f64], x_at: impl Fn(f64) -> f64, right: f64) {
+        let mut free = f64::NEG_INFINITY;
+        for &value in xs {
+            let x = x_at(value);
+            let _ = write!(svg, r#"<line class="axis" x1="{x:.1}" x2="{x:.1}" y1="{BOTTOM}" y2="{}"/>"#, BOTTOM + 5.0);
+            let label = plain(value);
+            let half = 3.8 * label.len() as f64;
+            if x - half > free {
+                text(svg, "middle", x, BOTTOM + 20.0, &label);
+                free = x + half + 6.0;
+            }
+        }
+        let _ = write!(svg, r#"<line class="axis" x1="{LEFT}" x2="{right:.1}" y1="{BOTTOM}" y2="{BOTTOM}"/>"#);
+        text(svg, "middle", f64::midpoint(LEFT, right), BOTTOM + 42.0, self.x_label);
+    }
+
+    /// Names beside the last points, moved apart where they would overlap.
+    fn draw_labels(&self, svg: &mut String, right: f64, x_at: impl Fn(f64) -> f64, vertical: &Vertical) {
+        let lines = self.lines.iter().zip(self.classes());
+        let mut ends: Vec<(f64, f64, &str, String)> = lines
+            .filter_map(|(line, class)| {
+                let (x, (y, _)) = line.points.last()?;
+                Some((vertical.at(*y), x_at(*x), line.label.as_str(), class))
+            })
+            .collect();
+        ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let wanted: Vec<f64> = ends.iter().map(|end| end.0).collect();
+        for ((from, x, label, class), y) in ends.into_iter().zip(apart(&wanted, 16.0, TOP + 4.0, BOTTOM)) {
+            let _ = write!(
+                svg,
+                r#"<line class="{class} leader" x1="{:.1}" y1="{from:.1}" x2="{:.1}" y2="{y:.1}"/>"#,
+                x + 6.0,
+                right + 8.0
+            );
+            text(svg, &format!("start {class}"), right + 12.0, y + 4.0, label);
+        }
+    }
+}
+
+/// Moves ascending positions down until neighbours are `gap` apart, then up where they left `bottom`.
+fn apart(wanted: &[f64], gap: f64, top: f64, bottom: f64) -> Vec<f64> {
+    let mut placed: Vec<f64> = Vec::with_capacity(wanted.len());
+    for &y in wanted {
+        placed.push(placed.last().map_or(top, |last| last + gap).max(y));
+    }
+    let mut limit = bottom;
+    for y in placed.iter_mut().rev() {
+        *y = y.min(limit);
+        limit = *y - gap;
+    }
+    placed
+}
+
+impl Line {
+    fn draw(&self, svg: &mut String, class: &str, x_at: impl Fn(f64) -> f64, vertical: &Vertical) {
+        let path: Vec<String> =
+            self.points.iter().map(|(x, (y, _))| format!("{:.1},{:.1}", x_at(*x), vertical.at(*y))).collect();
+        let _ = write!(svg, r#"<polyline class="{class} line" points="{}"/>"#, path.join(" "));
+        for (x, (y, ci)) in &self.points {
+            let (cx, cy) = (x_at(*x), vertical.at(*y));
+            error_bar(svg, class, cx, *y, *ci, vertical);
+            let hint = hint(&format!("{}, {}", self.label, plain(*x)), *y, *ci);
+            let _ = write!(svg, r#"<g class="{class} dot">{}{hint}</g>"#, marker(class, cx, cy));
+        }
+    }
+}
+
+/// A shape that goes with a class, so that lines differ on paper without colour as well.
+fn marker(class: &str, x: f64, y: f64) -> String {
+    let place = class.strip_prefix('s').and_then(|digits| digits.parse::<usize>().ok());
+    match place.map(|place| place % 4) {
+        Some(0) => format!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="4"/>"#),
+        Some(1) => format!(r#"<rect x="{:.1}" y="{:.1}" width="7.5" height="7.5"/>"#, x - 3.75, y - 3.75),
+        Some(2) => format!(r#"<path d="M{x:.1} {:.1}l5 8.5h-10z"/>"#, y - 5.0),
+        Some(_) => format!(r#"<path d="M{x:.1} {:.1}l5 5-5 5-5-5z"/>"#, y - 5.0),
+        None => format!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="2.5"/>"#),
+    }
+}
+
+impl BarChart<'_> {
+    /// The chart; `None` where nothing was measured.
+    pub(super) fn render(&self, title: &str) -> Option<String> {
+        let values: Vec<Value> = self.categories.iter().flat_map(|c| c.1.iter().copied().flatten()).collect();
+        if values.is_empty() {
+            return None;
+        }
+        let vertical = Vertical::reaching(values.into_iter());
+        let right = WIDTH - 12.0;
+        let mut svg = opening(title);
+        vertical.draw(&mut svg, right, self.y_label);
+        self.draw_key(&mut svg, right);
+        let room = (right - LEFT) / self.categories.len() as f64;
+        for (index, (name, values)) in self.categories.iter().enumerate() {
+            let left = LEFT + room * index as f64;
+            self.draw_group(&mut svg, (left, room), name, values, &vertical);
+        }
+        let _ = write!(svg, r#"<line class="axis" x1="{LEFT}" x2="{right:.1}" y1="{BOTTOM}" y2="{BOTTOM}"/>"#);
+        svg.push_str("</svg>");
+        Some(svg)
+    }
+
+    fn draw_group(&self, svg: &mut String, (left, room): (f64, f64), name: &str, bars: &[Option<Value>], v: &Vertical) {
+        let width = (room * 0.8 / bars.len().max(1) as f64).min(48.0);
+        let start = left + (room - width * bars.len() as f64) / 2.0;
+        for (place, bar) in bars.iter().enumerate() {
+            let Some((y, ci)) = bar else { continue };
+            let (x, class) = (start + width * place as f64, format!("s{}", place % COLOURS));
+            let top = v.at(*y);
+            let hint = hint(&format!("{name}, {}", self.series[place]), *y, *ci);
+            let _ = write!(
+                svg,
+                r#"<rect class="{class} bar" x="{x:.1}" y="{top:.1}" width="{:.1}" height="{:.1}">{hint}</rect>"#,
+                (width - 2.0).max(1.0),
+                (BOTTOM - top).max(0.0)
+            );
+            error_bar(svg, "over", x + width / 2.0 - 1.0, *y, *ci, v);
+        }
+        // "connp-l, 128 groups, ticket" over several lines, since categories are narrow.
+        for (line, part) in name.split(", ").enumerate() {
+            text(svg, "middle", left + room / 2.0, BOTTOM + 18.0 + 14.0 * line as f64, part);
+        }
+    }
+
+    fn draw_key(&self, svg: &mut String, right: f64) {
+        let mut x = right;
+        for (place, name) in self.series.iter().enumerate().rev() {
+            x -= 7.0 * name.chars().count() as f64;
+            text(svg, "start", x, 14.0, name);
+            x -= 16.0;
+            let _ = write!(svg, r#"<rect class="s{} bar" x="{x:.1}" y="5" width="11" height="11"/>"#, place % COLOURS);
+            x -= 14.0;
+        }
+    }
+}
+
+fn opening(title: &str) -> String {
+    format!(
+        r#"<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{}" xmlns="http://www.w3.org/2000/svg">"#,
+        escaped(title)
+    )
+}
+
+fn error_bar(svg: &mut String, class: &str, x: f64, y: f64, ci: Option<f64>, vertical: &Vertical) {
+    let Some(ci) = ci.filter(|ci| ci.is_finite() && *ci > 0.0) else { return };
+    let (high, low) = (vertical.at(y + ci), vertical.at(y - ci));
+    let _ = write!(
+        svg,
+        r#"<path class="{class} error" d="M{x:.1} {high:.1}V{low:.1}M{:.1} {high:.1}h8M{:.1} {low:.1}h8"/>"#,
+        x - 4.0,
+        x - 4.0
+    );
+}
+
+/// What a pointer that rests on a mark is told.
+fn hint(name: &str, y: f64, ci: Option<f64>) -> String {
+    let interval = ci.map(|ci| format!(" ± {}", significant(ci))).unwrap_or_default();
+    format!("<title>{}: {}{interval}</title>", escaped(name), significant(y))
+}
+
+fn text(svg: &mut String, class: &str, x: f64, y: f64, content: &str) {
+    let _ = write!(svg, r#"<text class="{class}" x="{x:.1}" y="{y:.1}">{}</text>"#, escaped(content));
+}
+
+fn escaped(content: &str) -> String {
+    content.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_axis_is_round_and_holds_every_error_bar() {
+        for (value, ci, top, step) in [(47.0, Some(2.0), 50.0, 10.0), (0.31, None, 0.4, 0.1), (0.0, None, 1.0, 0.2)] {
+            let vertical = Vertical::reaching([(value, ci)].into_iter());
+            assert!((vertical.top - top).abs() < 1e-9 && (vertical.step - step).abs() < 1e-9, "{value}");
+        }
+        let vertical = Vertical { top: 50.0, step: 10.0 };
+        assert_eq!((vertical.at(0.0), vertical.at(50.0), vertical.at(-9.0)), (BOTTOM, TOP, BOTTOM));
+    }
+
+    #[test]
+    fn labels_keep_their_distance_and_stay_inside() {
+        assert_eq!(apart(&[10.0, 12.0, 80.0], 16.0, 0.0, 100.0), [10.0, 26.0, 80.0]);
+        assert_eq!(apart(&[95.0, 96.0, 97.0], 16.0, 0.0, 100.0), [68.0, 84.0, 100.0]);
+        assert_eq!(apart(&[], 16.0, 0.0, 100.0), Vec::<f64>::new());
+    }
+
+    #[test]
+    fn names_are_escaped_and_nothing_draws_nothing() {
+        let line = Line { label: "<up> & \"co\"".into(), is_kernel: false, points: vec![(6.0, (3.0, Some(0.5)))] };
+        let chart = LineChart { x_label: "connections", y_label: "Gb/s", lines: vec![line] };
+        let svg = chart.render("a & b").unwrap();
+        assert!(svg.contains("&lt;up&gt; &amp; &quot;co&quot;") && !svg.contains("<up>"));
+        assert!(svg.contains("error") && !svg.contains("NaN"));
+        assert!(LineChart { x_label: "", y_label: "", lines: Vec::new() }.render("t").is_none());
+        let empty = BarChart { y_label: "", series: vec!["a".into()], categories: vec![("x".into(), vec![None])] };
+        assert!(empty.render("t").is_none());
+    }
+
+    #[test]
+    fn the_kernel_takes_no_colour_of_ours() {
+        let line = |label: &str, is_kernel| Line { label: label.into(), is_kernel, points: Vec::new() };
+        let lines = vec![line("a", false), line("linux", true), line("b", false)];
+        assert_eq!(LineChart { x_label: "", y_label: "", lines }.classes(), ["s0", "kernel", "s1"]);
+    }
+}

@@ -1,0 +1,124 @@
+//! A datagram socket: the PCB with its queue behind one lock, shared by all replicas and all users.
+//!
+//! A datagram is run in the cell of its flow, which takes this lock for the length of an enqueue. Sending touches no
+//! cell: a datagram has no state that must be ordered with it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use observe::{Counters, DropReason};
+use pktbuf::PktBuf;
+use sync::{Lock, LockClass, LockKind, Platform};
+use udp::{Event, Outgoing, UdpPcb};
+use wire::FourTuple;
+
+use super::readiness::{Pollable, Readiness, ReadyState};
+
+/// What all replicas and handles of one datagram socket share. Any thread.
+pub struct UdpShared<P: Platform> {
+    /// Readiness, and who waits for it.
+    pub ready: ReadyState<P>,
+    local: SocketAddr,
+    pcb: Lock<UdpPcb, P>,
+}
+
+impl<P: Platform> UdpShared<P> {
+    /// A socket bound to `local`.
+    pub fn new(local: SocketAddr) -> Arc<Self> {
+        let pcb = Lock::new(LockKind::Blocking, LockClass::SocketBuffer, UdpPcb::new(local));
+        let socket = Arc::new(UdpShared { ready: ReadyState::default(), local, pcb });
+        socket.ready.restore(Readiness::WRITABLE);
+        socket
+    }
+
+    /// The address it is bound to.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The peer it is connected to.
+    pub fn remote(&self) -> Option<SocketAddr> {
+        self.pcb.lock().remote
+    }
+
+    /// How well a datagram of this tuple fits: `None` not at all, larger is more specific.
+    pub fn fits(&self, tuple: &FourTuple) -> Option<u8> {
+        let source = SocketAddr::new(tuple.remote_addr, tuple.remote_port);
+        let destination = SocketAddr::new(tuple.local_addr, tuple.local_port);
+        self.pcb.lock().score(source, destination)
+    }
+
+    /// Takes a datagram in, header and all. The caller counts the reason of a drop, and raises readiness when no guard
+    /// is held.
+    ///
+    /// # Errors
+    /// Why the datagram was dropped.
+    pub fn arrives(&self, datagram: ip::Datagram, counters: &Counters) -> Result<(), DropReason> {
+        let ip::Datagram { buf, src, dst, tos, .. } = datagram;
+        let datagram = udp::parse(buf, src, dst, tos, counters)?;
+        let mut out = udp::Outbox::new(counters);
+        udp::DatagramArrives(datagram).run(&mut self.pcb.lock(), &mut out)
+    }
+
+    /// An ICMP error about a datagram of ours has come; the caller raises readiness.
+    ///
+    /// # Errors
+    /// Why it is of no concern.
+    pub fn icmp_error(&self, error: udp::IcmpError, counters: &Counters) -> Result<(), DropReason> {
+        error.run(&mut self.pcb.lock(), &mut udp::Outbox::new(counters))
+    }
+
+    /// Takes the oldest datagram.
+    ///
+    /// # Errors
+    /// See [`udp::ReceiveError`]; `WouldBlock` has cleared the readiness.
+    pub fn receive(&self, counters: &Counters) -> Result<udp::Datagram, udp::ReceiveError> {
+        let mut pcb = self.pcb.lock();
+        let received = udp::ReceiveFrom.run(&mut pcb, &mut udp::Outbox::new(counters));
+        if matches!(received, Err(udp::ReceiveError::WouldBlock)) {
+            // Inside the lock: a datagram that comes now raises it again.
+            self.ready.clear(Readiness::READABLE);
+        }
+        received
+    }
+
+    /// Makes the datagram that carries `payload`: with its UDP header, ready for IP.
+    ///
+    /// # Errors
+    /// See [`udp::SendError`].
+    pub fn send(
+        &self,
+        payload: PktBuf,
+        to: Option<SocketAddr>,
+        source: std::net::IpAddr,
+        counters: &Counters,
+    ) -> Result<(usize, Vec<Outgoing>), udp::SendError> {
+        let mut out = udp::Outbox::new(counters);
+        let sent = udp::SendTo { payload, to, source }.run(&mut self.pcb.lock(), &mut out)?;
+        Ok((sent, out.datagrams.into_vec()))
+    }
+
+    /// Fixes the peer.
+    ///
+    /// # Errors
+    /// See [`udp::SendError`].
+    pub fn connect(
+        &self,
+        remote: SocketAddr,
+        source: std::net::IpAddr,
+        counters: &Counters,
+    ) -> Result<(), udp::SendError> {
+        udp::Connect { remote, source }.run(&mut self.pcb.lock(), &mut udp::Outbox::new(counters))
+    }
+
+    /// Drops what is queued; nothing enters any more.
+    pub fn close(&self, counters: &Counters) {
+        udp::Close.run(&mut self.pcb.lock(), &mut udp::Outbox::new(counters));
+    }
+}
+
+impl<P: Platform> Pollable<P> for UdpShared<P> {
+    fn ready_state(&self) -> &ReadyState<P> {
+        &self.ready
+    }
+}

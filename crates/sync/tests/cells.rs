@@ -1,0 +1,143 @@
+//! Exclusive use by structure, by gate and by thread number.
+
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use sync::ring::Mpsc;
+use sync::{GateCell, NotOwner, OwnerCell, PerThread, Platform, Real};
+
+const COUNT: usize = if cfg!(miri) { 50 } else { 20_000 };
+
+#[test]
+fn the_first_user_owns_and_others_are_refused() {
+    let cell: OwnerCell<u32> = OwnerCell::new(1);
+    assert_eq!(cell.owner(), None);
+    assert_eq!(cell.with(|value| std::mem::replace(value, 2)), Ok(1));
+    let owner = Real::thread_index();
+    assert_eq!(cell.owner(), Some(owner));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let caller = Real::thread_index();
+            let refusal = Err(NotOwner::Foreign { owner, caller });
+            assert_eq!(cell.with(|_| ()), refusal);
+            assert_eq!(cell.bind_here(), refusal);
+            assert_eq!(cell.release(), refusal);
+        });
+    });
+    assert_eq!(cell.with(|value| *value), Ok(2));
+}
+
+#[test]
+fn ownership_moves_only_by_release() {
+    let cell: OwnerCell<u32> = OwnerCell::new(0);
+    cell.bind_here().expect("nobody owns it");
+    cell.with(|value| *value = 5).expect("ours");
+    cell.release().expect("ours");
+    let got = thread::scope(|scope| scope.spawn(|| cell.with(|value| *value)).join()).expect("no panic");
+    assert_eq!(got, Ok(5));
+    assert!(matches!(cell.with(|_| ()), Err(NotOwner::Foreign { .. })) || cell.owner() == Some(Real::thread_index()));
+}
+
+#[test]
+fn reentry_is_refused_also_after_a_panic_inside() {
+    let cell: OwnerCell<u32> = OwnerCell::new(0);
+    let inner = cell.with(|_| (cell.with(|_| ()), cell.release())).expect("ours");
+    assert_eq!(inner, (Err(NotOwner::Reentered), Err(NotOwner::Reentered)));
+    assert!(catch_unwind(AssertUnwindSafe(|| cell.with(|_| panic!("inside")))).is_err());
+    assert_eq!(cell.with(|value| *value), Ok(0), "the panic ended the use");
+}
+
+#[test]
+fn one_at_a_time_through_the_gate() {
+    let mut gate: GateCell<u32> = GateCell::new(0);
+    let mut inside = gate.try_enter().expect("empty");
+    assert!(gate.try_enter().is_none() && gate.is_entered());
+    *inside += 1;
+    drop(inside);
+    assert!(!gate.is_entered());
+    assert_eq!(*gate.try_enter().expect("left"), 1);
+    assert_eq!(*gate.get_mut(), 1);
+}
+
+#[test]
+fn own_it_or_queue_it_forgets_nothing() {
+    const POSTERS: usize = 3;
+    let squeue: (GateCell<Vec<usize>>, Mpsc<usize>) = (GateCell::new(vec![0; POSTERS]), Mpsc::new(16));
+    thread::scope(|scope| {
+        for poster in 0..POSTERS {
+            let (gate, queue) = &squeue;
+            scope.spawn(move || {
+                for _ in 0..COUNT {
+                    while queue.push(poster).is_err() {
+                        thread::yield_now();
+                    }
+                    while let Some(mut done) = gate.try_enter() {
+                        while let Some(work) = queue.pop() {
+                            done[work] += 1;
+                        }
+                        drop(done);
+                        if queue.is_empty() {
+                            break;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert!(squeue.1.is_empty(), "work was forgotten");
+    assert_eq!(squeue.0.into_inner(), vec![COUNT; POSTERS]);
+}
+
+#[test]
+fn live_threads_have_different_numbers_and_ended_threads_give_theirs_back() {
+    const AT_ONCE: usize = 8;
+    let mut largest = 0;
+    for _ in 0..20 {
+        let barrier = Arc::new(Barrier::new(AT_ONCE));
+        let threads: Vec<_> = (0..AT_ONCE)
+            .map(|_| {
+                let barrier = barrier.clone();
+                thread::spawn(move || {
+                    let number = Real::thread_index();
+                    barrier.wait();
+                    assert_eq!(Real::thread_index(), number, "a number lasts");
+                    number
+                })
+            })
+            .collect();
+        let numbers: HashSet<usize> = threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+        assert_eq!(numbers.len(), AT_ONCE, "two live threads shared a number");
+        largest = largest.max(numbers.into_iter().max().unwrap_or(0));
+    }
+    // 160 threads have lived; other tests of this program run beside them.
+    assert!(largest < 100, "numbers are not reused: {largest}");
+}
+
+#[test]
+fn per_thread_values_are_apart_and_summed() {
+    let counts: PerThread<AtomicUsize> = PerThread::new(AtomicUsize::default);
+    assert_eq!(counts.iter().count(), 0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..COUNT {
+                    // Alone on the slot: no read-modify-write.
+                    let mine = counts.here();
+                    mine.store(mine.load(Relaxed) + 1, Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(counts.iter().map(|count| count.load(Relaxed)).sum::<usize>(), 4 * COUNT);
+}
+
+#[test]
+fn threads_beyond_the_table_share_the_last_slot() {
+    let counts: PerThread<AtomicUsize> = PerThread::new(AtomicUsize::default);
+    let last = PerThread::<AtomicUsize>::SLOTS - 1;
+    assert!(std::ptr::eq(counts.slot(last), counts.slot(last + 1000)));
+    assert!(!PerThread::<AtomicUsize>::is_exclusive(last) && PerThread::<AtomicUsize>::is_exclusive(last - 1));
+}

@@ -1,0 +1,167 @@
+//! Blind attackers (RFC 5961, RFC 9293 section 3.10.7.4): what may be forged without seeing the connection.
+
+mod support;
+
+use observe::{Counter, DropReason};
+use support::endpoint::Setup;
+use support::ms;
+use support::script::{Script, peer};
+use tcp::{Disposition, State};
+
+fn plain() -> Script {
+    Script::connected(Setup::default(), |syn| syn)
+}
+
+fn dropped(t: &Script) -> Option<DropReason> {
+    match t.us.last {
+        Some(Disposition::Dropped(reason)) => Some(reason),
+        _ => None,
+    }
+}
+
+#[test]
+fn only_an_exact_reset_resets() {
+    let mut t = plain();
+    t.inject(peer("R").seq(2));
+    t.expect(&[". 1:1(0) ack 1 win 65535"]);
+    assert_eq!((t.state(), dropped(&t)), (State::Established, Some(DropReason::TcpBadReset)));
+    t.inject(peer("R").seq(0));
+    t.inject(peer("R").seq(200_000));
+    t.expect(&[]);
+    assert_eq!(dropped(&t), Some(DropReason::TcpOutOfWindow));
+    t.inject(peer("R").seq(1));
+    assert_eq!(t.state(), State::Closed);
+}
+
+#[test]
+fn a_syn_is_challenged_wherever_it_falls() {
+    for seq in [0, 1, 5000, 200_000] {
+        let mut t = plain();
+        t.inject(peer("S").seq(seq));
+        t.expect(&[". 1:1(0) ack 1 win 65535"]);
+        assert_eq!(t.state(), State::Established, "SYN at {seq}");
+    }
+}
+
+#[test]
+fn challenges_are_limited_per_connection() {
+    let mut t = plain();
+    for _ in 0..400 {
+        t.inject(peer("R").seq(2));
+        t.inject(peer("S").seq(2));
+        t.pass(ms(12));
+    }
+    let sent = t.take().len();
+    assert!((9..=10).contains(&sent), "{sent} in 4.8 s");
+    assert_eq!(t.us.count(Counter::ChallengeAcksOut), sent as u64);
+}
+
+#[test]
+fn text_with_an_impossible_acknowledgement_is_never_read() {
+    for ack in [2, 70_000, 1u32.wrapping_sub(70_000), 1u32.wrapping_add(1 << 31), 0u32.wrapping_sub(1 << 30)] {
+        let mut t = plain();
+        t.inject(peer("P.").ack(ack).len(4));
+        assert_eq!(t.read(), 0, "ACK {ack}");
+        assert_eq!(dropped(&t), Some(DropReason::TcpBadAck));
+        assert_eq!(t.take().len(), 1);
+    }
+    // A little old is what reordering looks like.
+    let mut t = plain();
+    t.inject(peer("P.").ack(0).len(4));
+    assert_eq!(t.read(), 4);
+}
+
+#[test]
+fn text_without_ack_is_dropped() {
+    let mut t = plain();
+    t.inject(peer("P").len(4));
+    assert_eq!((t.read(), dropped(&t)), (0, Some(DropReason::TcpBadFlags)));
+    t.inject(peer("F").len(4));
+    assert_eq!((t.read(), dropped(&t)), (0, Some(DropReason::TcpNoAck)));
+}
+
+#[test]
+fn empty_segments_outside_the_window_are_answered_within_the_limit() {
+    let mut t = plain();
+    for _ in 0..100 {
+        t.inject(peer(".").seq(500_000));
+    }
+    assert_eq!(t.take().len(), 1);
+}
+
+#[test]
+fn every_combination_of_flags_in_every_state() {
+    type Reach = fn() -> Script;
+    let reach: [Reach; 9] = [
+        || {
+            let mut t = Script::new(Setup::default());
+            t.us.open(t.now);
+            t
+        },
+        || {
+            let mut t = Script::new(Setup::default());
+            t.us.listening = true;
+            t.inject(peer("S").seq(0));
+            t
+        },
+        plain,
+        || {
+            let mut t = plain();
+            t.run(tcp::Close);
+            t
+        },
+        || {
+            let mut t = plain();
+            t.run(tcp::Close);
+            t.inject(peer(".").ack(2));
+            t
+        },
+        || {
+            let mut t = plain();
+            t.inject(peer("F."));
+            t
+        },
+        || {
+            let mut t = plain();
+            t.run(tcp::Close);
+            t.inject(peer("F."));
+            t
+        },
+        || {
+            let mut t = plain();
+            t.inject(peer("F."));
+            t.run(tcp::Close);
+            t
+        },
+        || {
+            let mut t = plain();
+            t.run(tcp::Close);
+            t.inject(peer("F.").ack(2));
+            t
+        },
+    ];
+    for bits in 0..64u8 {
+        for make in &reach {
+            for (seq, ack) in [(0, 0), (1, 1), (2, 2), (3, 1), (100_000, 1), (1, 100_000)] {
+                let mut t = make();
+                let before = t.state();
+                t.take();
+                let mut segment = peer("").seq(seq).ack(ack).len(3).urgent(70);
+                segment.flags = wire::tcp::TcpFlags(bits);
+                t.inject(segment);
+                let sent = t.take();
+                assert!(sent.len() <= 2, "one segment is answered by {sent:?}");
+                let syn = bits & 2 != 0;
+                let rst = bits & 4 != 0;
+                // What was established falls only to an exact reset, or to text after close.
+                if before.is_synchronised() && t.state() == State::Closed && !rst {
+                    assert!(matches!(before, State::FinWait1 | State::FinWait2 | State::LastAck), "{before} {bits:#x}");
+                }
+                assert!(!(rst && !sent.is_empty() && before == State::SynSent), "a reset is never answered here");
+                if syn && before.is_synchronised() && before != State::TimeWait {
+                    assert_eq!(t.state(), before, "a SYN changes nothing, flags {bits:#x}");
+                }
+            }
+        }
+    }
+}

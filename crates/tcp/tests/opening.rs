@@ -1,0 +1,296 @@
+//! Opening: active, passive, simultaneous; options; retransmission of SYN and SYN-ACK; refusal.
+
+mod support;
+
+use observe::DropReason;
+use support::endpoint::Setup;
+use support::link::{Faults, World, mirrored};
+use support::ms;
+use support::script::{Script, peer};
+use tcp::{Disposition, Error, Readiness, Receive, State};
+
+#[test]
+fn active_open_offers_everything_and_acknowledges_at_once() {
+    let mut t = Script::new(Setup::default());
+    t.us.open(t.now);
+    t.expect(&["S 0:0(0) <mss 1460,sackOK,TS 1000 0,wscale 7>"]);
+    assert_eq!(t.state(), State::SynSent);
+    t.pass(ms(30));
+    t.inject(peer("S.").seq(0).win(5000).mss(1000).sack_permitted().scale(3).ts(77, 1000));
+    t.expect(&[". 1:1(0) ack 1 win 512 <TS 1030 77>"]);
+    assert!(t.us.ready.contains(Readiness::CONNECTED | Readiness::WRITABLE));
+    let status = t.us.status();
+    assert_eq!((status.state, status.mss, status.send_window), (State::Established, 988, 5000));
+    assert_eq!((status.srtt, status.send_shift, status.receive_shift), (Some(ms(30)), 3, 7));
+    assert_eq!((status.cwnd, status.rto), (9880, ms(200)));
+}
+
+#[test]
+fn options_that_the_peer_does_not_offer_are_off() {
+    let mut t = Script::connected(Setup::default(), |syn| syn);
+    t.send(10);
+    t.expect(&["P. 1:11(10) ack 1 win 65535"]);
+    let status = t.us.status();
+    assert!(!status.timestamps && !status.sack);
+    assert_eq!((status.send_shift, status.receive_shift, status.mss), (0, 0, 1000));
+}
+
+#[test]
+fn passive_open_answers_only_what_was_offered() {
+    let mut t = Script::new(Setup::default());
+    t.us.listening = true;
+    t.inject(peer("S").seq(0).win(5000).mss(1000).scale(2));
+    t.expect(&["S. 0:0(0) ack 1 win 65535 <mss 1460,wscale 7>"]);
+    assert!(!t.us.accepted);
+    t.inject(peer(".").win(100));
+    t.expect(&[]);
+    assert!(t.us.accepted && t.us.ready.contains(Readiness::ACCEPTABLE));
+    let status = t.us.status();
+    assert_eq!((status.state, status.send_window), (State::Established, 400));
+}
+
+#[test]
+fn a_peer_without_mss_gets_536() {
+    let mut t = Script::new(Setup::default());
+    t.us.listening = true;
+    t.inject(peer("S").seq(0).win(5000));
+    t.inject(peer("."));
+    assert_eq!(t.us.status().mss, 536);
+}
+
+#[test]
+fn a_tiny_mss_is_not_believed() {
+    let t = &mut Script::accepted(Setup::default(), |mut syn| {
+        syn.options.mss = Some(8);
+        syn
+    });
+    assert_eq!(t.us.status().mss, 216);
+}
+
+#[test]
+fn simultaneous_open() {
+    let setup = Setup::default();
+    let mut world = World::new(setup.clone(), mirrored(&setup), Faults::default());
+    let now = world.now;
+    world.ends[0].open(now);
+    world.ends[1].open(now);
+    world.run_for(ms(100));
+    for end in &mut world.ends {
+        assert_eq!(end.state(), State::Established);
+        assert!(end.ready.contains(Readiness::CONNECTED));
+    }
+    let now = world.now;
+    world.ends[0].send(b"both", now);
+    world.run_for(ms(100));
+    let now = world.now;
+    world.ends[1].read(now);
+    assert_eq!(world.ends[1].received, b"both");
+}
+
+#[test]
+fn simultaneous_open_segment_by_segment() {
+    let mut t = Script::new(Setup::default());
+    t.us.open(t.now);
+    t.take();
+    t.inject(peer("S").seq(0).mss(1000));
+    t.expect(&["S. 0:0(0) ack 1 win 65535 <mss 1460>"]);
+    assert_eq!(t.state(), State::SynReceived);
+    t.inject(peer("S.").seq(0).ack(1));
+    assert_eq!(t.state(), State::Established);
+    assert!(!t.us.accepted, "an active open is not accepted");
+}
+
+#[test]
+fn syn_is_sent_again_with_back_off_and_then_given_up() {
+    let mut t = Script::new(Setup::default());
+    t.us.open(t.now);
+    t.take();
+    for seconds in [1, 2, 4, 8, 16, 32] {
+        assert_eq!(t.until_sent(ms(200_000)), Some(ms(1000 * seconds)));
+        assert!(t.take()[0].starts_with("S 0:0(0)"));
+    }
+    assert_eq!(t.until_sent(ms(200_000)), None);
+    assert_eq!(t.state(), State::Closed);
+    assert!(t.us.ready.contains(Readiness::ERROR | Readiness::CLOSED));
+    assert_eq!(t.run(Receive { max: 1 }).unwrap_err(), Error::TimedOut);
+    assert!(!t.us.removed, "its user has not closed it");
+    t.run(tcp::Close);
+    assert!(t.us.removed);
+}
+
+#[test]
+fn syn_ack_is_sent_again_and_the_child_removes_itself() {
+    let mut t = Script::new(Setup::default());
+    t.us.listening = true;
+    t.inject(peer("S").seq(0).mss(1000));
+    t.take();
+    t.pass(ms(500_000));
+    assert_eq!(t.take().len(), 5);
+    assert!(t.us.removed && !t.us.accepted);
+}
+
+#[test]
+fn a_repeated_syn_gets_the_syn_ack_again() {
+    let mut t = Script::new(Setup::default());
+    t.us.listening = true;
+    t.inject(peer("S").seq(0).mss(1000));
+    let first = t.take();
+    t.inject(peer("S").seq(0).mss(1000));
+    assert_eq!(t.take(), first);
+}
+
+#[test]
+fn refusal() {
+    let mut t = Script::new(Setup::default());
+    t.us.open(t.now);
+    t.take();
+    // Not acknowledging our SYN, it may come from anyone.
+    t.inject(peer("R").seq(0));
+    assert_eq!(t.state(), State::SynSent);
+    t.inject(peer("R.").seq(0).ack(2));
+    assert_eq!(t.state(), State::SynSent);
+    t.inject(peer("R.").seq(0).ack(1));
+    assert_eq!(t.state(), State::Closed);
+    assert_eq!(t.run(Receive { max: 1 }).unwrap_err(), Error::Refused);
+    t.expect(&[]);
+}
+
+#[test]
+fn a_wrong_acknowledgement_of_a_syn_is_reset() {
+    let mut t = Script::new(Setup::default());
+    t.us.open(t.now);
+    t.take();
+    t.inject(peer("S.").seq(0).ack(5));
+    t.expect(&["R 5:5(0)"]);
+    assert_eq!(t.state(), State::SynSent);
+    let mut t = Script::new(Setup::default());
+    t.us.listening = true;
+    t.inject(peer("S").seq(0));
+    t.take();
+    t.inject(peer(".").ack(9));
+    t.expect(&["R 9:9(0)"]);
+    assert_eq!(t.state(), State::SynReceived);
+}
+
+#[test]
+fn a_reset_in_syn_received_removes_the_child() {
+    let mut t = Script::new(Setup::default());
+    t.us.listening = true;
+    t.inject(peer("S").seq(0));
+    t.inject(peer("R").seq(1));
+    assert!(t.us.removed && !t.us.accepted);
+}
+
+#[test]
+fn a_listener_and_flags_that_are_no_syn() {
+    for (flags, answer) in [
+        (".", Some("R 1:1(0)")),
+        ("S.", Some("R 1:1(0)")),
+        ("F.", Some("R 1:1(0)")),
+        ("SF", None),
+        ("SR", None),
+        ("R", None),
+        ("F", None),
+        ("", None),
+        ("FPU", None),
+    ] {
+        let mut t = Script::new(Setup::default());
+        t.us.listening = true;
+        t.inject(peer(flags).seq(0));
+        assert_eq!(t.take().first().map(String::as_str), answer, "flags {flags:?}");
+        assert!(t.us.driver.is_none(), "flags {flags:?}");
+    }
+}
+
+#[test]
+fn no_connection_at_all() {
+    let mut t = Script::new(Setup::default());
+    t.inject(peer("S").seq(0).len(3));
+    t.expect(&["R. -268435456:-268435456(0) ack 4 win 0"]);
+    t.inject(peer("P.").ack(7).len(3));
+    t.expect(&["R 7:7(0)"]);
+    t.inject(peer("R.").ack(7));
+    t.expect(&[]);
+}
+
+#[test]
+fn text_and_fin_on_the_syn_ack_count() {
+    let mut t = Script::new(Setup::default());
+    t.us.open(t.now);
+    t.take();
+    t.inject(peer("SF.").seq(0).mss(1000).len(4));
+    // SYN with FIN makes no sense, whatever else is set.
+    assert_eq!(t.state(), State::SynSent);
+    t.inject(peer("S.").seq(0).mss(1000).len(4));
+    t.expect(&[". 1:1(0) ack 5 win 65531"]);
+    assert_eq!(t.read(), 4);
+}
+
+#[test]
+fn text_queued_before_the_connection_is_established_follows_the_handshake() {
+    let mut t = Script::new(Setup::default());
+    t.us.open(t.now);
+    t.send(1500);
+    t.expect(&["S 0:0(0) <mss 1460,sackOK,TS 1000 0,wscale 7>"]);
+    t.inject(peer("S.").seq(0).win(60_000).mss(1000));
+    t.expect(&[". 1:1001(1000) ack 1 win 65535", "P. 1001:1501(500) ack 1 win 65535"]);
+}
+
+#[test]
+fn closing_before_the_answer_leaves_nothing() {
+    let mut t = Script::new(Setup::default());
+    t.us.open(t.now);
+    t.take();
+    t.run(tcp::Close);
+    assert!(t.us.removed);
+    t.expect(&[]);
+}
+
+#[test]
+fn a_lost_syn_means_one_segment_to_begin_with() {
+    let mut t = Script::new(Setup::default());
+    t.us.open(t.now);
+    t.pass(ms(1500));
+    t.take();
+    t.inject(peer("S.").seq(0).win(60_000).mss(1000));
+    assert_eq!(t.us.status().cwnd, 1000);
+}
+
+#[test]
+fn a_segment_with_a_bad_checksum_is_dropped_where_the_knob_says() {
+    for placement in [tcp::config::ChecksumPlacement::Before, tcp::config::ChecksumPlacement::Inside] {
+        let mut t = Script::connected(Setup::default(), |syn| syn);
+        t.us.setup.config.checksum_placement = placement;
+        let tuple = t.us.setup.tuple;
+        let header = wire::tcp::Header {
+            src_port: tuple.remote_port,
+            dst_port: tuple.local_port,
+            seq: wire::SeqNumber(support::script::IRS + 1),
+            ack: wire::SeqNumber(t.us.setup.iss + 1),
+            flags: wire::tcp::TcpFlags::ACK,
+            window: 1000,
+            urgent: 0,
+            header_len: 0,
+            options: wire::tcp::Options::NONE,
+        };
+        let mut buf = pktbuf::PktBuf::from_slice(b"evil").unwrap();
+        header.emit(buf.push_front(20));
+        buf[16..18].copy_from_slice(&[0xde, 0xad]);
+        let parsed = match placement {
+            tcp::config::ChecksumPlacement::Before => {
+                tcp::Segment::parse(tuple.local_addr, tuple.remote_addr, buf, tcp::Verify::Now)
+            }
+            tcp::config::ChecksumPlacement::Inside => {
+                tcp::Segment::parse_unverified(tuple.local_addr, tuple.remote_addr, buf)
+            }
+        };
+        match placement {
+            tcp::config::ChecksumPlacement::Before => assert_eq!(parsed.unwrap_err(), DropReason::TcpBadChecksum),
+            tcp::config::ChecksumPlacement::Inside => {
+                t.us.segment_arrives(parsed.unwrap(), t.now);
+                assert!(matches!(t.us.last, Some(Disposition::Dropped(DropReason::TcpBadChecksum))));
+            }
+        }
+        assert_eq!(t.read(), 0);
+    }
+}

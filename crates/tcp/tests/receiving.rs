@@ -1,0 +1,312 @@
+//! Receiving: acknowledgements and their delay, windows, order, SACK blocks, PAWS, urgent text.
+
+mod support;
+
+use observe::{Counter, DropReason};
+use support::endpoint::Setup;
+use support::ms;
+use support::script::{Peer, Script, peer};
+use tcp::{Disposition, Error, Readiness, Receive, SetOption, SocketOption};
+
+fn delayed() -> Setup {
+    let mut setup = Setup::default();
+    setup.config.quick_acks = 0;
+    setup
+}
+
+fn plain() -> Script {
+    Script::connected(delayed(), |syn| syn)
+}
+
+fn modern(syn: Peer) -> Peer {
+    syn.sack_permitted().scale(0)
+}
+
+#[test]
+fn every_second_full_segment_is_acknowledged_at_once_and_a_single_one_after_the_delay() {
+    let mut t = plain();
+    t.inject(peer(".").len(1000));
+    t.expect(&[]);
+    t.inject(peer(".").seq(1001).len(1000));
+    t.expect(&[". 1:1(0) ack 2001 win 65535"]);
+    t.inject(peer("P.").seq(2001).len(1000));
+    assert_eq!(t.until_sent(ms(1000)), Some(ms(40)));
+    t.expect(&[". 1:1(0) ack 3001 win 65535"]);
+    assert_eq!(t.until_sent(ms(10_000)), None);
+    assert_eq!(t.us.count(Counter::DelayedAckTimeouts), 1);
+}
+
+#[test]
+fn text_carries_the_delayed_acknowledgement() {
+    let mut t = plain();
+    t.inject(peer("P.").len(100));
+    t.send(5);
+    t.expect(&["P. 1:6(5) ack 101 win 65435"]);
+    t.inject(peer(".").seq(101).ack(6));
+    assert_eq!(t.until_sent(ms(10_000)), None, "nothing is left to acknowledge");
+}
+
+#[test]
+fn the_first_segments_are_acknowledged_at_once() {
+    let mut setup = Setup::default();
+    setup.config.quick_acks = 2;
+    let mut t = Script::connected(setup, |syn| syn);
+    for (seq, answers) in [(1, 1), (101, 1), (201, 0)] {
+        t.inject(peer("P.").seq(seq).len(100));
+        assert_eq!(t.take().len(), answers, "segment at {seq}");
+    }
+}
+
+#[test]
+fn readiness_rises_once() {
+    let mut t = plain();
+    t.us.ready = Readiness::NONE;
+    t.inject(peer("P.").len(10));
+    assert_eq!(t.us.ready, Readiness::READABLE);
+    t.us.ready = Readiness::NONE;
+    t.inject(peer("P.").seq(11).len(10));
+    assert_eq!(t.us.ready, Readiness::NONE, "it was readable already");
+    assert_eq!(t.read(), 20);
+    t.inject(peer("P.").seq(21).len(10));
+    assert_eq!(t.us.ready, Readiness::READABLE);
+}
+
+#[test]
+fn receive_hands_out_whole_buffers() {
+    let mut t = plain();
+    assert_eq!(t.run(Receive { max: 1 }).unwrap_err(), Error::WouldBlock);
+    for i in 0..3 {
+        t.inject(peer(".").seq(1 + 1000 * i).len(1000));
+    }
+    let received = t.run(Receive { max: 1 }).unwrap();
+    assert_eq!((received.data.len(), received.more, received.end), (1, true, false));
+    let received = t.run(Receive { max: 1001 }).unwrap();
+    assert_eq!((received.data.len(), received.more), (2, false));
+}
+
+#[test]
+fn small_segments_share_a_buffer() {
+    let mut t = plain();
+    let before = pktbuf::live();
+    for i in 0..200 {
+        t.inject(peer(".").seq(1 + i).len(1));
+        t.us.sent.clear();
+    }
+    assert!(pktbuf::live() - before <= 2, "{} blocks for 200 octets", pktbuf::live() - before);
+    assert_eq!(t.read(), 200);
+    assert_eq!(t.us.received, support::text(1, 200));
+}
+
+#[test]
+fn a_full_buffer_closes_the_window_and_reading_opens_it_again() {
+    let mut setup = delayed();
+    setup.options.receive_buffer = Some(4000);
+    let mut t = Script::connected(setup, |syn| syn);
+    for i in 0..4 {
+        t.inject(peer(".").seq(1 + 1000 * i).len(1000));
+    }
+    assert_eq!(t.take().last().unwrap(), ". 1:1(0) ack 4001 win 0");
+    // A probe of one octet.
+    t.inject(peer(".").seq(4001).len(1));
+    t.expect(&[". 1:1(0) ack 4001 win 0"]);
+    assert!(matches!(t.us.last, Some(Disposition::Dropped(DropReason::TcpZeroWindow))));
+    // One segment of room is not worth an update, two are.
+    t.us.read_up_to(1000, t.now);
+    t.expect(&[]);
+    t.us.read_up_to(1000, t.now);
+    t.expect(&[". 1:1(0) ack 4001 win 2000"]);
+    t.read();
+    assert_eq!(t.us.received, support::text(1, 4000));
+}
+
+#[test]
+fn the_receive_buffer_grows_while_its_user_keeps_up() {
+    let mut t = Script::connected(delayed(), |syn| syn.scale(7));
+    let before = t.us.status().receive_buffer;
+    let mut seq = 1u32;
+    for i in 0..400 {
+        t.inject(peer(".").seq(seq).len(1000));
+        seq += 1000;
+        t.read();
+        t.us.sent.clear();
+        if i % 10 == 0 {
+            t.pass(ms(1));
+        }
+    }
+    let status = t.us.status();
+    assert!(status.receive_buffer > before, "{} of {before}", status.receive_buffer);
+    assert!(status.receive_window > before);
+}
+
+#[test]
+fn the_receive_buffer_does_not_grow_for_a_user_who_does_not_read() {
+    let mut t = Script::connected(delayed(), |syn| syn.scale(7));
+    let before = t.us.status().receive_buffer;
+    for i in 0..120 {
+        t.inject(peer(".").seq(1 + 1000 * i).len(1000));
+        t.us.sent.clear();
+    }
+    assert_eq!(t.us.status().receive_buffer, before);
+}
+
+#[test]
+fn the_window_clamp_holds() {
+    let mut setup = delayed();
+    setup.options.window_clamp = Some(3000);
+    let mut t = Script::connected(setup, |syn| syn);
+    t.inject(peer(".").len(1000));
+    t.inject(peer(".").seq(1001).len(1000));
+    t.expect(&[". 1:1(0) ack 2001 win 3000"]);
+}
+
+#[test]
+fn out_of_order_text_is_reported_and_delivered_in_order() {
+    let mut t = Script::connected(delayed(), modern);
+    t.inject(peer(".").seq(1001).len(1000));
+    t.expect(&[". 1:1(0) ack 1 win 1017 <sack 1001:2001>"]);
+    t.inject(peer(".").seq(3001).len(1000));
+    t.expect(&[". 1:1(0) ack 1 win 1017 <sack 3001:4001,sack 1001:2001>"]);
+    assert_eq!(t.read(), 0);
+    t.inject(peer(".").len(1000));
+    assert_eq!(t.take(), [". 1:1(0) ack 2001 win 1001 <sack 3001:4001>"]);
+    t.inject(peer(".").seq(2001).len(1000));
+    assert_eq!(t.take(), [". 1:1(0) ack 4001 win 993"]);
+    t.read();
+    assert_eq!(t.us.received, support::text(1, 4000));
+}
+
+#[test]
+fn a_duplicate_is_reported_with_a_d_sack_block() {
+    let mut t = Script::connected(delayed(), modern);
+    t.inject(peer(".").len(1000));
+    t.inject(peer(".").seq(1001).len(1000));
+    t.take();
+    t.inject(peer(".").len(1000));
+    let answer = t.take();
+    assert!(answer[0].ends_with("ack 2001 win 1009 <sack 1:1001>"), "{answer:?}");
+    assert!(matches!(t.us.last, Some(Disposition::Dropped(DropReason::TcpOldDuplicate))));
+    // Overlapping on the left: the rest is new.
+    t.inject(peer(".").seq(1501).len(1000));
+    let answer = t.take();
+    assert!(answer[0].contains("ack 2501") && answer[0].contains("sack 1501:2001"), "{answer:?}");
+    t.read();
+    assert_eq!(t.us.received, support::text(1, 2500));
+}
+
+#[test]
+fn without_sack_there_are_only_duplicate_acknowledgements() {
+    let mut t = plain();
+    for i in 1..4 {
+        t.inject(peer(".").seq(1 + 1000 * i).len(1000));
+        t.expect(&[". 1:1(0) ack 1 win 65535"]);
+    }
+}
+
+#[test]
+fn text_beyond_the_window_is_cut() {
+    let mut setup = delayed();
+    setup.options.receive_buffer = Some(1500);
+    let mut t = Script::connected(setup, |syn| syn);
+    t.inject(peer(".").len(1000));
+    t.inject(peer(".").seq(1001).len(1000));
+    t.expect(&[". 1:1(0) ack 1501 win 0"]);
+    t.inject(peer(".").seq(9001).len(100));
+    t.expect(&[". 1:1(0) ack 1501 win 0"]);
+    assert!(matches!(t.us.last, Some(Disposition::Dropped(DropReason::TcpOutOfWindow))));
+    t.read();
+    assert_eq!(t.us.received, support::text(1, 1500));
+}
+
+#[test]
+fn the_timestamp_echoed_is_that_of_the_oldest_unacknowledged_segment() {
+    let mut t = Script::connected(delayed(), |syn| syn.ts(100, 1000));
+    t.inject(peer(".").ts(110, 1000).len(500));
+    t.inject(peer(".").ts(120, 1000).seq(501).len(500));
+    // RFC 7323 section 4.3: the delayed acknowledgement covers both and echoes the first.
+    t.expect(&[". 1:1(0) ack 1001 win 65535 <TS 1000 110>"]);
+    t.inject(peer(".").ts(130, 1000).seq(1001).len(600));
+    t.pass(ms(40));
+    t.expect(&[". 1:1(0) ack 1601 win 65535 <TS 1040 130>"]);
+}
+
+#[test]
+fn an_old_timestamp_is_refused() {
+    let mut t = Script::connected(delayed(), |syn| syn.ts(100, 1000));
+    t.inject(peer(".").ts(200, 1000).len(100));
+    t.pass(ms(50));
+    t.take();
+    t.inject(peer(".").ts(199, 1000).seq(101).len(100));
+    assert!(matches!(t.us.last, Some(Disposition::Dropped(DropReason::TcpPaws))));
+    t.expect(&[". 1:1(0) ack 101 win 65435 <TS 1050 200>"]);
+    // Without a timestamp it is dropped without a word.
+    t.inject(peer(".").seq(101).len(100));
+    assert!(matches!(t.us.last, Some(Disposition::Dropped(DropReason::TcpMissingTimestamp))));
+    t.expect(&[]);
+    // After 24 days the old value means nothing.
+    t.pass(std::time::Duration::from_secs(25 * 86_400));
+    t.inject(peer(".").ts(5, 1000).seq(101).len(100));
+    assert!(matches!(t.us.last, Some(Disposition::Done)));
+    assert_eq!(t.read(), 200);
+}
+
+#[test]
+fn urgent_text_stays_in_line_and_its_mark_is_kept() {
+    let mut t = plain();
+    t.us.ready = Readiness::NONE;
+    t.inject(peer("PU.").len(10).urgent(4));
+    assert!(t.us.ready.contains(Readiness::URGENT | Readiness::READABLE));
+    let received = t.run(Receive { max: 100 }).unwrap();
+    assert_eq!((received.data[0].len(), received.urgent), (10, Some(4)));
+    t.inject(peer("P.").seq(11).len(10));
+    assert_eq!(t.run(Receive { max: 100 }).unwrap().urgent, None);
+    // A pointer beyond the text: the mark lies ahead.
+    t.inject(peer("PU.").seq(21).len(10).urgent(15));
+    assert_eq!(t.run(Receive { max: 100 }).unwrap().urgent, Some(15));
+    t.inject(peer("P.").seq(31).len(10));
+    assert_eq!(t.run(Receive { max: 100 }).unwrap().urgent, Some(5));
+    assert!(!t.us.status().ready.contains(Readiness::URGENT));
+}
+
+#[test]
+fn any_urgent_pointer_is_harmless() {
+    for pointer in [0, 1, 9, 10, 11, 999, u16::MAX] {
+        let mut t = plain();
+        t.inject(peer("PU.").len(10).urgent(pointer));
+        t.inject(peer("PU.").seq(5).len(10).urgent(pointer));
+        t.read();
+        assert_eq!(t.us.received, support::text(1, 14), "pointer {pointer}");
+    }
+}
+
+#[test]
+fn quick_acknowledgement_on_demand() {
+    let mut t = plain();
+    t.run(SetOption(SocketOption::QuickAck(true))).unwrap();
+    t.us.setup.config.quick_acks = 16;
+    t.run(SetOption(SocketOption::QuickAck(true))).unwrap();
+    t.inject(peer("P.").len(10));
+    assert_eq!(t.take().len(), 1);
+    t.run(SetOption(SocketOption::QuickAck(false))).unwrap();
+    t.inject(peer("P.").seq(11).len(10));
+    assert_eq!(t.take().len(), 0);
+}
+
+#[test]
+fn nothing_is_held_by_an_idle_connection() {
+    let before = pktbuf::live();
+    let mut t = plain();
+    for i in 0..50 {
+        t.inject(peer(".").seq(1 + 1000 * i).len(1000));
+    }
+    t.send(20_000);
+    t.read();
+    t.us.sent.clear();
+    t.inject(peer(".").seq(50_001).ack(10_001).win(60_000));
+    t.us.sent.clear();
+    t.inject(peer(".").seq(50_001).ack(20_001).win(60_000));
+    t.us.sent.clear();
+    t.pass(ms(10_000));
+    t.us.sent.clear();
+    assert_eq!(pktbuf::live(), before);
+    assert_eq!(t.us.wake, None, "an idle connection asks for no wake");
+}

@@ -1,0 +1,277 @@
+//! Loss recovery: fast retransmit, SACK (RFC 6675), NewReno (RFC 6582), limited transmit (RFC 3042), time-outs
+//! (RFC 6298), and what they do to the congestion window.
+
+mod support;
+
+use observe::Counter;
+use support::endpoint::Setup;
+use support::ms;
+use support::script::{Peer, Script, peer};
+use tcp::Error;
+use tcp::congestion::Kind;
+
+fn setup() -> Setup {
+    let mut setup = Setup::default();
+    setup.config.congestion = Kind::NewReno;
+    setup
+}
+
+fn with_sack() -> Script {
+    Script::connected(setup(), Peer::sack_permitted)
+}
+
+fn without_sack() -> Script {
+    Script::connected(setup(), |syn| syn)
+}
+
+/// The sequence ranges of what was sent, without the rest of the line.
+fn ranges(t: &mut Script) -> Vec<String> {
+    t.take().iter().map(|line| line.split(' ').nth(1).unwrap().split('(').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_third_duplicate_sends_again_and_the_first_two_send_new_text() {
+    let mut t = without_sack();
+    t.send(20_000);
+    assert_eq!(t.take().len(), 10);
+    let duplicate = || peer(".").ack(1);
+    t.inject(duplicate());
+    assert_eq!(ranges(&mut t), ["10001:11001"], "limited transmit");
+    t.inject(duplicate());
+    assert_eq!(ranges(&mut t), ["11001:12001"]);
+    t.inject(duplicate());
+    // Twelve are out, three arrived; the window is six: nothing new yet.
+    assert_eq!(ranges(&mut t), ["1:1001"]);
+    let status = t.us.status();
+    assert_eq!((status.cwnd, status.ssthresh, status.recovering), (6000, 6000, true));
+    for _ in 0..3 {
+        t.inject(duplicate());
+        assert_eq!(ranges(&mut t), [""; 0]);
+    }
+    t.inject(duplicate());
+    assert_eq!(ranges(&mut t), ["12001:13001"], "every further duplicate lets one new segment out");
+    t.inject(peer(".").ack(13_001));
+    let status = t.us.status();
+    assert_eq!((status.cwnd, status.recovering), (6000, false));
+    assert_eq!(ranges(&mut t).len(), 6);
+}
+
+#[test]
+fn a_partial_acknowledgement_sends_the_next_hole_without_waiting() {
+    let mut t = without_sack();
+    t.send(10_000);
+    t.take();
+    for _ in 0..8 {
+        t.inject(peer(".").ack(1));
+    }
+    assert_eq!(ranges(&mut t), ["1:1001"]);
+    // The first and the fifth were lost.
+    t.inject(peer(".").ack(4001));
+    assert_eq!(ranges(&mut t), ["4001:5001"]);
+    assert!(t.us.status().recovering);
+    t.inject(peer(".").ack(10_001));
+    assert!(!t.us.status().recovering);
+    assert_eq!(t.us.count(Counter::FastRetransmits), 1);
+    assert_eq!(t.us.count(Counter::Timeouts), 0);
+}
+
+#[test]
+fn duplicates_that_are_none_start_nothing() {
+    let mut t = without_sack();
+    t.send(10_000);
+    t.take();
+    for i in 0..5 {
+        t.inject(peer(".").ack(1).win(50_000 + i));
+    }
+    for _ in 0..5 {
+        t.inject(peer(".").ack(1).len(10));
+    }
+    t.take();
+    assert!(!t.us.status().recovering, "a window update or text is no duplicate acknowledgement");
+}
+
+#[test]
+fn sack_fills_exactly_the_holes() {
+    let mut t = with_sack();
+    t.send(10_000);
+    t.take();
+    // 1, 3 and 5 of ten are lost.
+    t.inject(peer(".").ack(1).sack(&[(1001, 2001)]));
+    t.inject(peer(".").ack(1).sack(&[(3001, 4001), (1001, 2001)]));
+    assert_eq!(ranges(&mut t), [""; 0]);
+    t.inject(peer(".").ack(1).sack(&[(5001, 6001), (3001, 4001), (1001, 2001)]));
+    assert_eq!(ranges(&mut t), ["1:1001"]);
+    t.inject(peer(".").ack(1).sack(&[(5001, 8001), (3001, 4001), (1001, 2001)]));
+    // Three segments are SACKed above both other holes now, and the pipe has room for two.
+    assert_eq!(ranges(&mut t), ["2001:3001", "4001:5001"]);
+    t.inject(peer(".").ack(1).sack(&[(5001, 10_001), (3001, 4001), (1001, 2001)]));
+    assert_eq!(ranges(&mut t), [""; 0]);
+    t.inject(peer(".").ack(10_001));
+    let status = t.us.status();
+    assert_eq!((status.recovering, status.unacknowledged, status.cwnd), (false, 0, 5000));
+    assert_eq!(t.us.count(Counter::Retransmits), 3);
+}
+
+#[test]
+fn one_ack_with_enough_sacked_octets_is_enough() {
+    let mut t = with_sack();
+    t.send(10_000);
+    t.take();
+    t.inject(peer(".").ack(1).sack(&[(1001, 10_001)]));
+    assert_eq!(ranges(&mut t), ["1:1001"], "RFC 6675: lost by octets, not by the count of acknowledgements");
+}
+
+#[test]
+fn sack_blocks_that_say_nothing_new_or_nonsense_change_nothing() {
+    let mut t = with_sack();
+    t.send(10_000);
+    t.take();
+    for _ in 0..10 {
+        t.inject(peer(".").ack(1).sack(&[(1001, 2001)]));
+        t.inject(peer(".").ack(1).sack(&[(90_001, 95_001)]));
+        t.inject(peer(".").ack(1).sack(&[(5001, 2001)]));
+    }
+    assert_eq!(ranges(&mut t), [""; 0]);
+    assert!(!t.us.status().recovering);
+}
+
+#[test]
+fn a_lost_tail_is_rescued_by_the_timer() {
+    let mut t = without_sack();
+    t.send(3000);
+    t.take();
+    assert_eq!(t.until_sent(ms(10_000)), Some(ms(200)));
+    assert_eq!(ranges(&mut t), ["1:1001"]);
+    assert_eq!(t.us.status().cwnd, 1000);
+    t.inject(peer(".").ack(1001));
+    assert_eq!(ranges(&mut t), ["1001:2001", "2001:3001"], "slow start over what was lost");
+    t.inject(peer(".").ack(3001));
+    assert!(!t.us.status().recovering);
+}
+
+#[test]
+fn time_outs_back_off_and_give_up() {
+    let mut setup = setup();
+    setup.config.retries = 5;
+    let mut t = Script::connected(setup, |syn| syn);
+    t.send(500);
+    t.take();
+    for gap in [200, 400, 800, 1600, 3200] {
+        assert_eq!(t.until_sent(ms(100_000)), Some(ms(gap)));
+        assert_eq!(ranges(&mut t), ["1:501"]);
+    }
+    assert_eq!(t.until_sent(ms(100_000)), Some(ms(6400)));
+    assert!(t.take()[0].starts_with("R."));
+    assert_eq!(t.us.status().error, Some(Error::TimedOut));
+    assert_eq!(t.us.count(Counter::ConnectionsTimedOut), 1);
+}
+
+#[test]
+fn a_user_timeout_ends_it_earlier() {
+    let mut setup = setup();
+    setup.options.user_timeout = Some(ms(1000));
+    let mut t = Script::connected(setup, |syn| syn);
+    t.send(500);
+    t.pass(ms(2000));
+    assert_eq!(t.us.status().error, Some(Error::TimedOut));
+}
+
+#[test]
+fn karn_no_sample_from_what_was_sent_twice() {
+    let mut t = without_sack();
+    t.pass(ms(20));
+    t.send(500);
+    let before = t.us.status().srtt;
+    t.pass(ms(250));
+    t.inject(peer(".").ack(501));
+    let status = t.us.status();
+    assert_eq!(status.srtt, before);
+    assert_eq!(status.rto, ms(400), "the backed-off time-out stays until there is a sample");
+    t.send(500);
+    t.pass(ms(50));
+    t.inject(peer(".").ack(1001));
+    assert_eq!(t.us.count(Counter::RttSamples), 1);
+    assert!(t.us.status().rto < ms(400));
+}
+
+#[test]
+fn with_timestamps_what_was_sent_twice_gives_a_sample() {
+    let mut t = Script::connected(setup(), |syn| syn.ts(1, 1000));
+    t.send(500);
+    t.pass(ms(250));
+    t.take();
+    // The echo is that of the second transmission, at 1200 ms.
+    t.inject(peer(".").ts(2, 1200).ack(501));
+    assert_eq!(t.us.count(Counter::RttSamples), 1);
+    assert!(t.us.status().rto < ms(400));
+}
+
+#[test]
+fn after_a_time_out_sacked_text_is_not_sent_again() {
+    let mut t = with_sack();
+    t.send(8000);
+    t.take();
+    t.pass(ms(200));
+    assert_eq!(ranges(&mut t), ["1:1001"]);
+    // All but the first two had arrived.
+    t.inject(peer(".").ack(1001).sack(&[(2001, 8001)]));
+    assert_eq!(ranges(&mut t), ["1001:2001"]);
+    t.inject(peer(".").ack(8001));
+    assert_eq!(t.us.count(Counter::Retransmits), 2);
+}
+
+#[test]
+fn a_reneging_peer_gets_everything_again() {
+    let mut t = with_sack();
+    t.send(4000);
+    t.take();
+    t.inject(peer(".").ack(1).sack(&[(1001, 4001)]));
+    assert_eq!(ranges(&mut t), ["1:1001"]);
+    // It then forgets what it had.
+    t.inject(peer(".").ack(1001));
+    let mut sent = Vec::new();
+    for _ in 0..6 {
+        t.pass(ms(2000));
+        sent.extend(ranges(&mut t));
+        let end = sent.iter().filter_map(|range| range.split(':').nth(1)?.parse().ok()).max().unwrap_or(1001);
+        t.inject(peer(".").ack(end));
+    }
+    assert_eq!(t.us.status().unacknowledged, 0);
+}
+
+#[test]
+fn cubic_cuts_to_seven_tenths() {
+    let mut cubic = setup();
+    cubic.config.congestion = Kind::Cubic;
+    let mut t = Script::connected(cubic, |syn| syn);
+    t.send(10_000);
+    for _ in 0..3 {
+        t.inject(peer(".").ack(1));
+    }
+    assert_eq!(t.us.status().ssthresh, 7000);
+}
+
+#[test]
+fn a_lost_fin_is_sent_again() {
+    let mut t = without_sack();
+    t.send(100);
+    t.run(tcp::Close);
+    assert_eq!(t.take(), ["P. 1:101(100) ack 1 win 65535", "F. 101:101(0) ack 1 win 65535"]);
+    t.inject(peer(".").ack(101));
+    t.pass(ms(200));
+    assert_eq!(t.take(), ["F. 101:101(0) ack 1 win 65535"]);
+}
+
+#[test]
+fn the_timer_is_restarted_by_progress_and_stopped_at_the_end() {
+    let mut t = without_sack();
+    t.send(3000);
+    t.take();
+    t.pass(ms(150));
+    t.inject(peer(".").ack(1001));
+    t.pass(ms(190));
+    assert_eq!(ranges(&mut t), [""; 0], "200 ms count from the last progress");
+    t.inject(peer(".").ack(3001));
+    assert_eq!(t.until_sent(ms(100_000)), None);
+    assert_eq!(t.us.count(Counter::Timeouts), 0);
+}

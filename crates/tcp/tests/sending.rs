@@ -1,0 +1,296 @@
+//! Sending: segmentation, PSH, Nagle, cork, windows, probes, credit, buffers, path MTU.
+
+mod support;
+
+use observe::Counter;
+use support::endpoint::Setup;
+use support::ms;
+use support::script::{Script, peer};
+use tcp::{Error, PathMtu, Readiness, Send, SetOption, SocketOption, TransmitReady};
+use wire::SeqNumber;
+
+fn plain() -> Script {
+    Script::connected(Setup::default(), |syn| syn)
+}
+
+#[test]
+fn text_is_cut_into_segments_and_the_last_has_psh() {
+    let mut t = plain();
+    t.send(2500);
+    t.expect(&[
+        ". 1:1001(1000) ack 1 win 65535",
+        ". 1001:2001(1000) ack 1 win 65535",
+        "P. 2001:2501(500) ack 1 win 65535",
+    ]);
+}
+
+#[test]
+fn the_initial_window_is_ten_segments_and_doubles() {
+    let mut t = plain();
+    t.send(100_000);
+    assert_eq!(t.take().len(), 10);
+    t.pass(ms(10));
+    t.inject(peer(".").ack(2001).win(60_000));
+    assert_eq!(t.take().len(), 4);
+    t.inject(peer(".").ack(10_001).win(60_000));
+    assert_eq!(t.take().len(), 16);
+}
+
+#[test]
+fn a_super_segment_is_whole_segments() {
+    let mut t = Script::connected(Setup { super_segments: 4_500, ..Setup::default() }, |syn| syn);
+    t.send(6300);
+    assert_eq!(t.us.sent[0].meta().segment_size, 1000);
+    t.expect(&[". 1:4001(4000) ack 1 win 65535", "P. 4001:6301(2300) ack 1 win 65535"]);
+}
+
+#[test]
+fn nagle_holds_the_second_small_segment() {
+    let mut t = plain();
+    t.send(10);
+    t.expect(&["P. 1:11(10) ack 1 win 65535"]);
+    t.send(10);
+    t.send(10);
+    t.expect(&[]);
+    t.inject(peer(".").ack(11).win(60_000));
+    t.expect(&["P. 11:31(20) ack 1 win 65535"]);
+    // A full segment need not wait, and what is behind it must.
+    t.send(1010);
+    t.expect(&[". 31:1031(1000) ack 1 win 65535"]);
+    t.inject(peer(".").ack(1031).win(60_000));
+    t.expect(&["P. 1031:1041(10) ack 1 win 65535"]);
+}
+
+#[test]
+fn no_delay_sends_small_segments_and_releases_held_ones() {
+    let mut t = plain();
+    t.send(10);
+    t.send(10);
+    t.take();
+    t.run(SetOption(SocketOption::NoDelay(true))).unwrap();
+    t.expect(&["P. 11:21(10) ack 1 win 65535"]);
+    t.send(10);
+    t.expect(&["P. 21:31(10) ack 1 win 65535"]);
+}
+
+#[test]
+fn cork_holds_until_full_uncorked_or_late() {
+    let mut t = plain();
+    t.run(SetOption(SocketOption::Cork(true))).unwrap();
+    t.send(600);
+    t.expect(&[]);
+    t.send(600);
+    t.expect(&[". 1:1001(1000) ack 1 win 65535"]);
+    t.run(SetOption(SocketOption::Cork(false))).unwrap();
+    t.expect(&["P. 1001:1201(200) ack 1 win 65535"]);
+    t.inject(peer(".").ack(1201).win(60_000));
+    t.run(SetOption(SocketOption::Cork(true))).unwrap();
+    t.send(5);
+    assert_eq!(t.until_sent(ms(1000)), Some(ms(200)));
+    t.expect(&["P. 1201:1206(5) ack 1 win 65535"]);
+}
+
+#[test]
+fn the_peers_window_limits() {
+    let mut t = plain();
+    t.inject(peer(".").win(2500));
+    t.send(5000);
+    // 500 octets of window are left: less than a segment and less than half of the largest window.
+    t.expect(&[". 1:1001(1000) ack 1 win 65535", ". 1001:2001(1000) ack 1 win 65535"]);
+    t.inject(peer(".").ack(2001).win(3000));
+    assert_eq!(t.take().len(), 3);
+}
+
+#[test]
+fn half_of_the_largest_window_may_leave() {
+    let mut t = Script::new(Setup::default());
+    t.us.open(t.now);
+    t.inject(peer("S.").seq(0).win(600).mss(1000));
+    t.take();
+    t.send(5000);
+    t.expect(&[". 1:601(600) ack 1 win 65535"]);
+}
+
+#[test]
+fn a_closed_window_is_probed_for_ever_while_the_peer_answers() {
+    let mut t = plain();
+    t.inject(peer(".").win(0));
+    t.send(100);
+    t.expect(&[]);
+    let mut gap = 200;
+    for _ in 0..40 {
+        assert_eq!(t.until_sent(ms(200_000)), Some(ms(gap)));
+        t.expect(&[". 0:0(0) ack 1 win 65535"]);
+        t.inject(peer(".").win(0));
+        gap = (gap * 2).min(120_000);
+    }
+    t.inject(peer(".").win(1000));
+    t.expect(&["P. 1:101(100) ack 1 win 65535"]);
+    assert_eq!(t.us.count(Counter::WindowProbesOut), 40);
+}
+
+#[test]
+fn a_closed_window_whose_peer_is_silent_ends() {
+    let mut setup = Setup::default();
+    setup.config.retries = 4;
+    let mut t = Script::connected(setup, |syn| syn);
+    t.inject(peer(".").win(0));
+    t.send(100);
+    t.pass(ms(100_000));
+    assert_eq!(t.take().len(), 5, "four probes and the reset");
+    assert_eq!(t.us.status().error, Some(Error::TimedOut));
+}
+
+#[test]
+fn a_window_too_small_for_the_silly_window_rule_is_used_when_the_timer_expires() {
+    let mut t = plain();
+    t.inject(peer(".").win(100));
+    t.send(3000);
+    t.expect(&[]);
+    assert_eq!(t.until_sent(ms(1000)), Some(ms(200)));
+    t.expect(&[". 1:101(100) ack 1 win 65535"]);
+}
+
+#[test]
+fn the_send_buffer_takes_what_fits_and_says_when_to_go_on() {
+    let mut setup = Setup::default();
+    setup.options.send_buffer = Some(5000);
+    let mut t = Script::connected(setup, |syn| syn);
+    t.us.ready = Readiness::NONE;
+    assert_eq!(t.send(6000), 5000);
+    assert_eq!(t.send(10), 0);
+    assert!(!t.us.status().ready.contains(Readiness::WRITABLE));
+    t.inject(peer(".").ack(1001).win(60_000));
+    assert!(!t.us.ready.contains(Readiness::WRITABLE), "a fifth is not enough to wake for");
+    t.inject(peer(".").ack(4001).win(60_000));
+    assert!(t.us.ready.contains(Readiness::WRITABLE));
+    assert_eq!(t.send(6000), 4000);
+}
+
+#[test]
+fn the_send_buffer_grows_with_the_congestion_window() {
+    let mut t = plain();
+    let before = t.us.status().send_buffer;
+    let mut acked = 1;
+    for _ in 0..400 {
+        t.send(300_000);
+        let sent = t.take().len() as u32;
+        t.pass(ms(1));
+        acked += 1000 * sent;
+        t.inject(peer(".").ack(acked).win(60_000));
+    }
+    let status = t.us.status();
+    assert!(status.cwnd <= 130_000, "the peer's window of 60 000 limits, so {} must not grow on", status.cwnd);
+    assert_eq!(before, status.send_buffer);
+    let mut t = Script::connected(Setup::default(), |syn| syn.scale(10));
+    let mut acked = 1;
+    for _ in 0..12 {
+        t.send(3_000_000);
+        let sent = t.take().len() as u32;
+        t.pass(ms(1));
+        acked += 1000 * sent;
+        t.inject(peer(".").ack(acked).win(60_000));
+    }
+    let status = t.us.status();
+    assert!(status.send_buffer > before && status.send_buffer <= 4 << 20, "{}", status.send_buffer);
+}
+
+#[test]
+fn without_credit_text_waits_and_acknowledgements_do_not() {
+    let mut t = plain();
+    t.us.credit = 1;
+    t.send(3000);
+    t.expect(&[". 1:1001(1000) ack 1 win 65535"]);
+    assert!(t.us.starved);
+    t.inject(peer("P.").len(10));
+    t.expect(&[". 1001:1001(0) ack 11 win 65525"]);
+    t.us.credit = 10;
+    t.us.run(TransmitReady, t.now);
+    t.expect(&[". 1001:2001(1000) ack 11 win 65525", "P. 2001:3001(1000) ack 11 win 65525"]);
+}
+
+#[test]
+fn a_smaller_path_mtu_is_used_at_once() {
+    let mut t = plain();
+    t.send(2000);
+    t.take();
+    let quoted = SeqNumber(t.us.setup.iss + 1);
+    assert!(!t.run(PathMtu { mss: 500, seq: Some(quoted + 100_000) }), "what is not in flight proves nothing");
+    t.expect(&[]);
+    let cwnd = t.us.status().cwnd;
+    assert!(t.run(PathMtu { mss: 500, seq: Some(quoted) }));
+    t.expect(&[
+        ". 1:501(500) ack 1 win 65535",
+        ". 501:1001(500) ack 1 win 65535",
+        ". 1001:1501(500) ack 1 win 65535",
+        "P. 1501:2001(500) ack 1 win 65535",
+    ]);
+    let status = t.us.status();
+    assert_eq!((status.mss, status.cwnd), (500, cwnd));
+    t.inject(peer(".").ack(2001).win(60_000));
+    t.send(700);
+    t.expect(&[". 2001:2501(500) ack 1 win 65535", "P. 2501:2701(200) ack 1 win 65535"]);
+    assert!(!t.run(PathMtu { mss: 1400, seq: None }), "it is never raised");
+    t.run(PathMtu { mss: 8, seq: None });
+    assert_eq!(t.us.status().mss, 216);
+}
+
+#[test]
+fn many_small_writes_share_a_buffer() {
+    let mut t = plain();
+    let before = pktbuf::live();
+    t.us.credit = 0;
+    for _ in 0..100 {
+        t.send(10);
+    }
+    assert!(pktbuf::live() - before <= 2);
+    t.us.credit = 10;
+    t.us.run(TransmitReady, t.now);
+    t.expect(&["P. 1:1001(1000) ack 1 win 65535"]);
+}
+
+#[test]
+fn shared_and_static_chunks_are_sent_as_they_are() {
+    let mut t = plain();
+    let mut chunks = tcp::Chunks::new();
+    chunks.push(pktbuf::Chunk::Static(b"header, odd"));
+    chunks.push(pktbuf::Chunk::shared(vec![7u8; 5000].into()));
+    chunks.push(pktbuf::Chunk::Static(b"tail"));
+    assert_eq!(t.run(Send { chunks }).unwrap().accepted, 5015);
+    let segments: Vec<u8> = t.us.sent.iter().flat_map(|segment| segment[20..].to_vec()).collect();
+    assert_eq!(segments, [b"header, odd".as_slice(), &[7; 5000], b"tail"].concat());
+    assert_eq!(t.take().len(), 6);
+}
+
+#[test]
+fn an_idle_connection_begins_with_the_initial_window_again() {
+    let mut t = plain();
+    let mut acked = 1;
+    for _ in 0..3 {
+        t.send(40_000);
+        let sent = t.take().len() as u32;
+        t.pass(ms(10));
+        acked += 1000 * sent;
+        t.inject(peer(".").ack(acked).win(60_000));
+    }
+    assert!(t.us.status().cwnd > 30_000);
+    while !t.take().is_empty() {
+        acked = 1 + t.us.status().unacknowledged + (acked - 1);
+        t.inject(peer(".").ack(acked).win(60_000));
+    }
+    t.pass(ms(5000));
+    t.take();
+    t.send(60_000);
+    assert_eq!(t.take().len(), 10);
+}
+
+#[test]
+fn calls_out_of_place_say_so() {
+    let mut t = plain();
+    assert_eq!(t.run(SetOption(SocketOption::ReceiveBuffer(0))), Err(Error::InvalidOption));
+    assert_eq!(t.run(SetOption(SocketOption::MaxSegment(8))), Err(Error::InvalidOption));
+    t.run(tcp::Shutdown::Write).unwrap();
+    assert_eq!(t.us.try_send(b"x", t.now), Err(Error::Shutdown));
+    t.run(tcp::Abort);
+    assert_eq!(t.us.try_send(b"x", t.now), Err(Error::Shutdown));
+}

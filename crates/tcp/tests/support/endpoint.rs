@@ -1,0 +1,240 @@
+//! One end: a connection (or a listener that becomes one), its configuration, and what its outbox told the stack.
+
+use std::net::IpAddr;
+
+use observe::{Counters, Time};
+use pktbuf::{Chunk, PktBuf};
+use tcp::{
+    Config, Disposition, Error, Event, Isn, ListenParams, OpenParams, Outbox, Pcb, Readiness, Receive, Segment,
+    SegmentArrives, Send, State, Status, StatusReport, TableChange, Timeouts, Verify, listen,
+};
+use wire::{FourTuple, SeqNumber};
+
+use super::staged::StagedPcb;
+
+/// A connection under one of the drivers.
+pub enum Driver {
+    Whole(Box<Pcb>),
+    Staged(Box<StagedPcb>),
+}
+
+/// What an endpoint starts from.
+#[derive(Clone)]
+pub struct Setup {
+    pub config: Config,
+    pub options: tcp::config::ConnectionOptions,
+    pub tuple: FourTuple,
+    pub iss: u32,
+    pub mss: u16,
+    pub staged: bool,
+    pub super_segments: usize,
+}
+
+pub fn tuple() -> FourTuple {
+    FourTuple {
+        local_addr: IpAddr::from([10, 0, 0, 1]),
+        remote_addr: IpAddr::from([10, 0, 0, 2]),
+        local_port: 1000,
+        remote_port: 2000,
+    }
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup {
+            config: Config::default(),
+            options: Default::default(),
+            tuple: tuple(),
+            iss: 0x1000_0000,
+            mss: 1460,
+            staged: false,
+            super_segments: 0,
+        }
+    }
+}
+
+pub struct Endpoint {
+    pub setup: Setup,
+    pub counters: Counters,
+    pub driver: Option<Driver>,
+    pub listening: bool,
+    /// Segments sent and not yet taken by the test.
+    pub sent: Vec<PktBuf>,
+    pub wake: Option<Time>,
+    pub ready: Readiness,
+    pub accepted: bool,
+    pub removed: bool,
+    pub credit: u32,
+    pub starved: bool,
+    pub received: Vec<u8>,
+    pub end: bool,
+    pub last: Option<Disposition>,
+}
+
+impl Endpoint {
+    pub fn new(setup: Setup) -> Endpoint {
+        Endpoint {
+            setup,
+            counters: Counters::new(),
+            driver: None,
+            listening: false,
+            sent: Vec::new(),
+            wake: None,
+            ready: Readiness::NONE,
+            accepted: false,
+            removed: false,
+            credit: u32::MAX,
+            starved: false,
+            received: Vec::new(),
+            end: false,
+            last: None,
+        }
+    }
+
+    /// Do something with an outbox, and perform its effects.
+    fn with_outbox<R>(&mut self, f: impl FnOnce(&mut Option<Driver>, &mut Outbox<'_>, &Setup) -> R) -> R {
+        let mut out = Outbox::new(&self.setup.config, &self.counters);
+        out.credit = self.credit;
+        out.prefer_super_segments = self.setup.super_segments;
+        let reply = f(&mut self.driver, &mut out, &self.setup);
+        if let Some(Driver::Staged(pcb)) = &mut self.driver {
+            self.sent.append(&mut pcb.emitted);
+        }
+        self.sent.extend(out.segments.drain(..));
+        if self.credit != u32::MAX {
+            self.credit = out.credit;
+        }
+        self.starved |= out.starved;
+        self.ready |= out.ready;
+        if let Some(deadline) = out.deadline {
+            self.wake = Some(self.wake.map_or(deadline, |wake| wake.min(deadline)));
+        }
+        match out.table {
+            TableChange::None => {}
+            TableChange::Established => self.accepted = true,
+            TableChange::Remove => {
+                self.removed = true;
+            }
+        }
+        reply
+    }
+
+    fn adopt(pcb: Pcb, staged: bool) -> Driver {
+        if staged { Driver::Staged(Box::new(StagedPcb::new(pcb))) } else { Driver::Whole(Box::new(pcb)) }
+    }
+
+    pub fn open(&mut self, now: Time) {
+        self.with_outbox(|driver, out, setup| {
+            let params = OpenParams {
+                tuple: setup.tuple,
+                iss: SeqNumber(setup.iss),
+                ts_offset: 0,
+                flow_hash: None,
+                mss: setup.mss,
+                options: setup.options.clone(),
+            };
+            *driver = Some(Self::adopt(Pcb::open_active(&params, out, now), setup.staged));
+        });
+    }
+
+    pub fn run<E: Event>(&mut self, event: E, now: Time) -> E::Reply {
+        self.with_outbox(|driver, out, _| match driver.as_mut().expect("a connection") {
+            Driver::Whole(pcb) => event.run(&mut pcb.parts(), out, now),
+            Driver::Staged(pcb) => event.run(&mut **pcb, out, now),
+        })
+    }
+
+    /// A segment arrives from the wire, as octets from the TCP header on.
+    pub fn arrives(&mut self, segment: PktBuf, now: Time) {
+        let (local, remote) = (self.setup.tuple.local_addr, self.setup.tuple.remote_addr);
+        let segment = Segment::parse(local, remote, segment, Verify::Now).expect("a good segment");
+        self.segment_arrives(segment, now);
+    }
+
+    pub fn segment_arrives(&mut self, segment: Segment, now: Time) {
+        if self.driver.is_none() {
+            if self.listening {
+                self.syn_arrives(&segment, now);
+            } else {
+                self.sent.extend(tcp::closed::segment_arrives(&segment));
+            }
+            return;
+        }
+        let disposition = self.run(SegmentArrives(segment), now);
+        if let Disposition::Recycled(segment) = disposition {
+            assert!(self.removed, "a recycled connection leaves the table");
+            self.removed = false;
+            self.accepted = false;
+            self.driver = None;
+            self.segment_arrives(*segment, now);
+        } else {
+            self.last = Some(disposition);
+        }
+    }
+
+    fn syn_arrives(&mut self, segment: &Segment, now: Time) {
+        self.with_outbox(|driver, out, setup| {
+            let params = ListenParams { mss: setup.mss, options: setup.options.clone() };
+            let isn = Isn { iss: SeqNumber(setup.iss), ts_offset: 0, flow_hash: None };
+            if let Ok(pcb) = listen::syn_arrives(&params, segment, isn, out, now) {
+                *driver = Some(Self::adopt(pcb, setup.staged));
+            }
+        });
+    }
+
+    /// Run the time-outs if they are due.
+    pub fn tick(&mut self, now: Time) {
+        if self.wake.is_some_and(|wake| wake <= now) && self.driver.is_some() {
+            self.wake = None;
+            let next = self.run(Timeouts, now);
+            assert_eq!(next, self.wake, "the reply is the deadline");
+            assert!(next.is_none_or(|next| next > now), "a deadline in the past is a busy loop");
+        }
+    }
+
+    /// Send `text`; the octets taken.
+    pub fn send(&mut self, text: &[u8], now: Time) -> usize {
+        self.try_send(text, now).expect("a connection that takes text")
+    }
+
+    pub fn try_send(&mut self, text: &[u8], now: Time) -> Result<usize, Error> {
+        let mut chunks = tcp::Chunks::new();
+        for piece in text.chunks(16 << 10) {
+            chunks.push(Chunk::Pooled(PktBuf::from_slice(piece).expect("a buffer")));
+        }
+        let sent = self.run(Send { chunks }, now)?;
+        let rest: usize = sent.rest.iter().map(|chunk| chunk.len()).sum();
+        assert_eq!(sent.accepted + rest, text.len(), "no octet is lost between accepted and rest");
+        Ok(sent.accepted)
+    }
+
+    /// Read all that is there; the octets read.
+    pub fn read(&mut self, now: Time) -> usize {
+        self.read_up_to(usize::MAX, now)
+    }
+
+    pub fn read_up_to(&mut self, max: usize, now: Time) -> usize {
+        if self.driver.is_none() {
+            return 0;
+        }
+        let Ok(received) = self.run(Receive { max }, now) else { return 0 };
+        let before = self.received.len();
+        for buf in &received.data {
+            self.received.extend_from_slice(buf);
+        }
+        self.end |= received.end;
+        self.received.len() - before
+    }
+
+    pub fn status(&mut self) -> StatusReport {
+        self.run(Status, Time::ZERO)
+    }
+
+    pub fn state(&mut self) -> State {
+        if self.driver.is_none() { State::Listen } else { self.status().state }
+    }
+
+    pub fn count(&self, counter: observe::Counter) -> u64 {
+        self.counters.get(counter)
+    }
+}

@@ -1,0 +1,87 @@
+//! Why a user's call fails.
+
+use core::fmt;
+use core::net::IpAddr;
+
+/// Why a datagram cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// The payload exceeds what one datagram carries.
+    TooLong {
+        /// Bytes given.
+        len: usize,
+        /// Bytes that one datagram carries at most.
+        most: usize,
+    },
+    /// The socket is not connected and no destination was given.
+    NoDestination,
+    /// The destination has port 0 or an unspecified address.
+    BadDestination,
+    /// Source and destination are of different address families.
+    FamilyMismatch {
+        /// The address the socket sends from.
+        source: IpAddr,
+        /// The address asked for.
+        destination: IpAddr,
+    },
+    /// The connected peer refused an earlier datagram. Reported once.
+    Refused,
+    /// The connected peer could not be reached by an earlier datagram. Reported once.
+    Unreachable,
+    /// An earlier datagram did not fit the path. Reported once.
+    PathTooNarrow {
+        /// What the path carries, in bytes with the IP header; 0 when the router did not say.
+        mtu: u32,
+    },
+    /// The socket is closed.
+    Closed,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong { len, most } => {
+                write!(f, "a datagram of {len} bytes is too long; send at most {most}")
+            }
+            Self::NoDestination => f.write_str("the socket is not connected; connect it or give a destination"),
+            Self::BadDestination => f.write_str("the destination has no address or no port; give both"),
+            Self::FamilyMismatch { source, destination } => {
+                write!(f, "{destination} cannot be reached from {source}; use a socket of the destination's family")
+            }
+            Self::Refused => f.write_str("the peer has no socket at that port; check that its program is running"),
+            Self::Unreachable => f.write_str("the peer could not be reached; check address and route"),
+            Self::PathTooNarrow { mtu } => {
+                write!(f, "an earlier datagram exceeded the path's {mtu} bytes; send shorter ones or allow fragments")
+            }
+            Self::Closed => f.write_str("the socket is closed; open another"),
+        }
+    }
+}
+
+impl core::error::Error for SendError {}
+
+/// Why no datagram can be received now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiveError {
+    /// Nothing has arrived: wait for [`Readiness::READABLE`](crate::Readiness::READABLE).
+    WouldBlock,
+    /// The connected peer refused an earlier datagram. Reported once.
+    Refused,
+    /// The connected peer could not be reached by an earlier datagram. Reported once.
+    Unreachable,
+    /// The socket is closed.
+    Closed,
+}
+
+impl fmt::Display for ReceiveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::WouldBlock => "no datagram has arrived; wait until the socket is readable",
+            Self::Refused => "the peer has no socket at that port; check that its program is running",
+            Self::Unreachable => "the peer could not be reached; check address and route",
+            Self::Closed => "the socket is closed; open another",
+        })
+    }
+}
+
+impl core::error::Error for ReceiveError {}

@@ -1,0 +1,223 @@
+//! Events of a UDP socket, as values: what a user calls (RFC 768 "user interface", RFC 1122 section 4.1.4) and what
+//! the network does.
+
+use core::net::{IpAddr, SocketAddr};
+
+use observe::{Counter, DropReason};
+use pktbuf::PktBuf;
+
+use crate::output;
+use crate::pcb::PendingError;
+use crate::{Datagram, Outbox, Outgoing, Readiness, ReceiveError, SendError, UdpPcb};
+
+/// Something that happens to a socket. UDP has no timers, so no event needs to know the time.
+pub trait Event {
+    /// What the event answers.
+    type Reply;
+    /// Lets it happen.
+    fn run(self, pcb: &mut UdpPcb, out: &mut Outbox<'_>) -> Self::Reply;
+}
+
+/// A datagram arrives for the socket. The reply is the reason if it was dropped, to be counted by the caller.
+#[derive(Debug)]
+pub struct DatagramArrives(pub Datagram);
+
+impl Event for DatagramArrives {
+    type Reply = Result<(), DropReason>;
+
+    fn run(self, pcb: &mut UdpPcb, out: &mut Outbox<'_>) -> Self::Reply {
+        let Self(datagram) = self;
+        if pcb.closed {
+            return Err(DropReason::UdpNoSocket);
+        }
+        if pcb.remote.is_some_and(|remote| remote != datagram.source) {
+            return Err(DropReason::UdpWrongPeer);
+        }
+        let was_empty = pcb.queue.is_empty();
+        pcb.enqueue(datagram)?;
+        out.counters.increment(Counter::DatagramsIn);
+        if was_empty {
+            out.ready |= Readiness::READABLE;
+        }
+        Ok(())
+    }
+}
+
+/// The user sends a datagram. The reply is the payload's length in bytes.
+#[derive(Debug)]
+pub struct SendTo {
+    /// The payload, with headroom for all headers.
+    pub payload: PktBuf,
+    /// To whom; `None` to the connected peer.
+    pub to: Option<SocketAddr>,
+    /// The address that routing chose to send from; a bound socket's own address goes before it.
+    pub source: IpAddr,
+}
+
+impl Event for SendTo {
+    type Reply = Result<usize, SendError>;
+
+    fn run(self, pcb: &mut UdpPcb, out: &mut Outbox<'_>) -> Self::Reply {
+        if pcb.closed {
+            return Err(SendError::Closed);
+        }
+        if let Some(error) = pcb.error.take() {
+            return Err(error.into());
+        }
+        let to = self.to.or(pcb.remote).ok_or(SendError::NoDestination)?;
+        if to.port() == 0 || to.ip().is_unspecified() {
+            return Err(SendError::BadDestination);
+        }
+        let local = pcb.local.ip();
+        let src = if local.is_unspecified() || local.is_multicast() { self.source } else { local };
+        let len = self.payload.len();
+        let buf = output::emit(self.payload, SocketAddr::new(src, pcb.local.port()), to, out.offload)?;
+        out.counters.increment(Counter::DatagramsOut);
+        out.datagrams.push(Outgoing { buf, src, dst: to.ip(), tos: pcb.tos, ttl: pcb.ttl });
+        Ok(len)
+    }
+}
+
+impl From<PendingError> for SendError {
+    fn from(error: PendingError) -> Self {
+        match error {
+            PendingError::Refused => Self::Refused,
+            PendingError::Unreachable => Self::Unreachable,
+            PendingError::PathTooNarrow { mtu } => Self::PathTooNarrow { mtu },
+        }
+    }
+}
+
+/// The user takes the oldest datagram.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiveFrom;
+
+impl Event for ReceiveFrom {
+    type Reply = Result<Datagram, ReceiveError>;
+
+    fn run(self, pcb: &mut UdpPcb, _out: &mut Outbox<'_>) -> Self::Reply {
+        match pcb.error {
+            Some(PendingError::Refused) => {
+                pcb.error = None;
+                return Err(ReceiveError::Refused);
+            }
+            Some(PendingError::Unreachable) => {
+                pcb.error = None;
+                return Err(ReceiveError::Unreachable);
+            }
+            // Of no concern to a receiver; it waits for the next send.
+            Some(PendingError::PathTooNarrow { .. }) | None => {}
+        }
+        let empty = if pcb.closed { ReceiveError::Closed } else { ReceiveError::WouldBlock };
+        pcb.dequeue().ok_or(empty)
+    }
+}
+
+/// The user fixes the peer: what others send is dropped from now on, and errors about the peer are reported. What is
+/// queued from others goes, or the first receive would return a stranger's datagram.
+#[derive(Clone, Copy, Debug)]
+pub struct Connect {
+    /// The peer.
+    pub remote: SocketAddr,
+    /// The address that routing chose; becomes the local address of a socket that has none.
+    pub source: IpAddr,
+}
+
+impl Event for Connect {
+    type Reply = Result<(), SendError>;
+
+    fn run(self, pcb: &mut UdpPcb, out: &mut Outbox<'_>) -> Self::Reply {
+        let Self { remote, source } = self;
+        if pcb.closed {
+            return Err(SendError::Closed);
+        }
+        if remote.port() == 0 || remote.ip().is_unspecified() {
+            return Err(SendError::BadDestination);
+        }
+        if remote.is_ipv4() != pcb.local.is_ipv4() {
+            return Err(SendError::FamilyMismatch { source: pcb.local.ip(), destination: remote.ip() });
+        }
+        if pcb.local.ip().is_unspecified() {
+            pcb.local.set_ip(source);
+        }
+        pcb.remote = Some(remote);
+        pcb.error = None;
+        for _ in 0..pcb.queue.len() {
+            match pcb.dequeue() {
+                Some(datagram) if datagram.source != remote => out.counters.drop(DropReason::UdpWrongPeer),
+                Some(datagram) => pcb.enqueue(datagram).unwrap_or_else(|reason| out.counters.drop(reason)),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The user takes datagrams from everybody again.
+#[derive(Clone, Copy, Debug)]
+pub struct Disconnect;
+
+impl Event for Disconnect {
+    type Reply = ();
+
+    fn run(self, pcb: &mut UdpPcb, _out: &mut Outbox<'_>) {
+        pcb.remote = None;
+        pcb.error = None;
+    }
+}
+
+/// An ICMP error about a datagram from this socket to `remote`. Only a connected socket hears of it: any other could
+/// not tell which of its datagrams is meant (RFC 1122 section 4.1.3.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IcmpError {
+    /// The peer's host has no such port.
+    Refused {
+        /// Destination of the quoted datagram.
+        remote: SocketAddr,
+    },
+    /// The peer's host or network could not be reached. Routes heal: the error is reported, the socket stays connected.
+    Unreachable {
+        /// Destination of the quoted datagram.
+        remote: SocketAddr,
+    },
+    /// The datagram did not fit the path.
+    PacketTooBig {
+        /// Destination of the quoted datagram.
+        remote: SocketAddr,
+        /// What would have fitted, in bytes with the IP header.
+        mtu: u32,
+    },
+}
+
+impl Event for IcmpError {
+    type Reply = Result<(), DropReason>;
+
+    fn run(self, pcb: &mut UdpPcb, out: &mut Outbox<'_>) -> Self::Reply {
+        let (remote, error) = match self {
+            Self::Refused { remote } => (remote, PendingError::Refused),
+            Self::Unreachable { remote } => (remote, PendingError::Unreachable),
+            Self::PacketTooBig { remote, mtu } => (remote, PendingError::PathTooNarrow { mtu }),
+        };
+        if pcb.closed || pcb.remote != Some(remote) {
+            return Err(DropReason::IcmpNoConnection);
+        }
+        pcb.error = Some(error);
+        out.ready |= Readiness::ERROR | Readiness::READABLE | Readiness::WRITABLE;
+        Ok(())
+    }
+}
+
+/// The user closes the socket; what is queued is dropped.
+#[derive(Clone, Copy, Debug)]
+pub struct Close;
+
+impl Event for Close {
+    type Reply = ();
+
+    fn run(self, pcb: &mut UdpPcb, out: &mut Outbox<'_>) {
+        pcb.closed = true;
+        out.counters.drop_many(DropReason::UdpNoSocket, pcb.queue.len() as u64);
+        while pcb.dequeue().is_some() {}
+        out.ready |= Readiness::CLOSED | Readiness::READABLE;
+    }
+}

@@ -1,0 +1,70 @@
+//! A packet from IP into a datagram: the length field and the checksum, and nothing else a peer can lie about.
+
+use core::net::{IpAddr, SocketAddr};
+
+use observe::{Counter, Counters, DropReason};
+use pktbuf::{Checksum, PktBuf};
+use wire::udp::{self, HEADER_LEN, Header};
+use wire::{FourTuple, ParseError};
+
+/// A received datagram; the buffer holds the payload, the headers still lie in its headroom.
+#[derive(Debug)]
+pub struct Datagram {
+    /// The payload.
+    pub buf: PktBuf,
+    /// Who sent it. Port 0 means that no answer is expected.
+    pub source: SocketAddr,
+    /// To which of our addresses, groups or broadcasts.
+    pub destination: SocketAddr,
+    /// Type of service or traffic class of the packet.
+    pub tos: u8,
+}
+
+impl Datagram {
+    /// The flow as its receiver sees it.
+    pub fn tuple(&self) -> FourTuple {
+        FourTuple {
+            local_addr: self.destination.ip(),
+            remote_addr: self.source.ip(),
+            local_port: self.destination.port(),
+            remote_port: self.source.port(),
+        }
+    }
+}
+
+/// Checks a packet that begins at its UDP header, from `src` to `dst` with type of service `tos`, and pulls the header.
+///
+/// A checksum of zero means "none" and is legal over IPv4 only (RFC 8200 section 8.1). Bytes of the packet after the
+/// datagram's own length are cut off: nobody vouches for them.
+///
+/// # Errors
+/// The reason for which the packet must be dropped; the caller counts it.
+pub fn parse(mut buf: PktBuf, src: IpAddr, dst: IpAddr, tos: u8, counters: &Counters) -> Result<Datagram, DropReason> {
+    let header = udp::parse(&buf).map_err(|error| match error {
+        ParseError::Truncated if buf.len() < HEADER_LEN => DropReason::UdpTruncated,
+        _ => DropReason::UdpBadLength,
+    })?;
+    if header.dst_port == 0 {
+        return Err(DropReason::UdpBadPort);
+    }
+    buf.truncate(header.len.into());
+    verify(&buf, &header, src, dst, counters)?;
+    buf.pull_front(HEADER_LEN);
+    let (source, destination) = (SocketAddr::new(src, header.src_port), SocketAddr::new(dst, header.dst_port));
+    Ok(Datagram { buf, source, destination, tos })
+}
+
+#[inline]
+fn verify(buf: &PktBuf, header: &Header, src: IpAddr, dst: IpAddr, counters: &Counters) -> Result<(), DropReason> {
+    if header.checksum == 0 {
+        return if dst.is_ipv4() { Ok(()) } else { Err(DropReason::UdpNoChecksum) };
+    }
+    // A partial checksum never crossed a wire: the sender is on this machine and left it to a device that is none.
+    if buf.meta().checksum != Checksum::None {
+        counters.increment(Counter::ChecksumsOffloaded);
+        return Ok(());
+    }
+    counters.increment(Counter::ChecksumsVerified);
+    let sum = header.pseudo_header(src, dst).add(pktbuf::sum(buf));
+    if sum.is_valid() { Ok(()) } else { Err(DropReason::UdpBadChecksum) }
+}

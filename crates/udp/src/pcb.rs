@@ -1,0 +1,123 @@
+//! The UDP protocol control block: both ends and the receive queue.
+//!
+//! The queue is bounded in memory, not in datagrams: each is charged the whole block it pins, so that datagrams of one
+//! byte cannot hold a hundred times what was meant. A datagram that does not fit is the one that is dropped; what is
+//! queued stays (the oldest is the one an application waits for).
+
+use core::net::SocketAddr;
+use std::collections::VecDeque;
+
+use observe::DropReason;
+use pktbuf::PktBuf;
+
+use crate::{Datagram, Readiness};
+
+/// Memory that a socket's receive queue may pin unless told otherwise, in bytes: some 250 full frames.
+pub const DEFAULT_RECEIVE_LIMIT: usize = 512 << 10;
+
+/// An error that the next call reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PendingError {
+    Refused,
+    Unreachable,
+    PathTooNarrow { mtu: u32 },
+}
+
+/// One UDP socket.
+#[derive(Debug)]
+pub struct UdpPcb {
+    /// Our end; the unspecified address stands for every address of its family.
+    pub local: SocketAddr,
+    /// The peer of a connected socket.
+    pub remote: Option<SocketAddr>,
+    /// Type of service of what is sent.
+    pub tos: u8,
+    /// Time to live of what is sent.
+    pub ttl: u8,
+    pub(crate) queue: VecDeque<Datagram>,
+    pub(crate) held: usize,
+    limit: usize,
+    pub(crate) error: Option<PendingError>,
+    pub(crate) closed: bool,
+}
+
+impl UdpPcb {
+    /// A socket bound to `local`, not connected.
+    pub fn new(local: SocketAddr) -> Self {
+        Self {
+            local,
+            remote: None,
+            tos: 0,
+            ttl: 64,
+            queue: VecDeque::new(),
+            held: 0,
+            limit: DEFAULT_RECEIVE_LIMIT,
+            error: None,
+            closed: false,
+        }
+    }
+
+    /// Bounds the memory of the receive queue, in bytes. What is queued already stays.
+    pub fn set_receive_limit(&mut self, bytes: usize) {
+        self.limit = bytes;
+    }
+
+    /// Memory that the receive queue pins, in bytes.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Datagrams in the receive queue.
+    pub fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// The level of every readiness bit.
+    pub fn readiness(&self) -> Readiness {
+        let mut ready = Readiness::NONE;
+        if !self.queue.is_empty() || self.closed {
+            ready |= Readiness::READABLE;
+        }
+        if self.error.is_some() {
+            ready |= Readiness::ERROR | Readiness::READABLE | Readiness::WRITABLE;
+        }
+        ready |= if self.closed { Readiness::CLOSED } else { Readiness::WRITABLE };
+        ready
+    }
+
+    /// How well the socket suits a datagram, or `None` when it is not for it: exact ends count over wildcards, so that
+    /// of all sockets of a port the one with the highest score receives.
+    pub fn score(&self, source: SocketAddr, destination: SocketAddr) -> Option<u8> {
+        let family = self.local.is_ipv4() == destination.is_ipv4();
+        let address = self.local.ip().is_unspecified() || self.local.ip() == destination.ip();
+        if !family || !address || self.local.port() != destination.port() {
+            return None;
+        }
+        let connected = match self.remote {
+            Some(remote) if remote != source => return None,
+            remote => remote.is_some(),
+        };
+        Some(u8::from(connected) * 2 + u8::from(!self.local.ip().is_unspecified()))
+    }
+
+    pub(crate) fn enqueue(&mut self, datagram: Datagram) -> Result<(), DropReason> {
+        let charge = charge(&datagram.buf);
+        if self.held + charge > self.limit {
+            return Err(DropReason::SocketQueueFull);
+        }
+        self.held += charge;
+        self.queue.push_back(datagram);
+        Ok(())
+    }
+
+    pub(crate) fn dequeue(&mut self) -> Option<Datagram> {
+        let datagram = self.queue.pop_front()?;
+        self.held -= charge(&datagram.buf);
+        Some(datagram)
+    }
+}
+
+/// The whole block: it is pinned whatever the datagram's length.
+fn charge(buf: &PktBuf) -> usize {
+    buf.headroom() + buf.len() + buf.tailroom()
+}
