@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use dev::Device;
-use stack::{Census, Clock, InterfaceConfig, Plan, StackConfig, VirtualClock};
+use stack::{Census, Clock, InterfaceConfig, Plan, StackConfig, StoppableClock, VirtualClock};
 use sync::{LockKind, Ordering, Platform, Real};
 
 use crate::error::BuildError;
@@ -60,11 +60,6 @@ impl Stack {
     /// Its counters, and what is alive in it. Exact at rest.
     pub fn census(&self) -> Census {
         self.inner.stack.census()
-    }
-
-    /// Messages handed from one thread to another so far.
-    pub fn handoffs(&self) -> u64 {
-        self.inner.stack.shared().handoffs.count()
     }
 
     /// The addresses of its interfaces.
@@ -156,6 +151,12 @@ impl Builder {
     /// A clock moved by hand. For tests: with [`Builder::build_polled`].
     pub fn clock(mut self, clock: Arc<VirtualClock<Real>>) -> Self {
         self.config.clock = Clock::Virtual(clock);
+        self
+    }
+
+    /// A clock with a stop, for measurements in slices.
+    pub fn stoppable_clock(mut self, clock: Arc<StoppableClock<Real>>) -> Self {
+        self.config.clock = Clock::Stoppable(clock);
         self
     }
 

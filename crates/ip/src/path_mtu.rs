@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use observe::Time;
 
 /// Least MTU believed of an IPv4 router, in bytes. The protocol's least is 68, but a path that narrow is far more often
-/// an attack than a link; the value is Linux's `ip_no_pmtu_disc` companion `min_pmtu`.
+/// an attack than a link; the value is that of Linux (`net.ipv4.route.min_pmtu`).
 pub const FLOOR_V4: u16 = 552;
 /// Least MTU of an IPv6 link, in bytes (RFC 8200 section 5).
 pub const FLOOR_V6: u16 = 1280;
@@ -54,7 +54,7 @@ impl PathMtuTable {
 
     /// Takes a router's word that a packet of `sent` bytes did not fit `reported` bytes (0: it did not say). Returns
     /// the new MTU when the path became narrower, `None` when the report changes nothing: it is not below what is
-    /// believed now, or not below the family's floor's reach.
+    /// believed now, or the floor is not.
     pub fn update(&mut self, destination: IpAddr, reported: u32, sent: usize, now: Time) -> Option<u16> {
         let floor = if destination.is_ipv4() { FLOOR_V4 } else { FLOOR_V6 };
         let current = self.lookup(destination, now).map_or(sent, usize::from);

@@ -32,10 +32,7 @@ impl Switches {
 impl Add for Switches {
     type Output = Switches;
     fn add(self, other: Switches) -> Switches {
-        Switches {
-            voluntary: self.voluntary + other.voluntary,
-            involuntary: self.involuntary + other.involuntary,
-        }
+        Switches { voluntary: self.voluntary + other.voluntary, involuntary: self.involuntary + other.involuntary }
     }
 }
 
@@ -117,10 +114,7 @@ fn switches_in(status: &str) -> Switches {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.and_then(|rest| rest.trim().parse().ok()).unwrap_or(0)
     };
-    Switches {
-        voluntary: field("voluntary_ctxt_switches:"),
-        involuntary: field("nonvoluntary_ctxt_switches:"),
-    }
+    Switches { voluntary: field("voluntary_ctxt_switches:"), involuntary: field("nonvoluntary_ctxt_switches:") }
 }
 
 #[cfg(test)]

@@ -48,11 +48,8 @@ pub fn write(rows: &[Row]) -> String {
 }
 
 fn cells(row: &Row) -> [String; HEADER.len()] {
-    let locks: Vec<String> = row
-        .locks
-        .iter()
-        .map(|lock| format!("{}={}/{}", lock.class, lock.acquired, lock.first_try_failed))
-        .collect();
+    let locks: Vec<String> =
+        row.locks.iter().map(|lock| format!("{}={}/{}", lock.class, lock.acquired, lock.first_try_failed)).collect();
     let samples: Vec<String> = row.gbps.samples.iter().map(f64::to_string).collect();
     let operations = row.operations_per_s.as_ref();
     [
@@ -92,11 +89,7 @@ fn optional(value: Option<impl ToString>) -> String {
 
 /// A cell, in quotes where it holds a comma, a quote or a line break; a quote is doubled.
 fn quoted(cell: &str) -> String {
-    if cell.contains([',', '"', '\r', '\n']) {
-        format!("\"{}\"", cell.replace('"', "\"\""))
-    } else {
-        cell.to_owned()
-    }
+    if cell.contains([',', '"', '\r', '\n']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 
 mod bulk;
 mod connect;
-mod crew;
+
 mod rpc;
 mod sockets;
 
@@ -19,8 +19,8 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use crate::crew::{Crew, Work};
 use crate::sampling::{Contender, Slice};
-use crew::{Crew, Work};
 use sockets::Opener;
 
 /// How the payload is given to the kernel.
@@ -180,7 +180,7 @@ impl KernelBench {
     }
 
     fn start(name: String, work: Vec<Box<dyn Work>>, notes: Vec<String>) -> Result<KernelBench, KernelError> {
-        let crew = Crew::start(work).map_err(KernelError::Setup)?;
+        let crew = Crew::start("linux", work).map_err(KernelError::Setup)?;
         Ok(KernelBench { name, crew, notes })
     }
 
@@ -222,10 +222,25 @@ fn check(params: &Params) -> Result<(), KernelError> {
     Err(KernelError::Parameter(wrong))
 }
 
+/// The most connections, up to `wanted`, for which this process may have descriptors: what to ask for, with a note, where
+/// the hard limit is below `wanted`. Ports and memory may still give fewer.
+pub fn most_connections(wanted: u32, threads: u32) -> u32 {
+    match sockets::allow_descriptors(descriptors(wanted, threads)) {
+        Err(KernelError::FileLimit { needed, limit }) => {
+            wanted.saturating_sub(needed.saturating_sub(limit).div_ceil(2).try_into().unwrap_or(u32::MAX))
+        }
+        _ => wanted,
+    }
+}
+
+/// Two for each connection; listeners, epoll sets and the payload come on top.
+fn descriptors(connections: u32, threads: u32) -> u64 {
+    2 * u64::from(connections) + 64 + 2 * u64::from(threads)
+}
+
 /// Opens all connections and notes what the kernel made of the parameters.
 fn open_pairs(params: &Params) -> Result<(Vec<sockets::Pair>, Vec<String>), KernelError> {
-    // Two ends of each connection; listeners, epoll sets and the payload come on top.
-    sockets::allow_descriptors(2 * u64::from(params.connections) + 64 + u64::from(params.threads))?;
+    sockets::allow_descriptors(descriptors(params.connections, params.threads))?;
     let failed = |opened, source| KernelError::Connections { opened, wanted: params.connections, source };
     let mut opener = Opener::new(params.send_buffer, params.receive_buffer).map_err(|e| failed(0, e))?;
     let mut pairs = Vec::with_capacity(params.connections as usize);

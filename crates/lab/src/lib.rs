@@ -17,6 +17,7 @@
 //! The lab holds no protocol and no lock of the stack; it asks contenders for slices and counts.
 #![forbid(unsafe_code)]
 
+mod crew;
 pub mod cpu;
 pub mod csv;
 pub mod kernel;
@@ -28,3 +29,4 @@ pub mod sampling;
 pub mod stats;
 pub mod table;
 pub mod units;
+pub mod workload;

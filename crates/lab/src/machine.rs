@@ -159,9 +159,7 @@ fn mitigations() -> String {
     };
     let mut states: Vec<(String, String)> = directory
         .filter_map(Result::ok)
-        .filter_map(|entry| {
-            Some((entry.file_name().into_string().ok()?, fs::read_to_string(entry.path()).ok()?))
-        })
+        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, fs::read_to_string(entry.path()).ok()?)))
         .collect();
     states.sort();
     mitigations_in(&states)

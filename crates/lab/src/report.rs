@@ -81,11 +81,7 @@ pub fn write_json(path: &Path, results: &Results) -> Result<(), ReportError> {
 ///
 /// # Errors
 /// [`ReportError`] of the report, after the document went to `fallback`. A fallback that fails too adds nothing to it.
-pub fn write_or_print(
-    directory: &Path,
-    results: &Results,
-    fallback: &mut impl Write,
-) -> Result<PathBuf, ReportError> {
+pub fn write_or_print(directory: &Path, results: &Results, fallback: &mut impl Write) -> Result<PathBuf, ReportError> {
     write(directory, results).inspect_err(|_| {
         let _ = fallback.write_all(results.to_json().as_bytes()).and_then(|()| fallback.flush());
     })

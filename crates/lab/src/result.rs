@@ -231,6 +231,19 @@ impl Row {
         taken.map(|lock| (lock.class.as_str(), share(lock))).max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
+    /// Adds the lock times of a separate timed pass: the mean wait and hold of an acquisition there, times the
+    /// acquisitions here. Classes that the timed pass did not take stay without times.
+    pub fn add_timed_pass(&mut self, timed: &Slice) {
+        for lock in &mut self.locks {
+            let Some(there) = timed.exact.locks.iter().find(|there| there.class == lock.class) else { continue };
+            if there.acquired > 0 {
+                let here = lock.acquired as f64 / there.acquired as f64;
+                let scaled = |ns: Option<u64>| ns.map(|ns| (ns as f64 * here).round() as u64);
+                (lock.wait_ns, lock.hold_ns) = (scaled(there.wait_ns), scaled(there.hold_ns));
+            }
+        }
+    }
+
     /// Nanoseconds waited for locks for each 10^3 bytes, from a timed pass; `None` without one.
     pub fn wait_ns_per_kb(&self) -> Option<f64> {
         let waited: Vec<u64> = self.locks.iter().filter_map(|lock| lock.wait_ns).collect();
@@ -316,6 +329,29 @@ mod tests {
         assert_eq!((row.handoffs, row.out_of_order, row.retransmits), (None, None, None));
         assert_eq!((row.acquisitions_per_mb, row.ratio_to_kernel), (None, None));
         assert_eq!(row.figure().mean, 1000.0);
+    }
+
+    #[test]
+    fn a_timed_pass_is_scaled_to_the_acquisitions_of_the_row() {
+        let mut row = Row::new(key("giant", Workload::Bulk), &samples(&[1_000_000]), None).unwrap();
+        let timed = |acquired| Slice {
+            exact: Exact {
+                locks: vec![LockCount {
+                    class: "Group".into(),
+                    acquired,
+                    wait_ns: Some(500),
+                    hold_ns: Some(80),
+                    ..LockCount::default()
+                }],
+                ..Exact::default()
+            },
+            ..Slice::default()
+        };
+        row.add_timed_pass(&timed(0));
+        assert_eq!(row.locks[0].wait_ns, None);
+        row.add_timed_pass(&timed(40));
+        assert_eq!((row.locks[0].wait_ns, row.locks[0].hold_ns), (Some(1000), Some(160)));
+        assert_eq!((row.locks[0].acquired, row.wait_ns_per_kb()), (80, Some(1.0)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A machine drifts: its clock frequency, its neighbours, its caches. Measuring one contender for a minute and then the
 //! next compares two minutes, not two contenders. The [`Runner`] therefore cuts the time into short slices and goes
 //! round: after warm-up, round `r` runs one slice of every contender, beginning with contender `r mod n`, so that each
-//! has every place in the round equally often and no random number is needed to repeat the run. Ratios are taken inside
+//! takes its turn in every place of the round and no random number is needed to repeat the run. Ratios are taken inside
 //! a round, between neighbours in time, and only then averaged. Nothing a contender does can lose what others measured:
 //! one that fails is left out from that round on, and says so.
 
@@ -80,6 +80,25 @@ pub struct Exact {
 }
 
 impl Exact {
+    /// What was counted after an `earlier` reading of the same counters. Saturating; a lock class that was not there
+    /// earlier counts from 0, and times are kept only where both readings have them.
+    pub fn since(&self, earlier: &Exact) -> Exact {
+        let lock = |now: &LockCount| match earlier.locks.iter().find(|then| then.class == now.class) {
+            Some(then) => now.since(then),
+            None => now.clone(),
+        };
+        Exact {
+            locks: self.locks.iter().map(lock).collect(),
+            handoffs: self.handoffs.saturating_sub(earlier.handoffs),
+            wakes: Wakes {
+                sent: self.wakes.sent.saturating_sub(earlier.wakes.sent),
+                suppressed: self.wakes.suppressed.saturating_sub(earlier.wakes.suppressed),
+            },
+            out_of_order: self.out_of_order.saturating_sub(earlier.out_of_order),
+            retransmits: self.retransmits.saturating_sub(earlier.retransmits),
+        }
+    }
+
     /// Adds another slice's counters; lock classes are matched by name.
     pub fn add(&mut self, other: &Exact) {
         for lock in &other.locks {
@@ -114,6 +133,17 @@ pub struct LockCount {
 }
 
 impl LockCount {
+    fn since(&self, earlier: &LockCount) -> LockCount {
+        let times = |now: Option<u64>, then: Option<u64>| now.zip(then).map(|(now, then)| now.saturating_sub(then));
+        LockCount {
+            class: self.class.clone(),
+            acquired: self.acquired.saturating_sub(earlier.acquired),
+            first_try_failed: self.first_try_failed.saturating_sub(earlier.first_try_failed),
+            wait_ns: times(self.wait_ns, earlier.wait_ns),
+            hold_ns: times(self.hold_ns, earlier.hold_ns),
+        }
+    }
+
     fn add(&mut self, other: &LockCount) {
         self.acquired += other.acquired;
         self.first_try_failed += other.first_try_failed;
@@ -240,11 +270,7 @@ impl Runner {
     }
 
     /// Measures the contenders and returns their samples in the same order. `progress` is called before every slice.
-    pub fn run(
-        &self,
-        contenders: &mut [&mut dyn Contender],
-        mut progress: impl FnMut(Progress<'_>),
-    ) -> Vec<Samples> {
+    pub fn run(&self, contenders: &mut [&mut dyn Contender], mut progress: impl FnMut(Progress<'_>)) -> Vec<Samples> {
         let mut samples: Vec<Samples> =
             contenders.iter().map(|c| Samples { name: c.name().to_owned(), ..Samples::default() }).collect();
         let n = contenders.len();
@@ -381,6 +407,22 @@ mod tests {
         let sum = samples.sum();
         assert_eq!((sum.bytes, sum.operations, sum.exact.handoffs), (1_000_000_000, 20, 4));
         assert_eq!(sum.exact.locks, [lock("Group", 150, 6, Some(9)), lock("ConnTable", 7, 0, None)]);
+    }
+
+    #[test]
+    fn a_difference_of_readings_is_a_slice() {
+        let lock = |class: &str, acquired, wait_ns| LockCount {
+            class: class.into(),
+            acquired,
+            wait_ns,
+            ..LockCount::default()
+        };
+        let reading = |locks, handoffs| Exact { locks, handoffs, ..Exact::default() };
+        let earlier = reading(vec![lock("Group", 10, Some(5))], 3);
+        let now = reading(vec![lock("ConnTable", 2, Some(1)), lock("Group", 14, Some(9))], 8);
+        let expected = reading(vec![lock("ConnTable", 2, Some(1)), lock("Group", 4, Some(4))], 5);
+        assert_eq!(now.since(&earlier), expected);
+        assert_eq!(earlier.since(&now).handoffs, 0);
     }
 
     #[test]

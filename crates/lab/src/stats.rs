@@ -132,8 +132,7 @@ mod tests {
 
     #[test]
     fn t_quantiles_agree_with_printed_tables() {
-        let table =
-            [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (5, 2.5706), (9, 2.2622), (10, 2.2281)];
+        let table = [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (5, 2.5706), (9, 2.2622), (10, 2.2281)];
         for (degrees, t) in table.into_iter().chain([(29, 2.0452), (120, 1.9799)]) {
             close(t_quantile(0.975, degrees), t, 5e-5);
         }

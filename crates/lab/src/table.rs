@@ -7,8 +7,7 @@
 use std::collections::BTreeSet;
 
 use crate::result::{Row, Workload};
-use crate::stats::Estimate;
-use crate::units::{bytes, count, significant};
+use crate::units::{bytes, count, estimate, significant};
 
 /// Where the text of a column stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +63,8 @@ impl Table {
         let mut shown: Vec<usize> = (0..self.columns.len()).filter(|&c| self.tells(c)).collect();
         let mut left_out: Vec<usize> = Vec::new();
         while self.line_width(&shown) > width
-            && let Some(worst) = shown.iter().copied().filter(|&c| self.columns[c].rank > 0).max_by_key(|&c| (self.columns[c].rank, c))
+            && let Some(worst) =
+                shown.iter().copied().filter(|&c| self.columns[c].rank > 0).max_by_key(|&c| (self.columns[c].rank, c))
         {
             shown.retain(|&c| c != worst);
             left_out.push(worst);
@@ -177,18 +177,6 @@ pub fn locks(rows: &[Row]) -> Table {
     table
 }
 
-/// "31.2 ± 0.4": the interval to the place of the mean's third digit. Large figures get a prefix.
-fn estimate(estimate: Estimate) -> String {
-    let interval = |text: fn(f64) -> String| estimate.ci95.map(|ci| format!(" ± {}", text(ci))).unwrap_or_default();
-    if estimate.mean.abs() >= 10_000.0 {
-        return format!("{}{}", count(estimate.mean), interval(count));
-    }
-    let mean = significant(estimate.mean);
-    let decimals = mean.split_once('.').map_or(0, |(_, fraction)| fraction.len());
-    let half = estimate.ci95.map(|ci| format!(" ± {ci:.decimals$}")).unwrap_or_default();
-    format!("{mean}{half}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,12 +236,5 @@ mod tests {
         let mut other = rows.clone();
         other[1].key.lock = Some("mcs".into());
         assert!(comparison(&other).render(60).contains("spin-park"), "two lock kinds must be told apart");
-    }
-
-    #[test]
-    fn estimates_show_their_interval_to_the_same_place() {
-        assert_eq!(estimate(Estimate { mean: 31.234, ci95: Some(0.4321) }), "31.2 ± 0.4");
-        assert_eq!(estimate(Estimate { mean: 4.5678, ci95: None }), "4.57");
-        assert_eq!(estimate(Estimate { mean: 2_000_000.0, ci95: Some(30_000.0) }), "2.00 M ± 30.0 k");
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::stats::Estimate;
+
 /// `value` to three significant digits: "0.0123", "4.57", "31.2", "5440".
 pub fn significant(value: f64) -> String {
     if !value.is_finite() {
@@ -37,6 +39,15 @@ pub fn duration(value: Duration) -> String {
         (0, m, s) => format!("{m} m {s:02} s"),
         (h, m, _) => format!("{h} h {m:02} m"),
     }
+}
+
+/// A mean and its interval to the same decimal place, "31.2 ± 0.4"; from 10 000 on with prefixes, "2.00 M ± 30.0 k".
+pub fn estimate(estimate: Estimate) -> String {
+    let large = estimate.mean.abs() >= 10_000.0;
+    let mean = if large { count(estimate.mean) } else { significant(estimate.mean) };
+    let decimals = mean.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    let half = |ci: f64| if large { count(ci) } else { format!("{ci:.decimals$}") };
+    estimate.ci95.map_or(mean.clone(), |ci| format!("{mean} ± {}", half(ci)))
 }
 
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
@@ -82,6 +93,13 @@ mod tests {
         assert_eq!(bytes(512.0), "512 B");
         assert_eq!(bytes(65_536.0), "64.0 KiB");
         assert_eq!(bytes(1.5 * 1024.0 * 1024.0 * 1024.0), "1.50 GiB");
+    }
+
+    #[test]
+    fn estimates_show_their_interval_to_the_same_place() {
+        assert_eq!(estimate(Estimate { mean: 31.234, ci95: Some(0.4321) }), "31.2 ± 0.4");
+        assert_eq!(estimate(Estimate { mean: 4.5678, ci95: None }), "4.57");
+        assert_eq!(estimate(Estimate { mean: 2_000_000.0, ci95: Some(30_000.0) }), "2.00 M ± 30.0 k");
     }
 
     #[test]

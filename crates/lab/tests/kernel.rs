@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab::kernel::{Ends, KernelBench, KernelError, Params, SendMode};
+use lab::kernel::{Ends, KernelBench, KernelError, Params, SendMode, most_connections};
 use lab::sampling::{Contender, Plan, Runner};
 
 const SHORT: Duration = Duration::from_millis(20);
@@ -64,6 +64,8 @@ fn nonsense_and_too_many_descriptors_are_refused_in_one_sentence() {
     assert!(matches!(large, KernelError::Parameter(_)));
     let many = KernelBench::open(&Params { connections: u32::MAX, ..params() }).unwrap_err();
     assert!(matches!(many, KernelError::FileLimit { .. }), "{many}");
+    assert_eq!(most_connections(5, 2), 5);
+    assert!((5..u32::MAX).contains(&most_connections(u32::MAX, 2)));
 }
 
 #[test]

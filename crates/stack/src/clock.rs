@@ -36,6 +36,45 @@ impl<P: Platform> VirtualClock<P> {
     }
 }
 
+/// The platform's clock with a stop: while it stands, no time passes for the stack, so that a stack that rests between
+/// two stretches of a measurement finds its timers as it left them.
+pub struct StoppableClock<P: Platform> {
+    /// What is subtracted from the platform's time.
+    behind: P::AtomicU64,
+    /// The time shown while it stands; 0 while it runs.
+    standing: P::AtomicU64,
+}
+
+impl<P: Platform> StoppableClock<P> {
+    /// A clock that runs.
+    pub fn new() -> Arc<Self> {
+        Arc::new(StoppableClock { behind: P::AtomicU64::new(0), standing: P::AtomicU64::new(0) })
+    }
+
+    /// The time it shows.
+    #[inline]
+    pub fn now(&self) -> Time {
+        match self.standing.load(Ordering::Acquire) {
+            0 => Time::from_nanos(P::now().saturating_sub(self.behind.load(Ordering::Relaxed))),
+            standing => Time::from_nanos(standing),
+        }
+    }
+
+    /// Stops it. Called by one controlling thread.
+    pub fn stop(&self) {
+        self.standing.store(self.now().as_nanos().max(1), Ordering::Release);
+    }
+
+    /// Lets it go on from where it stands.
+    pub fn go_on(&self) {
+        let standing = self.standing.load(Ordering::Acquire);
+        if standing != 0 {
+            self.behind.store(P::now().saturating_sub(standing), Ordering::Relaxed);
+            self.standing.store(0, Ordering::Release);
+        }
+    }
+}
+
 /// Where a stack's `now` comes from.
 #[derive(Clone)]
 pub enum Clock<P: Platform> {
@@ -43,6 +82,8 @@ pub enum Clock<P: Platform> {
     Platform,
     /// A clock moved by hand.
     Virtual(Arc<VirtualClock<P>>),
+    /// The platform's, with a stop.
+    Stoppable(Arc<StoppableClock<P>>),
 }
 
 impl<P: Platform> Clock<P> {
@@ -52,11 +93,12 @@ impl<P: Platform> Clock<P> {
         match self {
             Clock::Platform => Time::from_nanos(P::now()),
             Clock::Virtual(clock) => clock.now(),
+            Clock::Stoppable(clock) => clock.now(),
         }
     }
 
     /// Whether time passes by itself, so that sleeping until a deadline makes sense.
     pub fn passes(&self) -> bool {
-        matches!(self, Clock::Platform)
+        !matches!(self, Clock::Virtual(_))
     }
 }

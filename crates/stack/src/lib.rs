@@ -46,6 +46,6 @@ pub mod tx;
 
 pub use arch::Census;
 pub use arch::select::{ALL as ALL_PLANS, Plan, UnknownPlan};
-pub use clock::{Clock, VirtualClock};
+pub use clock::{Clock, StoppableClock, VirtualClock};
 pub use rx::Driver;
 pub use stack::{BindRefused, BuildError, ConnectRefused, InterfaceConfig, Stack, StackConfig};

@@ -62,32 +62,12 @@ pub struct Shared<P: Platform> {
     pub pings: Pings<P>,
     /// Counters of work that belongs to no cell.
     pub counters: Counters,
-    /// Messages handed from thread to thread.
-    pub handoffs: Handoffs<P>,
     /// Rises when a cached link header may have become wrong.
     generation: P::AtomicU32,
     /// Time of the latest receive batch, in nanoseconds: spares a clock read for each segment.
     batch: CachePadded<P::AtomicU64>,
     /// Ends the sleep of each receive thread.
     pub(crate) wakers: Lock<Vec<Arc<dyn Wake>>, P>,
-}
-
-/// Counts messages handed from one thread to another.
-pub struct Handoffs<P: Platform> {
-    sent: CachePadded<P::AtomicU64>,
-}
-
-impl<P: Platform> Handoffs<P> {
-    /// One more.
-    #[inline]
-    pub fn sent(&self) {
-        self.sent.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// How many so far.
-    pub fn count(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed)
-    }
 }
 
 /// What a SYN to a listener gave: a connection in SYN-RECEIVED, whose SYN-ACK has been sent.
@@ -129,7 +109,6 @@ impl<P: Platform> Shared<P> {
             internet,
             pings: Pings::default(),
             counters: Counters::shared(),
-            handoffs: Handoffs { sent: CachePadded::new(P::AtomicU64::new(0)) },
             generation: P::AtomicU32::new(1),
             wakers: Lock::new(LockKind::Blocking, LockClass::Control, Vec::new()),
         })

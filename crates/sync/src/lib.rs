@@ -19,6 +19,7 @@
 //! | exclusive use or hand the work to the holder | [`GateCell`] with [`ring::Mpsc`] | `gate_cell.rs` |
 //! | pass values between threads | [`ring::spsc`], [`ring::Mpsc`] | `ring/` |
 //! | sleep until there is work | [`Parker`], [`EventCount`], [`Condvar`], [`Doorbell`] | one file each |
+//! | read without a lock what a writer replaces | [`Qsbr`], [`Rcu`] | `qsbr.rs` |
 //! | a value per thread, summed when asked | [`PerThread`] | `per_thread.rs` |
 //! | how often each lock was taken and waited for | [`profile`] | `profile.rs` |
 //! | which lock may be taken under which | [`LockClass`], [`lock_order`] | `lock_class.rs`, `lock_order.rs` |
@@ -39,6 +40,7 @@ mod parker;
 mod per_thread;
 mod platform;
 pub mod profile;
+mod qsbr;
 pub mod real;
 pub mod ring;
 #[cfg(feature = "shuttle")]
@@ -55,5 +57,6 @@ pub use owner_cell::{NotOwner, OwnerCell};
 pub use parker::Parker;
 pub use per_thread::PerThread;
 pub use platform::{Atomic, CellLike, Integer, Platform};
+pub use qsbr::{Qsbr, Rcu, Reader};
 pub use real::{Doorbell, Real};
 pub use std::sync::atomic::Ordering;

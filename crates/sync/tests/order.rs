@@ -61,7 +61,7 @@ fn try_lock_is_free_but_counts_as_held() {
 
 #[test]
 fn guards_may_be_dropped_in_any_order_and_after_a_refusal() {
-    let (a, b, c) = (lock(LockClass::Fdb), lock(LockClass::Routes), lock(LockClass::Squeue));
+    let (a, b, c) = (lock(LockClass::Fdb), lock(LockClass::ConnTable), lock(LockClass::Squeue));
     let (ga, gb) = (a.lock(), b.lock());
     drop(ga);
     refusal(|| drop(a.lock()));

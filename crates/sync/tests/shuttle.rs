@@ -81,6 +81,12 @@ fn gate() {
 }
 
 #[test]
+fn rcu() {
+    holds(|| models::rcu_frees_after_the_last_read::<Shuttle>(false));
+    holds(|| models::rcu_frees_after_the_last_read::<Shuttle>(true));
+}
+
+#[test]
 fn doorbell_and_owner() {
     holds(models::doorbell_wakes::<Shuttle>);
     holds(models::owner_moves::<Shuttle>);

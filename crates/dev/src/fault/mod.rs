@@ -157,6 +157,11 @@ struct Out<P: Platform> {
 }
 
 impl<P: Platform> Out<P> {
+    /// Frames that the device takes behind those that are only waiting for the end of the batch.
+    fn credit(&self) -> usize {
+        if self.blocked.is_some() { 0 } else { self.tx.credit().saturating_sub(self.path.arrived()) }
+    }
+
     /// Sends off what is due.
     fn drive(&mut self) {
         let now = self.clock.now();
@@ -207,14 +212,13 @@ struct FaultTx<P: Platform> {
 
 impl<P: Platform> TxQueue for FaultTx<P> {
     fn credit(&self) -> usize {
-        let out = self.shared.lock_out();
-        if out.blocked.is_some() { 0 } else { out.tx.credit() }
+        self.shared.lock_out().credit()
     }
 
     fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf> {
         let mut out = self.shared.lock_out();
         // A full device pushes back before any choice is made: the frame will be offered again.
-        if out.blocked.is_some() || out.tx.credit() == 0 {
+        if out.credit() == 0 {
             return Err(frame);
         }
         let now = out.clock.now();

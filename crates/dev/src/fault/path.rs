@@ -188,6 +188,11 @@ impl<P: Platform> Path<P> {
         held.into_iter().chain(due).min().map(Time::from_nanos)
     }
 
+    /// Frames that have arrived and are still to be taken.
+    pub fn arrived(&self) -> usize {
+        self.ready.len()
+    }
+
     /// Frames on the path.
     pub fn len(&self) -> usize {
         self.ready.len() + self.on_its_way.len() + self.held_back.len()
@@ -215,7 +220,7 @@ impl<P: Platform> Path<P> {
 
     /// Gives a frame its time of arrival, or its place behind frames yet to come.
     fn dispatch(&mut self, frame: PktBuf, now: u64) {
-        if self.len() >= self.plan.limit {
+        if self.on_its_way.len() + self.held_back.len() >= self.plan.limit {
             self.counters.drop_many(self.full, 1);
             return;
         }

@@ -14,9 +14,9 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::fs::{MemfdFlags, memfd_create, sendfile};
 
-use super::crew::{Tally, Work};
 use super::sockets::Pair;
 use super::{Ends, Params, SendMode};
+use crate::crew::{Tally, Work};
 
 /// Events taken in one call. At most this many messages pass between two looks at the clock.
 const BATCH: usize = 128;

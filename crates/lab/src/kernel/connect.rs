@@ -8,8 +8,8 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Instant;
 
-use super::crew::{Tally, Work};
 use super::sockets::{accept_from, listen};
+use crate::crew::{Tally, Work};
 
 const ADDRESSES: u8 = 16;
 /// Connections between two looks at the clock.
@@ -24,8 +24,7 @@ struct Connect {
 pub(super) fn work(threads: u32) -> io::Result<Vec<Box<dyn Work>>> {
     let share = |thread: u32| -> io::Result<Box<dyn Work>> {
         let address = |last| Ipv4Addr::new(127, 1, thread as u8, last);
-        let listeners: io::Result<Vec<TcpListener>> =
-            (1..=ADDRESSES).map(|last| listen(address(last), None)).collect();
+        let listeners: io::Result<Vec<TcpListener>> = (1..=ADDRESSES).map(|last| listen(address(last), None)).collect();
         Ok(Box::new(Connect { listeners: listeners?, next: 0 }))
     };
     (0..threads).map(share).collect()

@@ -12,8 +12,8 @@ use rustix::event::epoll;
 
 use super::Params;
 use super::bulk::wait;
-use super::crew::{Tally, Work};
 use super::sockets::Pair;
+use crate::crew::{Tally, Work};
 
 /// Events taken between two looks at the clock.
 const BATCH: usize = 256;

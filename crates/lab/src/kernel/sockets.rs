@@ -77,8 +77,7 @@ impl Opener {
 
     /// The handshake is over when a blocking connect returns, so accepting right after it never waits.
     fn connect(&self) -> io::Result<Pair> {
-        let socket =
-            rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         if let Some(bytes) = self.send_buffer {
             sockopt::set_socket_send_buffer_size(&socket, bytes)?;
         }

@@ -119,7 +119,8 @@ fn operations(rows: &[Row]) -> Option<Figure> {
 fn over_groups(bulk: &[&Row], figure: impl Fn(&Row) -> Option<Value>) -> Vec<Line> {
     let grouped: Vec<&Row> = bulk.iter().copied().filter(|row| row.key.groups.is_some()).collect();
     let keys: BTreeSet<(&str, Option<&str>, u32)> = grouped.iter().map(|row| sweep(row)).collect();
-    let several = |pick: fn(&(&str, Option<&str>, u32)) -> String| keys.iter().map(pick).collect::<BTreeSet<_>>().len() > 1;
+    let several =
+        |pick: fn(&(&str, Option<&str>, u32)) -> String| keys.iter().map(pick).collect::<BTreeSet<_>>().len() > 1;
     let (arches, locks) = (several(|k| k.0.into()), several(|k| k.1.unwrap_or("").into()));
     let mut found = Vec::new();
     for key in &keys {
@@ -175,8 +176,7 @@ fn bars(
     let category = |rows: &Vec<&Row>| {
         (rows[0].key.variant(), loads.iter().map(|&load| of_load(rows, load)).collect::<Vec<Option<Value>>>())
     };
-    let categories =
-        groups.iter().map(category).filter(|(_, values)| values.iter().any(Option::is_some)).collect();
+    let categories = groups.iter().map(category).filter(|(_, values)| values.iter().any(Option::is_some)).collect();
     let series = loads.iter().map(|load| format!("{load} connections")).collect();
     let chart = BarChart { y_label, series, categories };
     Some(Figure { svg: chart.render(title)?, title: title.into(), caption: caption.into(), provenance })

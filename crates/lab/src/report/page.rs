@@ -13,7 +13,7 @@ use super::figures::{self, Figure};
 use crate::machine::Machine;
 use crate::result::{Recommendation, Results, Row};
 use crate::stats::Estimate;
-use crate::units::{bytes, count, significant};
+use crate::units::{bytes, count, estimate};
 
 const COLUMNS: [&str; 15] = [
     "architecture",
@@ -43,6 +43,7 @@ pub fn render(results: &Results) -> String {
     let template = environment.get_template("index.html").expect("it was added above");
     let parameters: Vec<(String, String)> =
         results.parameters.iter().map(|(name, value)| (name.clone(), words(value))).collect();
+    let (columns, rows) = all_rows(&results.rows);
     let page = Page {
         machine: &results.machine,
         remarks: results.machine.remarks(),
@@ -51,8 +52,8 @@ pub fn render(results: &Results) -> String {
         recommendation: results.recommendation.as_ref(),
         figures: figures::all(&results.rows),
         contention: Contention::of(&results.rows),
-        columns: COLUMNS,
-        rows: results.rows.iter().map(Cells::of).collect(),
+        columns,
+        rows,
         notes: notes(&results.rows),
         facts: facts(results),
         parameters,
@@ -70,7 +71,7 @@ struct Page<'a> {
     recommendation: Option<&'a Recommendation>,
     figures: Vec<Figure>,
     contention: Option<Contention>,
-    columns: [&'static str; 15],
+    columns: Vec<&'static str>,
     rows: Vec<Cells>,
     notes: Vec<String>,
     facts: Vec<(&'static str, String)>,
@@ -87,17 +88,16 @@ impl Cells {
     fn of(row: &Row) -> Cells {
         let number = |n: Option<u64>| n.map_or("–".into(), |n| count(n as f64));
         let wakes = row.wakes.map(|w| format!("{} / {}", count(w.sent as f64), count(w.suppressed as f64)));
-        let switches =
-            format!("{} / {}", count(row.switches.voluntary as f64), count(row.switches.involuntary as f64));
+        let switches = format!("{} / {}", count(row.switches.voluntary as f64), count(row.switches.involuntary as f64));
         let cells = vec![
             row.key.variant(),
             format!("{:?}", row.key.workload).to_lowercase(),
             row.key.connections.to_string(),
             row.key.threads.to_string(),
-            interval(row.gbps.estimate()),
-            row.operations_per_s.as_ref().map_or("–".into(), |series| interval(series.estimate())),
-            row.ratio_to_kernel.map_or("–".into(), interval),
-            interval(Estimate { mean: row.cpu_s_per_gb, ci95: row.cpu_s_per_gb_ci95 }),
+            estimate(row.gbps.estimate()),
+            row.operations_per_s.as_ref().map_or("–".into(), |series| estimate(series.estimate())),
+            row.ratio_to_kernel.map_or("–".into(), estimate),
+            estimate(Estimate { mean: row.cpu_s_per_gb, ci95: row.cpu_s_per_gb_ci95 }),
             row.contended_percent().map_or("–".into(), |share| format!("{share:.1} %")),
             number(row.handoffs),
             wakes.unwrap_or("–".into()),
@@ -110,9 +110,15 @@ impl Cells {
     }
 }
 
-fn interval(estimate: Estimate) -> String {
-    let half = estimate.ci95.map(|ci| format!(" ± {}", significant(ci))).unwrap_or_default();
-    format!("{}{half}", significant(estimate.mean))
+/// The table of all rows, without the columns that no row has anything in.
+fn all_rows(rows: &[Row]) -> (Vec<&'static str>, Vec<Cells>) {
+    let mut lines: Vec<Cells> = rows.iter().map(Cells::of).collect();
+    let tells: Vec<bool> = (0..COLUMNS.len()).map(|c| lines.iter().any(|line| line.cells[c] != "–")).collect();
+    for line in &mut lines {
+        let mut column = tells.iter();
+        line.cells.retain(|_| *column.next().unwrap_or(&true));
+    }
+    (COLUMNS.into_iter().zip(&tells).filter_map(|(title, tells)| tells.then_some(title)).collect(), lines)
 }
 
 /// Table 1 of Willmann et al.: a line for each variant and lock class, a column for each number of connections.

@@ -54,7 +54,12 @@ fn samples(shape: &Shape, load: usize) -> Samples {
             wall: Duration::from_secs(1),
             cpu: Duration::from_millis(1900 + 20 * round as u64),
             switches: Switches { voluntary: switches + 7 * round as u64, involuntary: 12 },
-            exact: Exact { locks, handoffs, wakes: Wakes { sent: handoffs / 20, suppressed: handoffs / 4 }, ..Exact::default() },
+            exact: Exact {
+                locks,
+                handoffs,
+                wakes: Wakes { sent: handoffs / 20, suppressed: handoffs / 4 },
+                ..Exact::default()
+            },
         }
     };
     Samples { name: (*arch).into(), slices: (0..5).map(slice).collect(), failed: None }

@@ -232,7 +232,7 @@ impl<P: Platform> Inner<P> {
         owner.pending.fetch_add(1, Ordering::AcqRel);
         let sent = owner.queue.send(message, announce);
         match sent {
-            Ok(()) => self.shared.handoffs.sent(),
+            Ok(()) => sync::profile::handoff::<P>(1),
             Err(_) => {
                 owner.pending.fetch_sub(1, Ordering::AcqRel);
             }

@@ -114,7 +114,7 @@ impl<P: Platform> Inner<P> {
             state.queue.push_back(message);
             let idle = !state.running;
             drop(state);
-            self.shared.handoffs.sent();
+            sync::profile::handoff::<P>(1);
             if idle {
                 squeue.worker.unpark();
             }

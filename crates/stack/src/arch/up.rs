@@ -67,7 +67,7 @@ impl<P: Platform> Up<P> {
         mailbox.push_back(message);
         self.waiting.store(mailbox.len(), Ordering::Release);
         drop(mailbox);
-        self.shared.handoffs.sent();
+        sync::profile::handoff::<P>(1);
         self.shared.wake_drivers();
     }
 

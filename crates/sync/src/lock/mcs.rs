@@ -14,6 +14,7 @@
 //! What may never happen: a thread leaving `lock` while another may still write its node. The two places where a
 //! successor announces itself late wait for the announcement.
 
+use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::RawLock;
@@ -67,13 +68,13 @@ impl<P: Platform> Mcs<P> {
         }
         // SAFETY: the node's thread cannot leave `lock` before its successor, the caller, has announced itself in this
         // word, because its attempt to empty the queue fails while `tail` is not its node.
-        unsafe { &(*(tail as *const Node<P>)).next }
+        unsafe { &(*ptr::with_exposed_provenance::<Node<P>>(tail)).next }
     }
 
     /// Joins the queue behind `tail` and waits to be first. False if the queue changed meanwhile.
     fn queue_behind(&self, tail: usize) -> bool {
         let node = Node::<P> { next: P::AtomicUsize::new(NONE), waiting: P::AtomicU32::new(1) };
-        let me = &raw const node as usize;
+        let me = (&raw const node).expose_provenance();
         // Release publishes the node; Acquire sees the predecessor's node published.
         if self.tail.compare_exchange(tail, me, AcqRel, Relaxed).is_err() {
             return false;
@@ -151,6 +152,6 @@ impl<P: Platform> Mcs<P> {
         let next = announced::<P>(&self.head);
         // `head` stays stale for a moment; the next holder overwrites it before its `lock` returns.
         // SAFETY: the first waiter stays in `lock` until we clear `waiting`, which is the last we do with its node.
-        unsafe { &(*(next as *const Node<P>)).waiting }.store(0, Release);
+        unsafe { &(*ptr::with_exposed_provenance::<Node<P>>(next)).waiting }.store(0, Release);
     }
 }

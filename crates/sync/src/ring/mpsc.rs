@@ -116,7 +116,9 @@ impl<T, P: Platform> Mpsc<T, P> {
     /// Takes the consumer's role until the result is dropped; `None` while another has it.
     #[inline]
     pub fn consumer(&self) -> Option<Consuming<'_, T, P>> {
-        (!self.consumer.claimed.swap(true, Acquire)).then(|| Consuming { queue: self })
+        let claim = self.consumer.claimed.compare_exchange(false, true, Acquire, Relaxed);
+        // Not `and`: a role made before the verdict would be dropped on refusal, and end another's.
+        claim.is_ok().then(|| Consuming { queue: self })
     }
 
     /// Takes the oldest value, if there is one: the consumer's role for one element. `None` also while another thread

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::*;
 use sync::ring::{Mpsc, spsc};
 use sync::{
     Armed, Atomic, CellLike, Condvar, EventCount, GateCell, Lock, LockClass, LockKind, OwnerCell, Parker, Platform,
-    RawLock,
+    Qsbr, RawLock, Rcu,
 };
 
 fn join<P: Platform>(handle: P::JoinHandle) {
@@ -125,27 +125,20 @@ pub fn mpsc_reuses_slots<P: Platform>() {
     join::<P>(thread);
 }
 
-/// Two threads that both pop: each value once, and never both inside.
+/// Two threads that both pop: one at a time inside, the other refused; each value comes out once.
 pub fn mpsc_one_consumer_at_a_time<P: Platform>() {
     let queue: Arc<Mpsc<u32, P>> = Arc::new(Mpsc::new(4));
-    (1..=4).for_each(|value| queue.push(value).expect("there is room"));
-    let two = |queue: &Mpsc<u32, P>| {
-        let mut got = Vec::new();
-        while got.len() < 2 {
-            if queue.pop_batch(&mut got, 1) == 0 {
-                P::relax(0);
-            }
-        }
-        got
-    };
-    let other = queue.clone();
-    let sums = Arc::new(Shared::<P, usize>(P::Cell::new(0)));
-    let theirs = sums.clone();
-    let thread = P::spawn("consumer", None, move || theirs.set(two(&other).iter().sum::<u32>() as usize));
-    let mine = two(&queue);
+    (0..4).for_each(|value| queue.push(value).expect("there is room"));
+    let twice = |queue: &Mpsc<u32, P>| [queue.pop(), queue.pop()];
+    let theirs = Arc::new(Lock::<_, P>::new(LockKind::Blocking, LockClass::Pool, [None; 2]));
+    let (other, result) = (queue.clone(), theirs.clone());
+    let thread = P::spawn("consumer", None, move || *result.lock() = twice(&other));
+    let mine = twice(&queue);
     join::<P>(thread);
-    assert!(mine[0] < mine[1], "out of order");
-    assert_eq!(mine.iter().sum::<u32>() as usize + sums.get(), 10, "a value was lost or came twice");
+    let mut got: Vec<u32> = mine.into_iter().chain(*theirs.lock()).flatten().collect();
+    got.extend(std::iter::from_fn(|| queue.pop()));
+    got.sort_unstable();
+    assert_eq!(got, [0, 1, 2, 3], "a value was lost or came twice");
 }
 
 pub fn parker_wakes<P: Platform>() {
@@ -235,6 +228,39 @@ pub fn gate_forgets_nothing<P: Platform>(look_again: bool) {
     join::<P>(thread);
     let done = squeue.0.try_enter().map(|done| *done);
     assert_eq!(done, Some(3), "work was forgotten in the queue");
+}
+
+/// A value that marks its own end as a write, so that a read after it, or unordered with it, is a race.
+struct Marked<P: Platform>(Shared<P, usize>);
+
+impl<P: Platform> Drop for Marked<P> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.0.set(0);
+        }
+    }
+}
+
+/// `away` takes the reader offline between its reads instead of letting it pass a quiescent state.
+pub fn rcu_frees_after_the_last_read<P: Platform>(away: bool) {
+    let domain = Qsbr::<P>::new();
+    let marked = |value| Marked::<P>(Shared(P::Cell::new(value)));
+    let rcu = Arc::new(Rcu::<Marked<P>, P>::new(&domain, marked(1)));
+    let theirs = rcu.clone();
+    let thread = P::spawn("reader", None, move || {
+        let mut reader = theirs.domain().reader();
+        let first = theirs.read(&reader).0.get();
+        if away {
+            reader.offline(|| ());
+        } else {
+            reader.quiescent();
+        }
+        let second = theirs.read(&reader).0.get();
+        assert!(first != 0 && first <= second, "a freed or an older value was read: {first}, {second}");
+    });
+    P::yield_now();
+    drop(rcu.replace(marked(2)));
+    join::<P>(thread);
 }
 
 pub fn owner_moves<P: Platform>() {

@@ -10,12 +10,13 @@ use tcp::{
 };
 use wire::{FourTuple, SeqNumber};
 
-use super::staged::StagedPcb;
+use super::staged::{InterleavedPcb, StagedPcb};
 
 /// A connection under one of the drivers.
 pub enum Driver {
     Whole(Box<Pcb>),
     Staged(Box<StagedPcb>),
+    Interleaved(Box<InterleavedPcb>),
 }
 
 /// What an endpoint starts from.
@@ -27,6 +28,8 @@ pub struct Setup {
     pub iss: u32,
     pub mss: u16,
     pub staged: bool,
+    /// Interleave events, with this seed.
+    pub interleave: Option<u64>,
     pub super_segments: usize,
 }
 
@@ -48,6 +51,7 @@ impl Default for Setup {
             iss: 0x1000_0000,
             mss: 1460,
             staged: false,
+            interleave: None,
             super_segments: 0,
         }
     }
@@ -97,8 +101,16 @@ impl Endpoint {
         out.credit = self.credit;
         out.prefer_super_segments = self.setup.super_segments;
         let reply = f(&mut self.driver, &mut out, &self.setup);
-        if let Some(Driver::Staged(pcb)) = &mut self.driver {
-            self.sent.append(&mut pcb.emitted);
+        match &mut self.driver {
+            Some(Driver::Staged(pcb)) => self.sent.append(&mut pcb.emitted),
+            Some(Driver::Interleaved(pcb)) => {
+                self.sent.append(&mut pcb.staged.emitted);
+                let effects = core::mem::take(&mut pcb.effects);
+                out.ready |= effects.ready;
+                out.deadline = [out.deadline, effects.deadline].into_iter().flatten().min();
+                self.removed |= effects.table.contains(&TableChange::Remove);
+            }
+            _ => {}
         }
         self.sent.extend(out.segments.drain(..));
         if self.credit != u32::MAX {
@@ -119,8 +131,35 @@ impl Endpoint {
         reply
     }
 
-    fn adopt(pcb: Pcb, staged: bool) -> Driver {
-        if staged { Driver::Staged(Box::new(StagedPcb::new(pcb))) } else { Driver::Whole(Box::new(pcb)) }
+    fn adopt(pcb: Pcb, setup: &Setup) -> Driver {
+        match setup.interleave {
+            Some(seed) => Driver::Interleaved(Box::new(InterleavedPcb::new(pcb, setup.config.clone(), seed))),
+            None if setup.staged => Driver::Staged(Box::new(StagedPcb::new(pcb))),
+            None => Driver::Whole(Box::new(pcb)),
+        }
+    }
+
+    /// Several segments arrive at once; threads take them up as they like.
+    pub fn burst(&mut self, segments: Vec<PktBuf>, now: Time) {
+        let (local, remote) = (self.setup.tuple.local_addr, self.setup.tuple.remote_addr);
+        let parse = |buf| Segment::parse(local, remote, buf, Verify::Now).expect("a good segment");
+        let mut segments: Vec<Segment> = segments.into_iter().map(parse).collect();
+        if let Some(Driver::Interleaved(pcb)) = &mut self.driver {
+            let first = segments.remove(0);
+            pcb.pending = segments;
+            pcb.now = now;
+            self.segment_arrives(first, now);
+            while let Some(Driver::Interleaved(pcb)) = &mut self.driver
+                && !pcb.pending.is_empty()
+            {
+                let next = pcb.pending.remove(0);
+                self.segment_arrives(next, now);
+            }
+        } else {
+            for segment in segments {
+                self.segment_arrives(segment, now);
+            }
+        }
     }
 
     pub fn open(&mut self, now: Time) {
@@ -133,7 +172,7 @@ impl Endpoint {
                 mss: setup.mss,
                 options: setup.options.clone(),
             };
-            *driver = Some(Self::adopt(Pcb::open_active(&params, out, now), setup.staged));
+            *driver = Some(Self::adopt(Pcb::open_active(&params, out, now), setup));
         });
     }
 
@@ -141,6 +180,7 @@ impl Endpoint {
         self.with_outbox(|driver, out, _| match driver.as_mut().expect("a connection") {
             Driver::Whole(pcb) => event.run(&mut pcb.parts(), out, now),
             Driver::Staged(pcb) => event.run(&mut **pcb, out, now),
+            Driver::Interleaved(pcb) => event.run(&mut **pcb, out, now),
         })
     }
 
@@ -177,7 +217,7 @@ impl Endpoint {
             let params = ListenParams { mss: setup.mss, options: setup.options.clone() };
             let isn = Isn { iss: SeqNumber(setup.iss), ts_offset: 0, flow_hash: None };
             if let Ok(pcb) = listen::syn_arrives(&params, segment, isn, out, now) {
-                *driver = Some(Self::adopt(pcb, setup.staged));
+                *driver = Some(Self::adopt(pcb, setup));
             }
         });
     }

@@ -150,11 +150,23 @@ impl World {
             return false;
         };
         self.now = at;
+        let mut bursts = [Vec::new(), Vec::new()];
         while let Some(entry) = self.flying.first_entry().filter(|entry| entry.key().0 <= at) {
             let (to, segment) = entry.remove();
-            self.ends[to].arrives(segment, at);
-            after(&mut self.ends, at);
-            self.collect();
+            if self.ends[to].setup.interleave.is_some() {
+                bursts[to].push(segment);
+            } else {
+                self.ends[to].arrives(segment, at);
+                after(&mut self.ends, at);
+                self.collect();
+            }
+        }
+        for (end, burst) in bursts.into_iter().enumerate() {
+            if !burst.is_empty() {
+                self.ends[end].burst(burst, at);
+                after(&mut self.ends, at);
+                self.collect();
+            }
         }
         for end in 0..2 {
             self.ends[end].tick(at);

@@ -65,7 +65,8 @@ impl Peer {
     }
     /// Text of `len` octets that fits this segment's place in the peer's stream.
     pub fn len(mut self, len: usize) -> Self {
-        self.text = super::text(u64::from(self.seq), len);
+        let at = |i: usize| super::text(u64::from(self.seq.wrapping_add(i as u32)), 1)[0];
+        self.text = (0..len).map(at).collect();
         self
     }
     pub fn urgent(mut self, pointer: u16) -> Self {

@@ -3,9 +3,12 @@
 
 use std::cell::RefCell;
 
+use observe::{Counters, Time};
 use pktbuf::PktBuf;
 use tcp::pcb::{HeaderIn, HeaderOut, Pcb, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
-use tcp::{Outbox, PcbAccess, PcbMut};
+use tcp::{Config, Event, Outbox, PcbAccess, PcbMut, Readiness, Segment, SegmentArrives, TableChange};
+
+use super::link::Random;
 
 pub struct StagedPcb {
     header_in: RefCell<HeaderIn>,
@@ -81,5 +84,97 @@ impl PcbAccess for StagedPcb {
         let reply = f(parts, out);
         self.emitted.extend(out.segments.drain(..));
         reply
+    }
+}
+
+/// The staged driver as several threads would run it: before any hold-set of one event, other segments that have
+/// arrived may be processed, wholly or up to a hold-set of their own.
+pub struct InterleavedPcb {
+    pub staged: StagedPcb,
+    /// Segments that have arrived and are not yet taken up by a thread.
+    pub pending: Vec<Segment>,
+    /// Effects of events that ran inside others.
+    pub effects: Effects,
+    /// Times that an event began inside another.
+    pub nested: u64,
+    pub now: Time,
+    config: Config,
+    random: Random,
+    depth: u32,
+}
+
+/// What the outbox of an inner event asked for.
+#[derive(Default)]
+pub struct Effects {
+    pub ready: Readiness,
+    pub deadline: Option<Time>,
+    pub table: Vec<TableChange>,
+}
+
+impl InterleavedPcb {
+    pub fn new(pcb: Pcb, config: Config, seed: u64) -> Self {
+        InterleavedPcb {
+            staged: StagedPcb::new(pcb),
+            pending: Vec::new(),
+            effects: Effects::default(),
+            nested: 0,
+            now: Time::ZERO,
+            config,
+            random: Random::new(seed),
+            depth: 0,
+        }
+    }
+
+    /// Let another thread take up a segment here, perhaps.
+    fn interfere(&mut self) {
+        while self.depth < 3 && !self.pending.is_empty() && self.random.chance(400) {
+            let at = self.random.below(self.pending.len() as u64) as usize;
+            let segment = self.pending.remove(at);
+            self.nested += 1;
+            self.take_up(segment);
+        }
+    }
+
+    pub fn take_up(&mut self, segment: Segment) {
+        let (config, counters) = (self.config.clone(), Counters::new());
+        let mut out = Outbox::new(&config, &counters);
+        let now = self.now;
+        self.depth += 1;
+        let _ = SegmentArrives(segment).run(self, &mut out, now);
+        self.depth -= 1;
+        self.effects.ready |= out.ready;
+        self.effects.deadline = [self.effects.deadline, out.deadline].into_iter().flatten().min();
+        self.effects.table.push(out.table);
+    }
+}
+
+impl PcbAccess for InterleavedPcb {
+    fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R {
+        self.interfere();
+        self.staged.header_in(f)
+    }
+
+    fn receive_side<R>(&mut self, f: impl FnOnce(&mut ReceiveWindow, &mut Reassembly) -> R) -> R {
+        self.interfere();
+        self.staged.receive_side(f)
+    }
+
+    fn send_side<R>(&mut self, f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue) -> R) -> R {
+        self.interfere();
+        self.staged.send_side(f)
+    }
+
+    fn transmit<R>(
+        &mut self,
+        out: &mut Outbox<'_>,
+        f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue, &mut HeaderOut, &mut Outbox<'_>) -> R,
+    ) -> R {
+        self.interfere();
+        self.staged.transmit(out, f)
+    }
+
+    fn whole<R>(&mut self, out: &mut Outbox<'_>, f: impl FnOnce(PcbMut<'_>, &mut Outbox<'_>) -> R) -> R {
+        self.interfere();
+        self.staged.whole(out, f)
     }
 }

@@ -16,7 +16,7 @@ use crate::sampling::Slice;
 
 /// What a thread did in a slice.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     /// Bytes delivered to receivers.
     pub bytes: u64,
     /// Messages, transactions or connections completed.
@@ -24,7 +24,7 @@ pub(super) struct Tally {
 }
 
 /// One thread's share of a workload.
-pub(super) trait Work: Send {
+pub(crate) trait Work: Send {
     /// Works until `deadline`, give or take a batch of events, adding to `tally`.
     fn run(&mut self, deadline: Instant, tally: &mut Tally) -> io::Result<()>;
 }
@@ -32,7 +32,7 @@ pub(super) trait Work: Send {
 type Answer = io::Result<(Tally, Usage)>;
 
 #[derive(Debug)]
-pub(super) struct Crew {
+pub(crate) struct Crew {
     hands: Vec<Hand>,
 }
 
@@ -46,7 +46,7 @@ struct Hand {
 
 impl Crew {
     /// One pinned thread for each piece of work.
-    pub(super) fn start(work: Vec<Box<dyn Work>>) -> io::Result<Crew> {
+    pub(crate) fn start(name: &str, work: Vec<Box<dyn Work>>) -> io::Result<Crew> {
         let cpus = allowed_cpus();
         let mut crew = Crew { hands: Vec::with_capacity(work.len()) };
         for (index, work) in work.into_iter().enumerate() {
@@ -54,7 +54,7 @@ impl Crew {
             let (reply, answers) = channel();
             let cpu = (!cpus.is_empty()).then(|| cpus[index % cpus.len()]);
             let thread = thread::Builder::new()
-                .name(format!("linux-{index}"))
+                .name(format!("{name}-{index}"))
                 .spawn(move || serve(work, cpu, &orders, &reply))?;
             crew.hands.push(Hand { deadlines: Some(deadlines), answers, thread: Some(thread) });
         }
@@ -62,7 +62,7 @@ impl Crew {
     }
 
     /// Lets every thread work until `duration` from now and adds up what they did. Waits for all, even when one failed.
-    pub(super) fn run_slice(&mut self, duration: Duration) -> io::Result<Slice> {
+    pub(crate) fn run_slice(&mut self, duration: Duration) -> io::Result<Slice> {
         let started = Instant::now();
         for hand in &self.hands {
             // A thread that has ended answers nothing, which is found out below.
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_slice_adds_up_all_threads_and_reports_a_failure() {
-        let mut crew = Crew::start(vec![Box::new(Counting(3)), Box::new(Counting(2))]).unwrap();
+        let mut crew = Crew::start("test", vec![Box::new(Counting(3)), Box::new(Counting(2))]).unwrap();
         let slice = crew.run_slice(Duration::ZERO).unwrap();
         assert_eq!((slice.bytes, slice.operations), (20, 2));
         assert_eq!(crew.run_slice(Duration::ZERO).unwrap_err().to_string(), "spent");
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_panics_is_an_error_and_not_a_hang() {
-        let mut crew = Crew::start(vec![Box::new(Panicking)]).unwrap();
+        let mut crew = Crew::start("test", vec![Box::new(Panicking)]).unwrap();
         assert!(crew.run_slice(Duration::ZERO).unwrap_err().to_string().contains("has ended"));
         assert!(crew.run_slice(Duration::ZERO).is_err());
     }

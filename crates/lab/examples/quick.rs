@@ -1,0 +1,31 @@
+//! One workload under one architecture, for profiling: `quick ARCH CONNECTIONS THREADS SECONDS [rpc|connect]`.
+use std::time::Duration;
+
+use lab::sampling::Contender;
+use lab::workload::{Bench, Params};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<String> = std::env::args().collect();
+    let arg = |n: usize, default: &str| args.get(n).cloned().unwrap_or_else(|| default.to_owned());
+    let mut params = Params::new(arg(1, "up").parse()?);
+    params.connections = arg(2, "6").parse()?;
+    params.threads = arg(3, "1").parse()?;
+    let seconds: f64 = arg(4, "1").parse()?;
+    let mut bench = match arg(5, "bulk").as_str() {
+        "rpc" => Bench::open_rpc(&params)?,
+        "connect" => Bench::open_connect(&params)?,
+        _ => Bench::open(&params)?,
+    };
+    for _ in 0..3 {
+        let slice = bench.run_slice(Duration::from_secs_f64(seconds))?;
+        println!(
+            "{:.2} Gb/s, {:.0} ops/s, cpu {:.2} s, out of order {}, retransmits {}",
+            slice.gbps(),
+            slice.operations_per_second(),
+            slice.cpu.as_secs_f64(),
+            slice.exact.out_of_order,
+            slice.exact.retransmits
+        );
+    }
+    Ok(())
+}

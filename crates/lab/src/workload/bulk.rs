@@ -1,0 +1,123 @@
+//! Bulk data: every sender gives its stack message after message, every receiver reads.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::Arc;
+use std::time::Instant;
+
+use heddle::{Event, Polled, Poller, Source, TcpStream};
+
+use super::world::{End, Opener, World};
+use super::{Params, SendMode};
+use crate::crew::{Tally, Work};
+
+/// Events taken from the poller at a time.
+const EVENTS: usize = 64;
+/// Polls between two looks at the clock.
+const POLLS: usize = 32;
+
+/// One thread's share.
+pub(super) struct Bulk {
+    drivers: Vec<Polled>,
+    opener: Opener,
+    poller: Poller,
+    events: Vec<Event>,
+    ends: Vec<End>,
+    payload: Arc<[u8]>,
+    send: SendMode,
+    buffer: Vec<u8>,
+}
+
+impl Bulk {
+    pub fn new(world: &mut World, params: &Params, thread: u32) -> Bulk {
+        Bulk {
+            drivers: world.take_drivers(thread),
+            opener: world.opener(thread, params.effective_threads()),
+            poller: Poller::new().expect("a poller needs one file descriptor"),
+            events: Vec::with_capacity(EVENTS),
+            ends: Vec::new(),
+            payload: (0..params.message).map(|n| n as u8).collect(),
+            send: params.send,
+            buffer: vec![0; params.message],
+        }
+    }
+
+    /// Opens what is left to open; data flows from the first connection on, which is why opening is part of warm-up.
+    fn open(&mut self) -> io::Result<()> {
+        let (ends, poller) = (&mut self.ends, &self.poller);
+        self.opener.step(|end| {
+            match &end {
+                End::Client(stream) | End::Server(stream) => stream.register(poller, ends.len()),
+            }
+            ends.push(end);
+        })
+    }
+
+    /// Serves what is ready. Whether there was anything.
+    fn serve(&mut self, tally: &mut Tally) -> io::Result<bool> {
+        if self.poller.try_wait(&mut self.events, EVENTS) == 0 {
+            return Ok(false);
+        }
+        for event in &self.events {
+            match &self.ends[event.token] {
+                End::Client(stream) => send(stream, &self.payload, self.send)?,
+                End::Server(stream) => receive(stream, &mut self.buffer, tally)?,
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Gives the stack messages until it takes no more.
+fn send(stream: &TcpStream, payload: &Arc<[u8]>, mode: SendMode) -> io::Result<()> {
+    loop {
+        let result = match mode {
+            SendMode::Shared => stream.send_shared(payload, 0..payload.len()),
+            SendMode::Write => {
+                let mut stream = stream;
+                stream.write(payload)
+            }
+        };
+        match result {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Reads until there is nothing left.
+fn receive(mut stream: &TcpStream, buffer: &mut [u8], tally: &mut Tally) -> io::Result<()> {
+    loop {
+        match stream.read(buffer) {
+            Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "a sender closed")),
+            Ok(count) => {
+                tally.bytes += count as u64;
+                tally.operations += 1;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+impl Work for Bulk {
+    fn run(&mut self, deadline: Instant, tally: &mut Tally) -> io::Result<()> {
+        while Instant::now() < deadline {
+            for _ in 0..POLLS {
+                let mut busy = false;
+                for driver in &mut self.drivers {
+                    busy |= driver.poll() > 0;
+                }
+                if !self.opener.done() {
+                    self.open()?;
+                }
+                busy |= self.serve(tally)?;
+                if !busy {
+                    // Others may need the processor: protocol threads, above all.
+                    std::thread::yield_now();
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! Connection rate: each thread opens connections, accepts them, and closes both ends in order.
+
+use std::io::{self, ErrorKind, Read};
+use std::net::{Shutdown, SocketAddr};
+use std::time::Instant;
+
+use heddle::{Polled, Readiness, Stack, TcpListener, TcpStream};
+
+use super::Params;
+use super::world::World;
+use crate::crew::{Tally, Work};
+
+const POLLS: usize = 32;
+
+/// One thread's share: so many connections at a time, each opened, accepted, closed by the client, then by the server.
+pub(super) struct Connect {
+    drivers: Vec<Polled>,
+    client: Stack,
+    listener: TcpListener,
+    target: SocketAddr,
+    at_once: usize,
+    source: u8,
+    opening: Vec<TcpStream>,
+    serving: Vec<TcpStream>,
+}
+
+impl Connect {
+    pub fn new(world: &mut World, params: &Params, thread: u32) -> Connect {
+        let threads = params.effective_threads();
+        world.count_as_open(params.connections);
+        Connect {
+            drivers: world.take_drivers(thread),
+            client: world.client.clone(),
+            listener: world.listener.clone(),
+            target: world.target,
+            at_once: (params.connections / threads).max(1) as usize,
+            source: thread as u8,
+            opening: Vec::new(),
+            serving: Vec::new(),
+        }
+    }
+
+    fn step(&mut self, tally: &mut Tally) -> io::Result<bool> {
+        let mut busy = false;
+        while self.opening.len() < self.at_once {
+            let local = SocketAddr::from(([10, 9, 0, 1 + self.source % 8], 0));
+            self.source = self.source.wrapping_add(1);
+            self.opening.push(TcpStream::start_connect(&self.client, Some(local), self.target)?);
+            busy = true;
+        }
+        let before = self.opening.len();
+        let mut failed = None;
+        self.opening.retain(|stream| {
+            let ready = stream.readiness();
+            if ready.intersects(Readiness::ERROR) {
+                failed = stream.take_error();
+            }
+            // Dropping the stream sends the FIN.
+            !ready.intersects(Readiness::CONNECTED | Readiness::ERROR)
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        busy |= self.opening.len() != before;
+        while let Ok((stream, _)) = self.listener.accept() {
+            stream.set_nonblocking(true);
+            self.serving.push(stream);
+            busy = true;
+        }
+        let before = self.serving.len();
+        self.serving.retain(|stream| {
+            let mut reader = stream;
+            match reader.read(&mut [0; 1]) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => true,
+                _ => {
+                    let _ = stream.shutdown(Shutdown::Write);
+                    false
+                }
+            }
+        });
+        let closed = before - self.serving.len();
+        tally.operations += closed as u64;
+        Ok(busy | (closed > 0))
+    }
+}
+
+impl Work for Connect {
+    fn run(&mut self, deadline: Instant, tally: &mut Tally) -> io::Result<()> {
+        while Instant::now() < deadline {
+            for _ in 0..POLLS {
+                let mut busy = false;
+                for driver in &mut self.drivers {
+                    busy |= driver.poll() > 0;
+                }
+                busy |= self.step(tally)?;
+                if !busy {
+                    std::thread::yield_now();
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! The floor: what one core does when there is no protocol at all.
+//!
+//! A frame's worth of bytes is copied and summed, copied out again, and a table of connections is looked up: the work
+//! that any TCP must do for a segment, and nothing else. A stack's distance to it is the price of its protocol.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::io;
+use std::time::{Duration, Instant};
+
+use crate::cpu::Usage;
+use crate::sampling::{Contender, Slice};
+
+/// Copy, checksum and demultiplex, without a protocol, on one thread.
+pub struct Floor {
+    segment: usize,
+    source: Vec<u8>,
+    frame: Vec<u8>,
+    sink: Vec<u8>,
+    table: HashMap<u64, u64>,
+    next: u64,
+}
+
+impl Floor {
+    /// For segments of `segment` bytes over `connections` connections.
+    pub fn new(segment: usize, connections: u32) -> Floor {
+        Floor {
+            segment,
+            source: (0..64 << 10).map(|n| n as u8).collect(),
+            frame: vec![0; segment],
+            sink: vec![0; 64 << 10],
+            table: (0..u64::from(connections)).map(|n| (n, 0)).collect(),
+            next: 0,
+        }
+    }
+
+    fn segment(&mut self) {
+        let connections = self.table.len() as u64;
+        let at = (self.next as usize * self.segment) % (self.source.len() - self.segment);
+        let sent = pktbuf::copy_and_sum(&mut self.frame, &self.source[at..at + self.segment]);
+        let received = pktbuf::sum(&self.frame);
+        if let Some(count) = self.table.get_mut(&(self.next % connections)) {
+            *count += self.segment as u64;
+        }
+        self.sink[at..at + self.segment].copy_from_slice(&self.frame);
+        let _ = black_box((sent, received));
+        self.next += 1;
+    }
+}
+
+impl Contender for Floor {
+    fn name(&self) -> &str {
+        "floor: copy, checksum, look-up, copy"
+    }
+
+    fn run_slice(&mut self, duration: Duration) -> io::Result<Slice> {
+        let before = Usage::of_thread()?;
+        let start = Instant::now();
+        let first = self.next;
+        while start.elapsed() < duration {
+            for _ in 0..256 {
+                self.segment();
+            }
+        }
+        let wall = start.elapsed();
+        let used = Usage::of_thread()? - before;
+        let operations = self.next - first;
+        let bytes = operations * self.segment as u64;
+        Ok(Slice { bytes, operations, wall, cpu: used.cpu, switches: used.switches, ..Slice::default() })
+    }
+}

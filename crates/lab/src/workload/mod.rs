@@ -1,0 +1,197 @@
+//! Heddle under the same load as the kernel: two stacks on a pair of memory ports, both ends in this process.
+//!
+//! The shape is the parallel TCP benchmark of Willmann et al. 2006 (section 4): event-driven threads, one pinned to each
+//! processor, connections spread evenly over them. Each thread polls its queue pair of both stacks and runs the
+//! applications of its connections; RSS decides which queue a connection's segments come in at, so a connection is as
+//! a rule *not* received by the thread that uses it, and the architecture has to deal with that. A [`Bench`] works in
+//! slices and rests in between; its clock stands while it rests, so no timer fires for want of care.
+
+mod bulk;
+mod connect;
+mod floor;
+mod rpc;
+mod world;
+
+use std::io;
+use std::time::Duration;
+
+use heddle::{LockKind, Plan};
+
+use crate::cpu::Usage;
+use crate::crew::{Crew, Work};
+use crate::sampling::{Contender, Exact, LockCount, Slice, Wakes};
+use world::World;
+
+pub use floor::Floor;
+
+/// How payload is given to the stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SendMode {
+    /// Shared bytes, copied once, into the segments: as `sendfile`.
+    #[default]
+    Shared,
+    /// `write`: copied into the send queue first.
+    Write,
+}
+
+/// What to open.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Params {
+    /// The process architecture.
+    pub plan: Plan,
+    /// Kind of its locks.
+    pub lock: LockKind,
+    /// Connections, 1 or more.
+    pub connections: u32,
+    /// Threads, 1 or more; `up` always runs on one.
+    pub threads: u32,
+    /// Bytes in one call, and the size of a receiver's buffer.
+    pub message: usize,
+    /// Bytes of a request and of its response.
+    pub request: usize,
+    /// Largest IP packet on the link.
+    pub mtu: usize,
+    /// Socket buffers in bytes; `None` leaves them to autotuning.
+    pub buffer: Option<u32>,
+    /// How payload is given to the stack.
+    pub send: SendMode,
+    /// Whether the link takes super-segments, as network cards do (segmentation and receive coalescing).
+    pub offload: bool,
+    /// Frames that each ring of the link holds.
+    pub ring: usize,
+}
+
+impl Params {
+    /// Six connections under `plan`, one thread for each processor, 64 KiB messages, MTU 1500, 256 KiB buffers (the
+    /// paper's), no offload.
+    pub fn new(plan: Plan) -> Params {
+        Params {
+            plan,
+            lock: LockKind::Blocking,
+            connections: 6,
+            threads: crate::machine::cores() as u32,
+            message: 64 << 10,
+            request: 64,
+            mtu: 1500,
+            buffer: Some(256 << 10),
+            send: SendMode::Shared,
+            offload: false,
+            ring: 256,
+        }
+    }
+
+    /// Threads that will run: one under `up`.
+    pub fn effective_threads(&self) -> u32 {
+        if self.plan == Plan::Up { 1 } else { self.threads.max(1) }
+    }
+}
+
+/// A workload under one architecture, opened, with the threads that drive it.
+pub struct Bench {
+    name: String,
+    crew: Crew,
+    world: World,
+    bytes_per_connection: Option<u64>,
+}
+
+/// The longest that opening all connections may take.
+const OPENING: Duration = Duration::from_secs(60);
+const OPENING_SLICE: Duration = Duration::from_millis(20);
+
+impl Bench {
+    /// Bulk data from every sender to its receiver.
+    ///
+    /// # Errors
+    /// The stacks cannot be built, or the connections cannot be had.
+    pub fn open(params: &Params) -> io::Result<Bench> {
+        Bench::start(params, "bulk", |world, thread| Box::new(bulk::Bulk::new(world, params, thread)))
+    }
+
+    /// One request of `params.request` bytes outstanding on each connection, all the time.
+    ///
+    /// # Errors
+    /// As [`Bench::open`].
+    pub fn open_rpc(params: &Params) -> io::Result<Bench> {
+        Bench::start(params, "rpc", |world, thread| Box::new(rpc::Rpc::new(world, params, thread)))
+    }
+
+    /// Connections opened, accepted and closed in order, `params.connections` at a time.
+    ///
+    /// # Errors
+    /// As [`Bench::open`].
+    pub fn open_connect(params: &Params) -> io::Result<Bench> {
+        Bench::start(params, "connect", |world, thread| Box::new(connect::Connect::new(world, params, thread)))
+    }
+
+    fn start(
+        params: &Params,
+        what: &str,
+        work: impl Fn(&mut World, u32) -> Box<dyn Work>,
+    ) -> io::Result<Bench> {
+        let mut world = World::new(params)?;
+        let work = (0..params.effective_threads()).map(|thread| work(&mut world, thread)).collect();
+        let name = format!("{}, {what}, {} connections", params.plan, params.connections);
+        let mut crew = Crew::start("heddle", work)?;
+        let mut spent = Duration::ZERO;
+        world.clock.go_on();
+        while !world.is_open() {
+            spent += crew.run_slice(OPENING_SLICE)?.wall;
+            if spent > OPENING {
+                return Err(io::Error::other(format!("{name}: only {} connections opened in a minute", world.opened())));
+            }
+        }
+        world.clock.stop();
+        let bytes_per_connection = world.bytes_per_connection();
+        Ok(Bench { name, crew, world, bytes_per_connection })
+    }
+
+    /// Memory of an open connection with both ends, in bytes: tables, PCBs and sockets, without queued data.
+    pub fn bytes_per_connection(&self) -> Option<u64> {
+        self.bytes_per_connection
+    }
+}
+
+impl Contender for Bench {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn run_slice(&mut self, duration: Duration) -> io::Result<Slice> {
+        let before = Reading::take(&self.world)?;
+        self.world.clock.go_on();
+        let mut slice = self.crew.run_slice(duration)?;
+        self.world.clock.stop();
+        let after = Reading::take(&self.world)?;
+        let used = after.usage - before.usage;
+        // Protocol threads work outside the crew: the whole process is the account, and nobody else works now.
+        (slice.cpu, slice.switches) = (used.cpu, used.switches);
+        slice.exact = after.exact.since(&before.exact);
+        Ok(slice)
+    }
+}
+
+struct Reading {
+    usage: Usage,
+    exact: Exact,
+}
+
+impl Reading {
+    fn take(world: &World) -> io::Result<Reading> {
+        let locks = sync::profile::snapshot();
+        let lock = |class: &sync::profile::ClassProfile| LockCount {
+            class: class.class.name().to_owned(),
+            acquired: class.acquired,
+            first_try_failed: class.first_try_failed,
+            ..LockCount::default()
+        };
+        let handoff = sync::profile::handoffs();
+        let exact = Exact {
+            locks: locks.iter().map(lock).collect(),
+            handoffs: handoff.handoffs,
+            wakes: Wakes { sent: handoff.wakes_sent, suppressed: handoff.wakes_suppressed },
+            out_of_order: world.counter(observe::Counter::OutOfOrderAtEntry),
+            retransmits: world.counter(observe::Counter::Retransmits),
+        };
+        Ok(Reading { usage: Usage::of_process()?, exact })
+    }
+}

@@ -1,0 +1,187 @@
+//! Two stacks linked in memory, and what the threads of a workload share while they open their connections.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use heddle::config::{BufferSizes, Config, ConnectionOptions};
+use heddle::{Polled, Stack, StoppableClock, TcpListener, TcpStream, mem};
+use observe::{Counter, CounterSnapshot};
+use sync::Real;
+
+use super::Params;
+
+/// Connections that one thread opens at a time: enough to fill the link, few enough to fit the SYN queue.
+const OPENING_AT_ONCE: u32 = 64;
+
+/// Addresses of the sending side. Several, so that connections are not bounded by one address's ports.
+const SOURCES: u32 = 8;
+
+/// The two stacks. `client` opens and sends, `server` accepts and receives.
+pub(super) struct World {
+    pub clock: Arc<StoppableClock<Real>>,
+    pub client: Stack,
+    pub server: Stack,
+    pub listener: TcpListener,
+    pub target: SocketAddr,
+    /// Of each thread, one driver of each stack.
+    drivers: Vec<Vec<Polled>>,
+    connections: u32,
+    opened: Arc<AtomicU32>,
+    accepted: Arc<AtomicU32>,
+}
+
+impl World {
+    pub fn new(params: &Params) -> io::Result<World> {
+        let threads = params.effective_threads() as usize;
+        let link = mem::MemConfig {
+            queues: threads,
+            mtu: params.mtu,
+            ring_frames: params.ring,
+            segmentation: params.offload.then_some(65_535),
+            coalescing: params.offload,
+            ..mem::MemConfig::default()
+        };
+        let (left, right) = mem::pair(link);
+        let clock = StoppableClock::new();
+        let build = |device: mem::MemDevice, cidrs: Vec<String>| {
+            let builder = Stack::builder().device(device, cidrs).plan(params.plan).lock(params.lock).cpus(threads);
+            builder.tcp(tcp_config(params)).stoppable_clock(clock.clone()).build_polled().map_err(io::Error::other)
+        };
+        let sources = (1..=SOURCES).map(|n| format!("10.9.0.{n}/16")).collect();
+        let (client, client_drivers) = build(left, sources)?;
+        let (server, server_drivers) = build(right, vec!["10.9.1.1/16".to_owned()])?;
+        let target = SocketAddr::from(([10, 9, 1, 1], 5001));
+        let options = ConnectionOptions { no_delay: true, ..ConnectionOptions::default() };
+        let listener = TcpListener::bind_with(&server, target, 16_384, options).map_err(io::Error::other)?;
+        listener.set_nonblocking(true);
+        let drivers = client_drivers.into_iter().zip(server_drivers).map(|(client, server)| vec![client, server]);
+        Ok(World {
+            clock,
+            client,
+            server,
+            listener,
+            target,
+            drivers: drivers.collect(),
+            connections: params.connections,
+            opened: Arc::default(),
+            accepted: Arc::default(),
+        })
+    }
+
+    /// The drivers of one thread; each thread takes its own once.
+    pub fn take_drivers(&mut self, thread: u32) -> Vec<Polled> {
+        std::mem::take(&mut self.drivers[thread as usize])
+    }
+
+    /// The share of the connections that one thread opens, and accepts.
+    pub fn opener(&self, thread: u32, threads: u32) -> Opener {
+        let share = self.connections / threads + u32::from(thread < self.connections % threads);
+        Opener {
+            client: self.client.clone(),
+            listener: self.listener.clone(),
+            target: self.target,
+            to_open: share,
+            to_accept: share,
+            source: thread,
+            pending: Vec::new(),
+            opened: self.opened.clone(),
+            accepted: self.accepted.clone(),
+        }
+    }
+
+    /// For workloads that open connections all the time: nothing to wait for.
+    pub fn count_as_open(&self, connections: u32) {
+        self.opened.store(connections, Ordering::Relaxed);
+        self.accepted.store(connections, Ordering::Relaxed);
+    }
+
+    pub fn opened(&self) -> u32 {
+        self.opened.load(Ordering::Relaxed).min(self.accepted.load(Ordering::Relaxed))
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.opened() >= self.connections
+    }
+
+    pub fn counter(&self, counter: Counter) -> u64 {
+        let both: CounterSnapshot = self.client.census().counters + self.server.census().counters;
+        both.get(counter)
+    }
+
+    pub fn bytes_per_connection(&self) -> Option<u64> {
+        let (client, server) = (self.client.census(), self.server.census());
+        let connections = client.connections.min(server.connections) as u64;
+        (connections > 0).then(|| (client.bytes + server.bytes) as u64 / connections)
+    }
+}
+
+fn tcp_config(params: &Params) -> Config {
+    let mut config = Config::default();
+    if let Some(size) = params.buffer {
+        config.send_buffer = BufferSizes { initial: size, max: size };
+        config.receive_buffer = BufferSizes { initial: size, max: size };
+    }
+    config
+}
+
+/// One thread's part in opening the connections, a step at a time between its polls.
+pub(super) struct Opener {
+    client: Stack,
+    listener: TcpListener,
+    target: SocketAddr,
+    to_open: u32,
+    to_accept: u32,
+    source: u32,
+    pending: Vec<TcpStream>,
+    opened: Arc<AtomicU32>,
+    accepted: Arc<AtomicU32>,
+}
+
+/// An end of a connection that has just been established.
+pub(super) enum End {
+    Client(TcpStream),
+    Server(TcpStream),
+}
+
+impl Opener {
+    /// Whether this thread has all its ends.
+    pub fn done(&self) -> bool {
+        self.to_open == 0 && self.to_accept == 0 && self.pending.is_empty()
+    }
+
+    /// Opens and accepts what is possible now.
+    pub fn step(&mut self, mut give: impl FnMut(End)) -> io::Result<()> {
+        while self.to_open > 0 && self.pending.len() < OPENING_AT_ONCE as usize {
+            let local = SocketAddr::from(([10, 9, 0, (1 + self.source % SOURCES) as u8], 0));
+            self.source += 1;
+            self.pending.push(TcpStream::start_connect(&self.client, Some(local), self.target)?);
+            self.to_open -= 1;
+        }
+        let mut index = 0;
+        while index < self.pending.len() {
+            let ready = self.pending[index].readiness();
+            if ready.intersects(heddle::Readiness::ERROR | heddle::Readiness::CLOSED) {
+                return Err(self.pending[index].take_error().unwrap_or_else(|| io::Error::other("a connection failed")));
+            }
+            if ready.intersects(heddle::Readiness::CONNECTED) {
+                let stream = self.pending.swap_remove(index);
+                // The sender gives whole messages; Nagle would only wait for the last one's acknowledgement.
+                stream.set_nodelay(true)?;
+                give(End::Client(stream));
+                self.opened.fetch_add(1, Ordering::Relaxed);
+            } else {
+                index += 1;
+            }
+        }
+        while self.to_accept > 0 {
+            let Ok((stream, _)) = self.listener.accept() else { break };
+            stream.set_nonblocking(true);
+            give(End::Server(stream));
+            self.to_accept -= 1;
+            self.accepted.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
