@@ -65,7 +65,9 @@ fn summary(steps: usize, failed: &[&str], skipped: &[&str], seconds: u64) -> Res
 fn step(name: &str) -> Result<Done, String> {
     match name {
         "fmt" => cargo(&["fmt", "--all", "--check"]),
-        "clippy" => cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "--deny=warnings"]),
+        "clippy" => {
+            cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--all-features", "--", "--deny=warnings"])
+        }
         "deps" => deps::check().map(|()| Done::Passed),
         "docs" => docs(),
         "test" => cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]),
@@ -98,7 +100,7 @@ fn cargo(arguments: &[&str]) -> Result<Done, String> {
 
 /// Libraries only: the binary `heddle` and the library of that name would write the same pages.
 fn docs() -> Result<Done, String> {
-    let mut command = command(&["doc", "--locked", "--workspace", "--no-deps", "--lib"]);
+    let mut command = command(&["doc", "--locked", "--workspace", "--all-features", "--no-deps", "--lib"]);
     command.env("RUSTDOCFLAGS", "--deny=warnings");
     finish(command)
 }

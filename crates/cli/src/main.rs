@@ -1,2 +1,72 @@
-//! The one binary.
-fn main() {}
+//! The one binary: reads the command line and hands over. Each subcommand has a file of its own; nothing is decided here.
+//!
+//! Exit status: 0 all went well, 1 it was tried and failed, 2 the command line asks for something that cannot be.
+
+#![forbid(unsafe_code)]
+
+mod failure;
+mod get;
+mod network;
+mod ping;
+mod runtime;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::Failure;
+
+/// A multi-core TCP/UDP/IP stack in user space whose process architecture is chosen at run time.
+#[derive(Parser)]
+#[command(name = "heddle", version, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Try this first; it needs no rights and no network, both ends are in one process:
+  heddle ping 10.0.0.1
+  heddle get http://10.0.0.1/ -o index.html
+
+Then talk to this machine's own kernel over a TAP interface (as root):
+  heddle serve http --dev tap:heddle0 --addr 10.0.0.2/24 --root .
+  ip addr add 10.0.0.1/24 dev heddle0        (in a second terminal)
+  curl http://10.0.0.2/
+
+`heddle COMMAND --help` tells more about each command.
+Exit status: 0 success, 1 failure, 2 wrong usage.";
+
+#[derive(Subcommand)]
+enum Command {
+    Serve(serve::Args),
+    Get(get::Args),
+    Ping(ping::Args),
+}
+
+fn main() -> ExitCode {
+    // On a usage error clap prints the sentence itself and exits with 2.
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Serve(args) => serve::run(args),
+        Command::Get(args) => get::run(args),
+        Command::Ping(args) => ping::run(args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

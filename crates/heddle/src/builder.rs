@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dev::Device;
 use stack::{Census, Clock, InterfaceConfig, Plan, StackConfig, StoppableClock, VirtualClock};
@@ -30,9 +31,13 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.stack.shared().wake_drivers();
+        let here = std::thread::current().id();
         for thread in self.threads.drain(..) {
-            // A driver that panicked has said so already.
-            let _ = Real::join(thread);
+            // A waker that a driver runs may hold the last handle; a thread that waited for itself would never end.
+            if thread.thread().id() != here {
+                // A driver that panicked has said so already.
+                let _ = Real::join(thread);
+            }
         }
     }
 }
@@ -41,15 +46,22 @@ impl Drop for Running {
 pub struct Builder {
     config: StackConfig<Real>,
     interfaces: Vec<InterfaceConfig>,
+    device_gone: Option<DeviceGone>,
     error: Option<BuildError>,
 }
+
+/// Whom to tell when every device has vanished.
+type DeviceGone = Arc<dyn Fn() + Send + Sync>;
+
+/// How long a receive thread without any device sleeps between looks at its timers.
+const GONE_NAP: Duration = Duration::from_millis(10);
 
 impl Stack {
     /// A stack to be: add at least one device.
     pub fn builder() -> Builder {
         let mut config = StackConfig::new(Plan::ConnPL(128));
         config.cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Builder { config, interfaces: Vec::new(), error: None }
+        Builder { config, interfaces: Vec::new(), device_gone: None, error: None }
     }
 
     /// The architecture that it runs under.
@@ -160,14 +172,22 @@ impl Builder {
         self
     }
 
+    /// Calls `told` when the devices have vanished (the interface was deleted, say), once per receive thread and on that
+    /// thread. It must not block. Not called by a stack that is built polled: ask [`Polled::gone`].
+    pub fn on_device_gone(mut self, told: impl Fn() + Send + Sync + 'static) -> Self {
+        self.device_gone = Some(Arc::new(told));
+        self
+    }
+
     /// Builds the stack and starts one thread for each queue pair of its devices.
     ///
     /// # Errors
     /// See [`BuildError`].
     pub fn build(self) -> Result<Stack, BuildError> {
+        let gone = self.device_gone.clone();
         let (stack, drivers) = self.parts()?;
         let stop = Arc::new(<Real as Platform>::AtomicBool::new(false));
-        let threads = drivers.into_iter().map(|driver| spawn_driver(driver, stop.clone())).collect();
+        let threads = drivers.into_iter().map(|driver| spawn_driver(driver, stop.clone(), gone.clone())).collect();
         Ok(Stack { inner: Arc::new(Running { stack, stop, threads }) })
     }
 
@@ -190,13 +210,26 @@ impl Builder {
     }
 }
 
-/// A receive thread: batches while there are frames, sleep when there are none.
-fn spawn_driver(mut driver: Polled, stop: Arc<<Real as Platform>::AtomicBool>) -> <Real as Platform>::JoinHandle {
+/// A receive thread: batches while there are frames, sleep when there are none. It outlives its devices: timers and,
+/// under `up`, callers still need it.
+fn spawn_driver(
+    mut driver: Polled,
+    stop: Arc<<Real as Platform>::AtomicBool>,
+    mut told: Option<DeviceGone>,
+) -> <Real as Platform>::JoinHandle {
     let index = driver.index();
     Real::spawn(&format!("heddle-rx{index}"), None, move || {
-        while !stop.load(Ordering::Acquire) && !driver.gone() {
-            if driver.poll() == 0 {
-                driver.wait(None);
+        while !stop.load(Ordering::Acquire) {
+            if driver.poll() > 0 {
+                continue;
+            }
+            driver.wait(None);
+            if driver.gone() {
+                if let Some(told) = told.take() {
+                    told();
+                }
+                // Waiting on a device that is gone returns at once.
+                std::thread::park_timeout(GONE_NAP);
             }
         }
     })

@@ -102,7 +102,7 @@ impl fmt::Display for ConnectError {
     }
 }
 
-fn remedy(refused: ConnectRefused) -> &'static str {
+pub(crate) fn remedy(refused: ConnectRefused) -> &'static str {
     match refused {
         ConnectRefused::NoRoute => "no route: give the interface an address of this family, or a gateway",
         ConnectRefused::OwnAddress => "the address is this stack's own, and it has no loopback: use a second stack",

@@ -31,6 +31,7 @@ mod address;
 mod builder;
 pub mod error;
 mod listener;
+pub mod ping;
 mod poller;
 mod stream;
 #[cfg(feature = "tokio")]
@@ -50,7 +51,7 @@ pub use udp::UdpSocket;
 
 /// The in-memory device: two linked ports.
 pub mod mem {
-    pub use dev::mem::{MemConfig, MemDevice};
+    pub use dev::mem::{MAX_QUEUES, MemConfig, MemDevice};
 
     /// Two linked ports on the real platform. What one sends the other receives.
     pub fn pair(config: MemConfig) -> (MemDevice, MemDevice) {
@@ -67,6 +68,11 @@ pub mod tap {
 pub mod device {
     pub use dev::{Capabilities, Device, RxQueue, TxQueue};
     pub use dev::{fault, pcap, peer};
+
+    /// `device` with the faults of `plan`, on the machine's clock.
+    pub fn with_faults(device: Box<dyn Device>, plan: fault::FaultPlan) -> fault::Fault {
+        fault::Fault::new(device, plan, fault::PlatformClock::<sync::Real>::default())
+    }
 }
 
 /// TCP's parameters.

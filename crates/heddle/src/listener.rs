@@ -31,6 +31,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.listener.ready.deregister();
         self.stack.raw().unlisten(&self.listener);
     }
 }
@@ -101,7 +102,8 @@ impl TcpListener {
         self.try_accept().ok_or_else(|| AcceptError::WouldBlock(self.local_addr()))
     }
 
-    fn try_accept(&self) -> Option<(TcpStream, SocketAddr)> {
+    /// `None`: no connection waits.
+    pub(crate) fn try_accept(&self) -> Option<(TcpStream, SocketAddr)> {
         let socket = self.inner.listener.accept()?;
         let stream = TcpStream::new(self.inner.stack.clone(), socket);
         let peer = stream.peer_addr();

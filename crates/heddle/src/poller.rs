@@ -1,7 +1,7 @@
 //! One thread, many sockets.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,7 +67,13 @@ impl Poller {
 impl AsRawFd for Poller {
     /// The descriptor to sleep on; see [`Poller::arm`].
     fn as_raw_fd(&self) -> RawFd {
-        self.set.fd().unwrap_or(-1)
+        self.as_fd().as_raw_fd()
+    }
+}
+
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.set.doorbell().expect("every poller is made with a descriptor").as_fd()
     }
 }
 

@@ -1,7 +1,7 @@
 //! A TCP connection as its user holds it.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,6 +19,8 @@ use crate::error::{ConnectError, on_connection};
 
 /// The most that one `write` copies before it asks the connection: what a pooled buffer holds.
 const COPY: usize = 64 << 10;
+/// An active open has come to its end.
+const OPENED: Readiness = Readiness(Readiness::CONNECTED.0 | Readiness::ERROR.0 | Readiness::CLOSED.0);
 
 /// A TCP connection, shaped like [`std::net::TcpStream`]. Any thread may use it, several at once; reads and writes go
 /// through `&TcpStream` too. Dropping the last clone closes gracefully.
@@ -46,6 +48,8 @@ struct Residue {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // The connection outlives its handle; what still happens to it is no news for a poller.
+        self.socket.ready.deregister();
         // Text that was taken and not read: the peer must learn that it was lost (RFC 9293, 3.6.1).
         let unread = !self.residue.get_mut().buffers.is_empty();
         let call = if unread { Call::Abort(tcp::Abort) } else { Call::Close(tcp::Close) };
@@ -100,15 +104,23 @@ impl TcpStream {
         let remote = address.to_addr().map_err(ConnectError::BadAddress)?;
         let stream = Self::start_connect(stack, local, remote)?;
         stream.set_nonblocking(false);
-        let done = Readiness::CONNECTED | Readiness::ERROR | Readiness::CLOSED;
-        let ready = stream.inner.socket.ready.wait(done, timeout);
-        if ready.intersects(Readiness::ERROR | Readiness::CLOSED) {
-            return Err(ConnectError::Failed(remote, stream.failure().unwrap_or(tcp::Error::TimedOut)));
+        let ready = stream.inner.socket.ready.wait(OPENED, timeout);
+        match stream.outcome() {
+            Some(error) => Err(error),
+            None if ready.intersects(OPENED) => Ok(stream),
+            None => Err(ConnectError::TimedOut(remote)),
         }
-        if !ready.intersects(Readiness::CONNECTED) {
-            return Err(ConnectError::TimedOut(remote));
-        }
-        Ok(stream)
+    }
+
+    /// Whether an active open has come to its end, good or bad.
+    pub(crate) fn opened(&self) -> bool {
+        self.readiness().intersects(OPENED)
+    }
+
+    /// Why an active open failed, if it did.
+    pub(crate) fn outcome(&self) -> Option<ConnectError> {
+        let failed = self.readiness().intersects(Readiness::ERROR | Readiness::CLOSED);
+        failed.then(|| ConnectError::Failed(self.peer_addr(), self.failure().unwrap_or(tcp::Error::TimedOut)))
     }
 
     /// Starts to open a connection and returns at once, non-blocking. It becomes [`Readiness::CONNECTED`], or
@@ -226,9 +238,16 @@ impl TcpStream {
 
     fn shut_down(&self, how: tcp::Shutdown) -> io::Result<()> {
         match self.call(Call::Shutdown(how)) {
-            Reply::ShutDown(result) => result.map_err(|error| self.error(error)),
-            _ => Err(self.gone()),
+            Reply::ShutDown(result) => result.map_err(|error| self.error(error))?,
+            _ => return Err(self.gone()),
         }
+        // Who waits in this direction must look again: it has ended.
+        let ended = match how {
+            tcp::Shutdown::Read => Readiness::READABLE,
+            tcp::Shutdown::Write => Readiness::WRITABLE,
+        };
+        self.inner.socket.ready.raise(&self.inner.socket, ended);
+        Ok(())
     }
 
     /// A picture of the connection: state, queues, windows, round-trip time. `None` once it is gone.
@@ -248,7 +267,7 @@ impl TcpStream {
         self.status().and_then(|status| status.error)
     }
 
-    fn error(&self, error: tcp::Error) -> io::Error {
+    pub(crate) fn error(&self, error: tcp::Error) -> io::Error {
         on_connection(self.peer_addr(), error)
     }
 
@@ -306,6 +325,48 @@ impl TcpStream {
         }
     }
 
+    /// Hands received text to `copy`, piece by piece, at most `max` octets in all (at least 1); 0: the stream has
+    /// ended. `None`: there is nothing now.
+    pub(crate) fn try_read(&self, max: usize, copy: impl FnMut(&[u8])) -> io::Result<Option<usize>> {
+        let mut residue = self.inner.residue.lock();
+        if residue.buffers.is_empty() && !residue.end && !self.refill(&mut residue, max)? {
+            return Ok(None);
+        }
+        Ok(Some(copy_out(&mut residue.buffers, max, copy)))
+    }
+
+    /// Sends from the front of `parts`, gathered into one buffer: copied on the caller's thread, before anything is
+    /// held. Returns how much was taken; 0: there is no room now.
+    pub(crate) fn try_write<'a>(&self, parts: impl Iterator<Item = &'a [u8]> + Clone) -> io::Result<usize> {
+        let mut left = parts.clone().map(<[u8]>::len).sum::<usize>().min(COPY);
+        let mut buffer = PktBuf::alloc(left).ok_or_else(|| self.error(tcp::Error::NoBuffer))?;
+        for part in parts {
+            let count = part.len().min(left);
+            left -= count;
+            let fits = buffer.extend_from_slice(&part[..count]);
+            debug_assert!(fits, "the buffer was asked for in this size");
+        }
+        Ok(self.send_once(Chunk::Pooled(buffer))?.0)
+    }
+
+    fn write_parts<'a>(&self, parts: impl Iterator<Item = &'a [u8]> + Clone) -> io::Result<usize> {
+        if parts.clone().all(<[u8]>::is_empty) {
+            return Ok(0);
+        }
+        loop {
+            // A full send queue is waited for before the copy, not after it in vain.
+            let room = Readiness::WRITABLE | Readiness::ERROR | Readiness::CLOSED;
+            if !self.inner.nonblocking.load(Ordering::Relaxed) && !self.readiness().intersects(room) {
+                self.wait_writable()?;
+            }
+            let accepted = self.try_write(parts.clone())?;
+            if accepted > 0 {
+                return Ok(accepted);
+            }
+            self.wait_writable()?;
+        }
+    }
+
     /// Takes more from the connection. False: there is nothing now.
     fn refill(&self, residue: &mut Residue, max: usize) -> io::Result<bool> {
         match self.call(Call::Receive(tcp::Receive { max })) {
@@ -350,22 +411,22 @@ fn nanos(timeout: Option<Duration>) -> u64 {
     timeout.map_or(0, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX).max(1))
 }
 
-/// Copies from the front of `buffers` into `out`.
-fn copy_out(buffers: &mut VecDeque<PktBuf>, out: &mut [u8]) -> usize {
-    let mut filled = 0;
-    while filled < out.len()
+/// Hands at most `max` octets from the front of `buffers` to `copy`; returns how many.
+fn copy_out(buffers: &mut VecDeque<PktBuf>, max: usize, mut copy: impl FnMut(&[u8])) -> usize {
+    let mut copied = 0;
+    while copied < max
         && let Some(front) = buffers.front_mut()
     {
-        let count = front.len().min(out.len() - filled);
-        out[filled..filled + count].copy_from_slice(&front[..count]);
-        filled += count;
+        let count = front.len().min(max - copied);
+        copy(&front[..count]);
+        copied += count;
         if count == front.len() {
             buffers.pop_front();
         } else {
             front.pull_front(count);
         }
     }
-    filled
+    copied
 }
 
 impl Read for &TcpStream {
@@ -373,15 +434,16 @@ impl Read for &TcpStream {
         if out.is_empty() {
             return Ok(0);
         }
+        let len = out.len();
         loop {
-            let mut residue = self.inner.residue.lock();
-            if !residue.buffers.is_empty() || residue.end {
-                return Ok(copy_out(&mut residue.buffers, out));
+            let mut filled = 0;
+            let copy = |piece: &[u8]| {
+                out[filled..filled + piece.len()].copy_from_slice(piece);
+                filled += piece.len();
+            };
+            if let Some(count) = self.try_read(len, copy)? {
+                return Ok(count);
             }
-            if self.refill(&mut residue, out.len())? {
-                continue;
-            }
-            drop(residue);
             self.wait_readable()?;
         }
     }
@@ -389,19 +451,11 @@ impl Read for &TcpStream {
 
 impl Write for &TcpStream {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let data = &data[..data.len().min(COPY)];
-        if data.is_empty() {
-            return Ok(0);
-        }
-        loop {
-            // Copied on the caller's thread, before anything is held.
-            let buffer = PktBuf::from_slice(data).ok_or_else(|| self.error(tcp::Error::NoBuffer))?;
-            let (accepted, _) = self.send_once(Chunk::Pooled(buffer))?;
-            if accepted > 0 {
-                return Ok(accepted);
-            }
-            self.wait_writable()?;
-        }
+        self.write_parts(std::iter::once(data))
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.write_parts(parts.iter().map(|part| &**part))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -418,6 +472,10 @@ impl Read for TcpStream {
 impl Write for TcpStream {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         (&*self).write(data)
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(parts)
     }
 
     fn flush(&mut self) -> io::Result<()> {

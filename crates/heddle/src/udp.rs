@@ -29,6 +29,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.socket.ready.deregister();
         self.stack.raw().unbind_udp(&self.socket);
     }
 }
@@ -61,7 +62,7 @@ impl UdpSocket {
     /// # Errors
     /// No route, or an address of another family.
     pub fn connect(&self, peer: impl ToAddr) -> io::Result<()> {
-        let peer = peer.to_addr().map_err(|text| BindError::BadAddress(text))?;
+        let peer = peer.to_addr().map_err(BindError::BadAddress)?;
         self.inner.stack.raw().connect_udp(&self.inner.socket, peer).map_err(|error| send_error(Some(peer), error))
     }
 
@@ -83,6 +84,11 @@ impl UdpSocket {
     }
 
     fn transmit(&self, data: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
+        // A buffer is only looked for if IP can carry the datagram at all.
+        let most = udp::max_payload(to.unwrap_or(self.local_addr()).ip());
+        if data.len() > most {
+            return Err(send_error(to.or(self.peer_addr()), udp::SendError::TooLong { len: data.len(), most }));
+        }
         let payload = PktBuf::from_slice(data).ok_or_else(|| {
             io::Error::new(io::ErrorKind::OutOfMemory, "no packet buffer for the datagram: send less, or wait")
         })?;
@@ -96,15 +102,21 @@ impl UdpSocket {
     /// Nothing came in time, or the connected peer refused an earlier datagram.
     pub fn recv_from(&self, out: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         loop {
-            match self.inner.socket.receive(&self.inner.stack.raw().shared().counters) {
-                Ok(datagram) => {
-                    let length = datagram.buf.len().min(out.len());
-                    out[..length].copy_from_slice(&datagram.buf[..length]);
-                    return Ok((length, datagram.source));
-                }
-                Err(udp::ReceiveError::WouldBlock) => self.wait()?,
-                Err(error) => return Err(receive_error(self.local_addr(), error)),
+            if let Some(datagram) = self.try_receive()? {
+                let length = datagram.buf.len().min(out.len());
+                out[..length].copy_from_slice(&datagram.buf[..length]);
+                return Ok((length, datagram.source));
             }
+            self.wait()?;
+        }
+    }
+
+    /// The oldest datagram; `None`: there is none now.
+    pub(crate) fn try_receive(&self) -> io::Result<Option<udp::Datagram>> {
+        match self.inner.socket.receive(&self.inner.stack.raw().shared().counters) {
+            Ok(datagram) => Ok(Some(datagram)),
+            Err(udp::ReceiveError::WouldBlock) => Ok(None),
+            Err(error) => Err(receive_error(self.local_addr(), error)),
         }
     }
 

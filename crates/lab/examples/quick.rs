@@ -27,5 +27,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             slice.exact.retransmits
         );
     }
+    for (name, value) in bench.counters().iter().filter(|(_, value)| *value > 0) {
+        println!("  {name}: {value}");
+    }
     Ok(())
 }

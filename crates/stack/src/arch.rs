@@ -40,6 +40,9 @@ pub trait Architecture<P: Platform>: Send + Sync {
     /// and, where the calling thread owns a cell, whatever waits for it. Called by receive threads.
     fn tick(&self, now: Time);
 
+    /// The calling receive thread stops: what it owns passes to whoever comes next.
+    fn retire(&self) {}
+
     /// When `tick` next has something to do; `None` when nothing is armed.
     fn next_deadline(&self) -> Option<Time>;
 

@@ -5,12 +5,12 @@
 
 use std::net::IpAddr;
 
-use ip::output::Identifications;
+use ip::output::{Fragmentation, Identifications};
 use ip::{
     Effects, ErrorKind, Fragment, LinkHeader, NeighbourTable, PathMtuTable, RateLimit, Reassembled, ReassemblyTable,
     Resolution,
 };
-use observe::{Counters, Time};
+use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
 use smallvec::{SmallVec, smallvec};
 use sync::{Atomic, Guard, Lock, LockClass, LockKind, Ordering, Platform};
@@ -182,20 +182,33 @@ impl<P: Platform> Shared<P> {
         counters: &Counters,
         after: &mut After<P>,
     ) {
-        let Some((interface, _)) = self.route(destination) else {
-            return counters.drop(observe::DropReason::NoRoute);
+        match self.route(destination) {
+            Some(route) => self.send_along(route, packet, (source, destination), protocol, counters, after),
+            None => counters.drop(DropReason::NoRoute),
+        }
+    }
+
+    /// Sends an IP packet to a next hop on an interface, in fragments if it exceeds the MTU there.
+    fn send_along(
+        &self,
+        (interface, next_hop): (usize, IpAddr),
+        packet: PktBuf,
+        (source, destination): (IpAddr, IpAddr),
+        protocol: u8,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) {
+        let mut send = |packet| {
+            let mut frames = self.resolve_or_queue(interface, next_hop, packet, counters);
+            self.send_frames(interface, 0, &mut frames, counters, after);
         };
         let mtu = self.interfaces[interface].view.mtu;
         if packet.len() <= mtu {
-            return self.send_packet(packet, destination, 0, counters, after);
+            return send(packet);
         }
         let ident = self.internet.identifications.lock().next(source, destination, protocol);
         match ip::output::fragment(packet, mtu, ident) {
-            Ok(fragments) => {
-                for fragment in fragments {
-                    self.send_packet(fragment, destination, 0, counters, after);
-                }
-            }
+            Ok(fragments) => fragments.into_iter().for_each(send),
             Err(reason) => counters.drop(reason),
         }
     }
@@ -203,8 +216,18 @@ impl<P: Platform> Shared<P> {
     /// Sends a datagram that a socket made.
     pub fn send_datagram(&self, datagram: udp::Outgoing, counters: &Counters, after: &mut After<P>) {
         let udp::Outgoing { mut buf, src, dst, tos, ttl } = datagram;
-        ip::output::header(&mut buf, src, dst, wire::protocol::UDP, tos, ttl);
-        self.send_fragmented(buf, src, dst, wire::protocol::UDP, counters, after);
+        let Some(route) = self.route(dst) else { return counters.drop(DropReason::NoRoute) };
+        match (src, dst) {
+            // It will be cut, and then gets its identification from `fragment`.
+            (IpAddr::V4(src), IpAddr::V4(dst))
+                if buf.len() + wire::ipv4::HEADER_LEN > self.interfaces[route.0].view.mtu =>
+            {
+                let cut = Fragmentation::Allowed { ident: 0 };
+                ip::output::ipv4_header(&mut buf, src, dst, wire::protocol::UDP, tos, ttl, cut);
+            }
+            _ => ip::output::header(&mut buf, src, dst, wire::protocol::UDP, tos, ttl),
+        }
+        self.send_along(route, buf, (src, dst), wire::protocol::UDP, counters, after);
     }
 
     /// A connection has believed a router's packet-too-big: others to that destination profit.

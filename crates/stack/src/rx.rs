@@ -7,12 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dev::{RxQueue, WaitOutcome};
+use dev::{RxQueue, WaitOutcome, Wake};
 use ip::icmp::Received;
 use ip::Input;
 use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
-use sync::Platform;
+use sync::{Parker, Platform};
 use tcp::Verify;
 use wire::FourTuple;
 use wire::rss::Toeplitz;
@@ -39,6 +39,22 @@ pub struct Driver<P: Platform> {
     queues: Vec<(usize, Box<dyn RxQueue>)>,
     batch: Vec<PktBuf>,
     counters: Arc<Counters>,
+    idle: Arc<Idle<P>>,
+}
+
+/// Where a driver sleeps whose device has vanished: timers and callers still need it.
+struct Idle<P: Platform>(Parker<P>);
+
+impl<P: Platform> Wake for Idle<P> {
+    fn wake(&self) {
+        self.0.unpark();
+    }
+}
+
+impl<P: Platform> Drop for Driver<P> {
+    fn drop(&mut self) {
+        self.arch.retire();
+    }
 }
 
 impl<P: Platform> Driver<P> {
@@ -49,7 +65,11 @@ impl<P: Platform> Driver<P> {
         index: usize,
         queues: Vec<(usize, Box<dyn RxQueue>)>,
     ) -> Self {
-        shared.wakers.lock().extend(queues.iter().map(|(_, queue)| queue.waker()));
+        let idle = Arc::new(Idle(Parker::new()));
+        let mut wakers = shared.wakers.lock();
+        wakers.extend(queues.iter().map(|(_, queue)| queue.waker()));
+        wakers.push(idle.clone());
+        drop(wakers);
         Driver {
             shared: shared.clone(),
             arch: arch.clone(),
@@ -58,7 +78,13 @@ impl<P: Platform> Driver<P> {
             queues,
             batch: Vec::with_capacity(BATCH),
             counters: Arc::new(Counters::new()),
+            idle,
         }
+    }
+
+    /// The calling thread stops polling for a while: what it owns may be used by others meanwhile.
+    pub fn rest(&mut self) {
+        self.arch.retire();
     }
 
     /// Which queue pair it serves.
@@ -109,6 +135,9 @@ impl<P: Platform> Driver<P> {
     fn feed_starved(&self, interface: usize) {
         let egress = &self.shared.interfaces[interface].egress;
         let Some(port) = egress.ports.get(self.index) else { return };
+        if port.drain() {
+            port.flush();
+        }
         for _ in 0..STARVED_TURNS {
             if !port.has_starved() {
                 return;
@@ -137,10 +166,11 @@ impl<P: Platform> Driver<P> {
         if self.queues.len() > 1 {
             bound(STARVED_NAP);
         }
-        match self.queues.first_mut() {
-            Some((_, queue)) => queue.wait(timeout),
-            None => WaitOutcome::Gone,
+        let outcome = self.queues.first_mut().map_or(WaitOutcome::Gone, |(_, queue)| queue.wait(timeout));
+        if outcome == WaitOutcome::Gone {
+            self.idle.0.park(timeout);
         }
+        outcome
     }
 
     /// Whether every device has vanished.

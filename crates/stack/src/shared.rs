@@ -123,7 +123,10 @@ impl<P: Platform> Shared<P> {
     /// A receive thread starts a batch at `now`.
     #[inline]
     pub fn begin_batch(&self, now: Time) {
-        self.batch.store(now.as_nanos(), Ordering::Relaxed);
+        // Another thread's later batch stays.
+        if self.batch.load(Ordering::Relaxed) < now.as_nanos() {
+            self.batch.store(now.as_nanos(), Ordering::Relaxed);
+        }
     }
 
     /// Generation of routes and neighbours; never 0.

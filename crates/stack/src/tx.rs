@@ -34,6 +34,9 @@ pub struct RouteCache {
     link: Option<LinkHeader>,
 }
 
+/// Frames that may wait for room in a device beyond its own ring.
+const OVERFLOW: usize = 4096;
+
 /// One device queue, with the connections that wait for room in it.
 pub struct TxPort<P: Platform> {
     state: Lock<TxState, P>,
@@ -44,7 +47,26 @@ pub struct TxPort<P: Platform> {
 
 struct TxState {
     queue: Box<dyn TxQueue>,
+    /// Frames that found no room, ahead of all later ones. Credit keeps it short: it fills only when several threads
+    /// spend the same credit at once.
+    overflow: VecDeque<PktBuf>,
     starved: VecDeque<Target>,
+}
+
+impl TxState {
+    /// Gives the device what waits for it.
+    fn drain(&mut self) {
+        while let Some(frame) = self.overflow.pop_front() {
+            if let Err(back) = self.queue.transmit(frame) {
+                self.overflow.push_front(back);
+                return;
+            }
+        }
+    }
+
+    fn credit(&self) -> usize {
+        if self.overflow.is_empty() { self.queue.credit() } else { 0 }
+    }
 }
 
 impl<P: Platform> TxPort<P> {
@@ -52,7 +74,7 @@ impl<P: Platform> TxPort<P> {
     pub fn new(queue: Box<dyn TxQueue>, lock: LockKind) -> Self {
         let credit = queue.credit();
         TxPort {
-            state: Lock::new(lock, LockClass::DeviceTx, TxState { queue, starved: VecDeque::new() }),
+            state: Lock::new(lock, LockClass::DeviceTx, TxState { queue, overflow: VecDeque::new(), starved: VecDeque::new() }),
             credit: P::AtomicUsize::new(credit),
             starved: P::AtomicUsize::new(0),
         }
@@ -66,12 +88,17 @@ impl<P: Platform> TxPort<P> {
 
     fn transmit(&self, frames: &mut SmallVec<[PktBuf; 8]>, counters: &Counters) {
         let mut state = self.state.lock();
+        let state = &mut *state;
+        state.drain();
         for frame in frames.drain(..) {
-            if state.queue.transmit(frame).is_err() {
-                counters.drop(DropReason::TxRingFull);
+            let back = if state.overflow.is_empty() { state.queue.transmit(frame).err() } else { Some(frame) };
+            match back {
+                Some(frame) if state.overflow.len() < OVERFLOW => state.overflow.push_back(frame),
+                Some(_) => counters.drop(DropReason::TxRingFull),
+                None => {}
             }
         }
-        self.credit.store(state.queue.credit(), Ordering::Relaxed);
+        self.credit.store(state.credit(), Ordering::Relaxed);
     }
 
     /// Notes that a connection has data and found no credit; it will be given a `TransmitReady`.
@@ -90,7 +117,8 @@ impl<P: Platform> TxPort<P> {
     /// Takes the connection that has waited longest, if the device has room again.
     pub fn next_starved(&self) -> Option<Target> {
         let mut state = self.state.lock();
-        let credit = state.queue.credit();
+        state.drain();
+        let credit = state.credit();
         self.credit.store(credit, Ordering::Relaxed);
         if credit <= RESERVE {
             return None;
@@ -103,6 +131,19 @@ impl<P: Platform> TxPort<P> {
     /// Tells the device that it was given frames.
     pub fn flush(&self) {
         self.state.lock().queue.flush();
+    }
+
+    /// Gives the device what waits for room in it. Whether something did.
+    pub fn drain(&self) -> bool {
+        // No credit is left while something waits, so the hint tells without the lock.
+        if self.credit.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        let mut state = self.state.lock();
+        let waited = !state.overflow.is_empty();
+        state.drain();
+        self.credit.store(state.credit(), Ordering::Relaxed);
+        waited
     }
 }
 

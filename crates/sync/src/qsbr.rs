@@ -14,7 +14,7 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 
 use crate::platform::model_is_over;
 use crate::{Atomic, CachePadded, Lock, LockClass, LockKind, Platform, Real};
@@ -60,6 +60,8 @@ impl<P: Platform> Qsbr<P> {
     /// # Panics
     /// If a reader of the calling thread is online: the thread would wait for itself.
     pub fn synchronize(&self) {
+        // Asked first: whoever had this number before us has ended, so its readers are seen as offline from here on.
+        let me = P::thread_index();
         // Pairs with the fence in `online`: either that reader sees what the caller put in place, or we see it online.
         P::fence(SeqCst);
         let grace = self.epoch.fetch_add(1, AcqRel) + 1;
@@ -70,7 +72,7 @@ impl<P: Platform> Qsbr<P> {
             // OFFLINE is larger than every epoch.
             while reader.epoch.load(Acquire) < grace {
                 assert!(
-                    reader.thread != P::thread_index(),
+                    reader.thread != me,
                     "a thread waits for the end of its own read; take its reader offline around the change"
                 );
                 P::relax(spins);
@@ -106,7 +108,9 @@ impl<P: Platform> Reader<P> {
     }
 
     fn online(&mut self) {
-        self.presence.epoch.store(self.domain.epoch.load(Acquire), Relaxed);
+        // Release, because a writer may see this store and not the OFFLINE before it: it must still find our old reads
+        // behind it. The fence pairs with that in `synchronize`.
+        self.presence.epoch.store(self.domain.epoch.load(Acquire), Release);
         P::fence(SeqCst);
     }
 }

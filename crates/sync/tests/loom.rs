@@ -61,6 +61,7 @@ fn locks_with_weak_release_are_found() {
 fn queue_locks_exclude_on_the_waiting_path() {
     holds(|| models::raw_exclusion::<Loom, Mcs<Loom>>(2));
     holds(|| models::raw_exclusion::<Loom, Ticket<Loom>>(2));
+    holds(|| models::raw_exclusion::<Loom, Mcs<Loom>>(3));
 }
 
 #[test]

@@ -17,7 +17,9 @@ fn refusal(act: impl FnOnce()) -> String {
 #[test]
 fn every_declared_pair_is_allowed_one_way_only() {
     for (i, &outer) in LockClass::ALL.iter().enumerate() {
-        for &inner in &LockClass::ALL[i + 1..] {
+        // An interpreter takes seconds for a panic: there, each class against its neighbour only.
+        let inner = if cfg!(miri) { 1 } else { LockClass::COUNT };
+        for &inner in LockClass::ALL[i + 1..].iter().take(inner) {
             let (a, b) = (lock(outer), lock(inner));
             {
                 let _a = a.lock();

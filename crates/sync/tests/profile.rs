@@ -1,9 +1,14 @@
 //! The lock profile is exact. One test, because the counts belong to the process.
 
+// One of its platforms is watched here, none is broken.
+#[allow(dead_code)]
+mod planted;
+
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
+use planted::{Planted, Sound, WAITS};
 use sync::profile::{self, ClassProfile};
 use sync::{Lock, LockClass, LockKind, Parker, Platform, RawLock, Real};
 
@@ -26,23 +31,18 @@ fn acquisitions_are_exact_under_contention() {
     assert_eq!((counts.wait_ns, counts.hold_ns), (0, 0), "timing is off");
 }
 
-/// One thread holds, one waits; the holder lets go only once the waiter's first try has failed.
+/// One thread holds, one waits; the holder lets go only once the other is seen waiting.
 fn a_failed_first_try_is_counted_once_and_timed() {
     profile::set_timed(true);
-    let lock: Lock<u64> = Lock::new(LockKind::Ticket, LockClass::Fdb, 0);
+    let lock: Lock<u64, Planted<Real, Sound>> = Lock::new(LockKind::Ticket, LockClass::Fdb, 0);
     let held = lock.lock();
     assert!(lock.try_lock().is_none());
-    let started = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| {
-            started.store(true, Release);
-            drop(lock.lock());
-        });
-        while !started.load(Acquire) {
+        scope.spawn(|| drop(lock.lock()));
+        while WAITS.load(Relaxed) == 0 {
             thread::yield_now();
         }
-        // The ticket lock shows its queue through the raw type only; here a few milliseconds of turns stand for it.
-        let until = Real::now() + 20_000_000;
+        let until = Real::now() + 1_000_000;
         while Real::now() < until {
             thread::yield_now();
         }
@@ -51,8 +51,8 @@ fn a_failed_first_try_is_counted_once_and_timed() {
     profile::set_timed(false);
     let counts = counts(LockClass::Fdb);
     assert_eq!((counts.acquired, counts.first_try_failed, counts.refused), (2, 1, 1));
-    assert!(counts.hold_ns >= 20_000_000, "held for 20 ms: {}", counts.hold_ns);
-    assert!(counts.wait_ns > 0 && counts.wait_ns <= counts.hold_ns);
+    // The waiter was seen waiting before the last millisecond of the hold began.
+    assert!(counts.wait_ns >= 1_000_000 && counts.hold_ns >= 1_000_000, "{counts:?}");
 }
 
 fn handoffs_and_wakes_add_up() {

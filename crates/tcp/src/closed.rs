@@ -11,13 +11,14 @@ use crate::segment::Segment;
 const PROTOCOL: u8 = 6;
 
 /// The answer to `segment`, which matches no connection and no listener: a whole TCP segment to send back, checksum
-/// done. `None` for a reset, for flags that are nonsense, and when there is no buffer. The caller limits the rate.
+/// done. `None` for a reset, for flags that are nonsense, for a wrong checksum that nobody has checked
+/// yet, and when there is no buffer. The caller limits the rate.
 pub fn segment_arrives(segment: &Segment) -> Option<PktBuf> {
     let header = &segment.header;
     let flags = header.flags;
     let speaks = TcpFlags::SYN.union(TcpFlags::ACK);
     let nonsense = flags.contains(TcpFlags::SYN.union(TcpFlags::FIN));
-    if flags.contains(TcpFlags::RST) || !flags.intersects(speaks) || nonsense {
+    if !segment.checksum_holds() || flags.contains(TcpFlags::RST) || !flags.intersects(speaks) || nonsense {
         return None;
     }
     let (seq, ack, flags) = if flags.contains(TcpFlags::ACK) {

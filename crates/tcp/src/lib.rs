@@ -50,7 +50,7 @@ pub mod segment;
 pub mod state;
 
 pub use access::{PcbAccess, PcbMut};
-pub use config::{Config, ListenParams, OpenParams};
+pub use config::{Config, ConnectionOptions, ListenParams, OpenParams};
 pub use error::Error;
 pub use event::segment_arrives::listen;
 pub use event::{

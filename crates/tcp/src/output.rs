@@ -281,44 +281,51 @@ fn recover(sw: &mut SendWindow, rq: &mut RetransmitQueue, ho: &mut HeaderOut, ou
     }
     let mut new_data = true;
     loop {
-        let pipe = sw.pipe(rq);
-        let room = sw.congestion.cwnd().saturating_sub(pipe);
+        let room = sw.congestion.cwnd().saturating_sub(sw.pipe(rq));
         if room < mss {
             sw.cwnd_limited = true;
             return Hold::Congestion;
         }
-        let sent = match next_in_recovery(sw, rq, new_data) {
-            NextSegment::Retransmit { left, right } => {
-                sw.high_rxt = sw.high_rxt.max(right);
-                resend(sw, rq, ho, out, now, (left, right))
-            }
-            NextSegment::Rescue { left, right } => {
-                sw.rescue = false;
-                if right.le(sw.high_rxt) {
-                    // It was sent again in this recovery: once more would only be a guess.
-                    return Hold::Empty;
-                }
-                resend(sw, rq, ho, out, now, (left, right))
-            }
-            NextSegment::New => match send_one_new(sw, rq, ho, out, now, Room { congestion: room, push: false }) {
-                Ok(_) => {
-                    if sw.mode == Mode::Loss {
-                        sw.high_rxt = sw.nxt;
-                    }
-                    true
-                }
-                Err(Hold::Starved) => false,
-                Err(_) => {
-                    new_data = false;
-                    true
-                }
-            },
-            NextSegment::None => return Hold::Empty,
-        };
-        if !sent {
-            return Hold::Starved;
+        if let Err(hold) = recover_one(sw, rq, ho, out, now, (room, &mut new_data)) {
+            return hold;
         }
     }
+}
+
+/// One segment of recovery. New text that may not leave is not asked for again.
+fn recover_one(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+    (room, new_data): (u32, &mut bool),
+) -> Result<(), Hold> {
+    let range = match next_in_recovery(sw, rq, *new_data) {
+        NextSegment::Retransmit { left, right } => {
+            sw.high_rxt = sw.high_rxt.max(right);
+            (left, right)
+        }
+        NextSegment::Rescue { left, right } => {
+            sw.rescue = false;
+            if right.le(sw.high_rxt) {
+                // It was sent again in this recovery: once more would only be a guess.
+                return Err(Hold::Empty);
+            }
+            (left, right)
+        }
+        NextSegment::New => {
+            match send_one_new(sw, rq, ho, out, now, Room { congestion: room, push: false }) {
+                Err(Hold::Starved) => return Err(Hold::Starved),
+                Err(_) => *new_data = false,
+                Ok(_) if sw.mode == Mode::Loss => sw.high_rxt = sw.nxt,
+                Ok(_) => {}
+            }
+            return Ok(());
+        }
+        NextSegment::None => return Err(Hold::Empty),
+    };
+    if resend(sw, rq, ho, out, now, range) { Ok(()) } else { Err(Hold::Starved) }
 }
 
 /// What recovery sends next: NextSeg() of RFC 6675 with SACK; without, new text only (RFC 6582 sends again one segment
@@ -470,13 +477,15 @@ pub(crate) fn reset_at(seq: SeqNumber, ho: &mut HeaderOut, out: &mut Outbox<'_>)
 impl HeaderOut {
     /// Our timestamp clock: milliseconds, with the connection's own offset (RFC 7323 section 5.4).
     #[inline]
-    pub(crate) fn clock(&self, now: Time) -> u32 {
-        (now.as_millis() as u32).wrapping_add(self.ts_offset)
+    pub(crate) fn clock(&mut self, now: Time) -> u32 {
+        let clock = (now.as_millis() as u32).wrapping_add(self.ts_offset);
+        let sent = self.ts_sent.filter(|sent| (clock.wrapping_sub(*sent) as i32) < 0);
+        *self.ts_sent.insert(sent.unwrap_or(clock))
     }
 }
 
 #[inline]
-fn usual_options(ho: &HeaderOut, now: Time) -> Options {
+fn usual_options(ho: &mut HeaderOut, now: Time) -> Options {
     let mut options = Options::NONE;
     if ho.timestamps {
         options.timestamps = Some(Timestamps { value: ho.clock(now), echo: ho.ts_recent });
@@ -485,7 +494,7 @@ fn usual_options(ho: &HeaderOut, now: Time) -> Options {
 }
 
 #[inline]
-fn text_draft(sw: &SendWindow, ho: &HeaderOut, seq: SeqNumber, len: u32, flags: TcpFlags, now: Time) -> Draft {
+fn text_draft(sw: &SendWindow, ho: &mut HeaderOut, seq: SeqNumber, len: u32, flags: TcpFlags, now: Time) -> Draft {
     Draft {
         seq,
         len,

@@ -4,7 +4,7 @@ use core::net::IpAddr;
 
 use observe::DropReason;
 use pktbuf::{Checksum, PktBuf};
-use wire::checksum::pseudo_header;
+use wire::checksum::{Sum, pseudo_header};
 use wire::tcp::{Header, TcpFlags};
 use wire::{FourTuple, ParseError, SeqNumber};
 
@@ -29,8 +29,8 @@ pub struct Segment {
     pub text: PktBuf,
     /// Both ends, as our connection names them.
     pub tuple: FourTuple,
-    /// The checksum has been checked, by us or by the device.
-    pub verified: bool,
+    /// Sum of the header and the pseudo-header, while nobody has checked the checksum.
+    unchecked: Option<Sum>,
 }
 
 impl Segment {
@@ -42,18 +42,29 @@ impl Segment {
     #[inline]
     pub fn parse(local: IpAddr, remote: IpAddr, mut buf: PktBuf, verify: Verify) -> Result<Segment, DropReason> {
         let header = wire::tcp::parse(&buf).map_err(reason)?;
-        let verified = !matches!(buf.meta().checksum, Checksum::None);
+        let len = usize::from(header.header_len);
+        let unchecked = match buf.meta().checksum {
+            Checksum::None => {
+                let pseudo = pseudo_header(remote, local, PROTOCOL, buf.len() as u32);
+                Some(pktbuf::sum(&buf[..len]).add(pseudo))
+            }
+            Checksum::Verified | Checksum::Partial { .. } => None,
+        };
+        buf.pull_front(len);
         let tuple = FourTuple {
             local_addr: local,
             remote_addr: remote,
             local_port: header.dst_port,
             remote_port: header.src_port,
         };
-        if verify == Verify::Now && !verified && !checksum_holds(&buf, &tuple) {
-            return Err(DropReason::TcpBadChecksum);
+        let mut segment = Segment { header, text: buf, tuple, unchecked };
+        if verify == Verify::Now {
+            if !segment.checksum_holds() {
+                return Err(DropReason::TcpBadChecksum);
+            }
+            segment.unchecked = None;
         }
-        buf.pull_front(usize::from(header.header_len));
-        Ok(Segment { header, text: buf, tuple, verified: verified || verify == Verify::Now })
+        Ok(segment)
     }
 
     /// Parse and leave the checksum for `SegmentArrives` to check.
@@ -65,20 +76,11 @@ impl Segment {
         Segment::parse(local, remote, buf, Verify::Later)
     }
 
-    /// Check the checksum now if nobody has.
-    ///
-    /// # Errors
-    /// [`DropReason::TcpBadChecksum`].
+    /// Is the checksum right? Free if it was checked before, by us or by the device; else a pass over the text.
     #[inline]
-    pub fn verify(&mut self) -> Result<(), DropReason> {
-        if self.verified {
-            return Ok(());
-        }
-        let len = usize::from(self.header.header_len);
-        self.text.restore_front(len);
-        self.verified = checksum_holds(&self.text, &self.tuple);
-        self.text.pull_front(len);
-        if self.verified { Ok(()) } else { Err(DropReason::TcpBadChecksum) }
+    pub fn checksum_holds(&self) -> bool {
+        // The header's length is even, so the text's sum joins without a byte swap.
+        self.unchecked.is_none_or(|header| header.add(pktbuf::sum(&self.text)).is_valid())
     }
 
     /// SEG.LEN: octets of sequence space, SYN and FIN included.
@@ -93,11 +95,6 @@ impl Segment {
     pub fn end(&self) -> SeqNumber {
         self.header.seq + self.seq_len()
     }
-}
-
-fn checksum_holds(segment: &[u8], tuple: &FourTuple) -> bool {
-    let pseudo = pseudo_header(tuple.remote_addr, tuple.local_addr, PROTOCOL, segment.len() as u32);
-    pktbuf::sum(segment).add(pseudo).is_valid()
 }
 
 #[cold]

@@ -85,19 +85,6 @@ fn receive_hands_out_whole_buffers() {
 }
 
 #[test]
-fn small_segments_share_a_buffer() {
-    let mut t = plain();
-    let before = pktbuf::live();
-    for i in 0..200 {
-        t.inject(peer(".").seq(1 + i).len(1));
-        t.us.sent.clear();
-    }
-    assert!(pktbuf::live() - before <= 2, "{} blocks for 200 octets", pktbuf::live() - before);
-    assert_eq!(t.read(), 200);
-    assert_eq!(t.us.received, support::text(1, 200));
-}
-
-#[test]
 fn a_full_buffer_closes_the_window_and_reading_opens_it_again() {
     let mut setup = delayed();
     setup.options.receive_buffer = Some(4000);
@@ -289,24 +276,4 @@ fn quick_acknowledgement_on_demand() {
     t.run(SetOption(SocketOption::QuickAck(false))).unwrap();
     t.inject(peer("P.").seq(11).len(10));
     assert_eq!(t.take().len(), 0);
-}
-
-#[test]
-fn nothing_is_held_by_an_idle_connection() {
-    let before = pktbuf::live();
-    let mut t = plain();
-    for i in 0..50 {
-        t.inject(peer(".").seq(1 + 1000 * i).len(1000));
-    }
-    t.send(20_000);
-    t.read();
-    t.us.sent.clear();
-    t.inject(peer(".").seq(50_001).ack(10_001).win(60_000));
-    t.us.sent.clear();
-    t.inject(peer(".").seq(50_001).ack(20_001).win(60_000));
-    t.us.sent.clear();
-    t.pass(ms(10_000));
-    t.us.sent.clear();
-    assert_eq!(pktbuf::live(), before);
-    assert_eq!(t.us.wake, None, "an idle connection asks for no wake");
 }

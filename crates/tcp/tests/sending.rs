@@ -236,20 +236,6 @@ fn a_smaller_path_mtu_is_used_at_once() {
 }
 
 #[test]
-fn many_small_writes_share_a_buffer() {
-    let mut t = plain();
-    let before = pktbuf::live();
-    t.us.credit = 0;
-    for _ in 0..100 {
-        t.send(10);
-    }
-    assert!(pktbuf::live() - before <= 2);
-    t.us.credit = 10;
-    t.us.run(TransmitReady, t.now);
-    t.expect(&["P. 1:1001(1000) ack 1 win 65535"]);
-}
-
-#[test]
 fn shared_and_static_chunks_are_sent_as_they_are() {
     let mut t = plain();
     let mut chunks = tcp::Chunks::new();

@@ -61,8 +61,8 @@ fn transfer(setup: Setup, faults: Faults, len: [usize; 2], write: usize) -> Worl
         |ends, now| users.act(ends, now),
         |ends| ends.iter().all(|end| end.removed),
     );
-    for i in 0..2 {
-        assert_eq!(world.ends[1 - i].received, text(1000 * i as u64, len[i]), "the stream of end {i}");
+    for (i, len) in len.into_iter().enumerate() {
+        assert_eq!(world.ends[1 - i].received, text(1000 * i as u64, len), "the stream of end {i}");
     }
     world
 }
@@ -248,6 +248,25 @@ fn assert_new_octets_leave_in_order(trace: &[(observe::Time, usize, Vec<u8>)]) {
     }
 }
 
+/// What the peer is told about the receive side is merged monotonically: neither the acknowledgement nor the window's
+/// right edge ever moves back.
+fn assert_acknowledgements_only_advance(trace: &[(observe::Time, usize, Vec<u8>)]) {
+    let shift = Config::default().window_shift();
+    let mut told: [Option<(wire::SeqNumber, wire::SeqNumber)>; 2] = [None; 2];
+    for (_, end, segment) in trace {
+        let header = wire::tcp::parse(segment).expect("a good segment");
+        if header.flags.intersects(wire::tcp::TcpFlags::SYN.union(wire::tcp::TcpFlags::RST)) {
+            continue;
+        }
+        let edge = header.ack + (u32::from(header.window) << shift);
+        let (ack, right) = *told[*end].get_or_insert((header.ack, edge));
+        assert!(header.ack.ge(ack), "ACK {:?} after {ack:?}", header.ack);
+        // The field is rounded up to its unit.
+        assert!((edge + (1 << shift)).gt(right), "right edge {edge:?} after {right:?}");
+        told[*end] = Some((header.ack, right.max(edge)));
+    }
+}
+
 #[test]
 fn events_that_interleave_at_every_hold_set_lose_nothing() {
     let mut nested = 0;
@@ -265,7 +284,9 @@ fn events_that_interleave_at_every_hold_set_lose_nothing() {
         for i in 0..2 {
             assert_eq!(world.ends[1 - i].received, text(1000 * i as u64, users.len[i]), "seed {seed}");
         }
-        assert_new_octets_leave_in_order(&world.trace.unwrap());
+        let trace = world.trace.unwrap();
+        assert_new_octets_leave_in_order(&trace);
+        assert_acknowledgements_only_advance(&trace);
         for end in &world.ends {
             if let Some(support::endpoint::Driver::Interleaved(pcb)) = &end.driver {
                 nested += pcb.nested;

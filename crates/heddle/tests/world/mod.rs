@@ -5,12 +5,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use heddle::device::{Device, fault::Fault};
 use heddle::{Polled, Stack, VirtualClock, mem};
 use observe::Time;
 use sync::Real;
 
 pub const A: &str = "10.0.0.1";
 pub const B: &str = "10.0.0.2";
+
+const START: Time = Time::from_nanos(1_000_000_000);
 
 pub struct World {
     pub clock: Arc<VirtualClock<Real>>,
@@ -25,11 +28,32 @@ impl World {
     }
 
     pub fn with(plan: stack::Plan, tune: impl Fn(&mut heddle::config::Config), link: mem::MemConfig) -> World {
-        let clock = VirtualClock::new(Time::from_nanos(1_000_000_000));
         let (left, right) = mem::pair(link);
+        World::on(plan, tune, left, right, VirtualClock::new(START))
+    }
+
+    /// On a link with faults in both directions.
+    pub fn lossy(plan: stack::Plan, faults: &str) -> World {
+        let clock = VirtualClock::new(START);
+        let (left, right) = mem::pair(Default::default());
+        let [left, right] = [left, right].map(|device| {
+            let plan = faults.parse().expect("a fault plan");
+            let clock = clock.clone();
+            Fault::new(Box::new(device), plan, move || clock.now())
+        });
+        World::on(plan, |_| {}, left, right, clock)
+    }
+
+    fn on<D: Device + 'static>(
+        plan: stack::Plan,
+        tune: impl Fn(&mut heddle::config::Config),
+        left: D,
+        right: D,
+        clock: Arc<VirtualClock<Real>>,
+    ) -> World {
         let mut config = heddle::config::Config::default();
         tune(&mut config);
-        let build = |device: mem::MemDevice, cidrs: [&str; 2], seed: u64| {
+        let build = |device: D, cidrs: [&str; 2], seed: u64| {
             let builder = Stack::builder().device(device, cidrs).plan(plan).cpus(2).own_threads(false);
             builder.tcp(config.clone()).seed(seed).clock(clock.clone()).build_polled().expect("the stack builds")
         };

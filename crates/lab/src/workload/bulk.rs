@@ -118,6 +118,7 @@ impl Work for Bulk {
                 }
             }
         }
+        self.drivers.iter_mut().for_each(Polled::rest);
         Ok(())
     }
 }

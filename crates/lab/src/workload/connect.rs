@@ -98,6 +98,7 @@ impl Work for Connect {
                 }
             }
         }
+        self.drivers.iter_mut().for_each(Polled::rest);
         Ok(())
     }
 }

@@ -145,6 +145,11 @@ impl Bench {
         Ok(Bench { name, crew, world, bytes_per_connection })
     }
 
+    /// Counters of both stacks together, since they were built.
+    pub fn counters(&self) -> observe::CounterSnapshot {
+        self.world.client.census().counters + self.world.server.census().counters
+    }
+
     /// Memory of an open connection with both ends, in bytes: tables, PCBs and sockets, without queued data.
     pub fn bytes_per_connection(&self) -> Option<u64> {
         self.bytes_per_connection

@@ -129,6 +129,7 @@ impl Work for Rpc {
                 }
             }
         }
+        self.drivers.iter_mut().for_each(Polled::rest);
         Ok(())
     }
 }

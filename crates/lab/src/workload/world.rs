@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use heddle::config::{BufferSizes, Config, ConnectionOptions};
 use heddle::{Polled, Stack, StoppableClock, TcpListener, TcpStream, mem};
@@ -13,7 +14,10 @@ use sync::Real;
 use super::Params;
 
 /// Connections that one thread opens at a time: enough to fill the link, few enough to fit the SYN queue.
-const OPENING_AT_ONCE: u32 = 64;
+const OPENING_AT_ONCE: usize = 64;
+
+/// Short, or a connection-rate benchmark would run out of ports in its first second (Linux reuses them after one).
+const TIME_WAIT: Duration = Duration::from_millis(20);
 
 /// Addresses of the sending side. Several, so that connections are not bounded by one address's ports.
 const SOURCES: u32 = 8;
@@ -118,7 +122,7 @@ impl World {
 }
 
 fn tcp_config(params: &Params) -> Config {
-    let mut config = Config::default();
+    let mut config = Config { time_wait: TIME_WAIT, ..Config::default() };
     if let Some(size) = params.buffer {
         config.send_buffer = BufferSizes { initial: size, max: size };
         config.receive_buffer = BufferSizes { initial: size, max: size };
@@ -153,7 +157,9 @@ impl Opener {
 
     /// Opens and accepts what is possible now.
     pub fn step(&mut self, mut give: impl FnMut(End)) -> io::Result<()> {
-        while self.to_open > 0 && self.pending.len() < OPENING_AT_ONCE as usize {
+        // One until the link addresses are known: the SYNs of more would overflow the neighbour's queue.
+        let at_once = if self.opened.load(Ordering::Relaxed) < SOURCES { 1 } else { OPENING_AT_ONCE };
+        while self.to_open > 0 && self.pending.len() < at_once {
             let local = SocketAddr::from(([10, 9, 0, (1 + self.source % SOURCES) as u8], 0));
             self.source += 1;
             self.pending.push(TcpStream::start_connect(&self.client, Some(local), self.target)?);

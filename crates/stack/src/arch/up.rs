@@ -136,6 +136,13 @@ impl<P: Platform> Architecture<P> for Up<P> {
         });
     }
 
+    fn retire(&self) {
+        if self.cell.owner() == Some(P::thread_index()) {
+            self.drain(self.shared.clock.now());
+            let _ = self.cell.release();
+        }
+    }
+
     fn next_deadline(&self) -> Option<Time> {
         if self.cell.owner() != Some(P::thread_index()) {
             return None;

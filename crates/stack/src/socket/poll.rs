@@ -26,6 +26,8 @@ pub struct PollSet<P: Platform> {
     /// Entries in the queue, readable without the lock.
     length: P::AtomicUsize,
     parker: Parker<P>,
+    /// [`PollSet::wake`] was called and nobody has come back for it yet.
+    woken: P::AtomicBool,
     doorbell: Option<P::Doorbell>,
 }
 
@@ -40,6 +42,7 @@ impl<P: Platform> PollSet<P> {
             queue: Lock::new(LockKind::Blocking, LockClass::SocketBuffer, VecDeque::new()),
             length: P::AtomicUsize::new(0),
             parker: Parker::new(),
+            woken: P::AtomicBool::new(false),
             doorbell,
         }))
     }
@@ -47,6 +50,11 @@ impl<P: Platform> PollSet<P> {
     /// The descriptor that polls readable while the queue is not empty, once [`PollSet::arm`] has been called.
     pub fn fd(&self) -> Option<i32> {
         self.doorbell.as_ref().and_then(DoorbellLike::fd)
+    }
+
+    /// What has that descriptor, for whoever borrows it.
+    pub fn doorbell(&self) -> Option<&P::Doorbell> {
+        self.doorbell.as_ref()
     }
 
     /// Says that the watcher is about to sleep on the descriptor; returns false if there is something already.
@@ -74,6 +82,11 @@ impl<P: Platform> PollSet<P> {
 
     /// Takes what is ready into `events` (cleared first), at most `max` of them, without sleeping.
     pub fn try_wait(&self, events: &mut Vec<PollEvent>, max: usize) -> usize {
+        self.woken.store(false, Ordering::Relaxed);
+        self.take(events, max)
+    }
+
+    fn take(&self, events: &mut Vec<PollEvent>, max: usize) -> usize {
         events.clear();
         if self.length.load(Ordering::Acquire) == 0 {
             return 0;
@@ -93,11 +106,12 @@ impl<P: Platform> PollSet<P> {
         events.len()
     }
 
-    /// As [`PollSet::try_wait`], but sleeps up to `timeout` (`None`: for ever) when nothing is ready.
+    /// As [`PollSet::try_wait`], but sleeps up to `timeout` (`None`: for ever) when nothing is ready. A
+    /// [`PollSet::wake`] ends it early.
     pub fn wait(&self, events: &mut Vec<PollEvent>, max: usize, timeout: Option<Duration>) -> usize {
         let start = P::now();
         loop {
-            if self.try_wait(events, max) > 0 {
+            if self.take(events, max) > 0 || self.woken.swap(false, Ordering::AcqRel) {
                 return events.len();
             }
             let left = match timeout {
@@ -116,6 +130,7 @@ impl<P: Platform> PollSet<P> {
 
     /// Wakes the watcher without an event.
     pub fn wake(&self) {
+        self.woken.store(true, Ordering::Release);
         self.parker.unpark();
         if let Some(doorbell) = &self.doorbell {
             doorbell.ring();

@@ -6,10 +6,12 @@
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{self, *};
 use std::time::Duration;
 
 use sync::lock_order::Held;
+use sync::profile::ThreadCounters;
 use sync::{Atomic, Platform, Silent};
 
 /// Which fault.
@@ -34,6 +36,14 @@ macro_rules! faults {
     )*};
 }
 faults!(WeakRelease: WEAK_RELEASE, NoWake: NO_WAKE, BlindSleep: BLIND_SLEEP, NoFence: NO_FENCE, TornUpdate: TORN_UPDATE);
+
+/// No fault; a platform to watch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sound;
+impl Fault for Sound {}
+
+/// Turns that threads of planted platforms have spent waiting. Outside the checkers' sight.
+pub static WAITS: AtomicUsize = AtomicUsize::new(0);
 
 /// Platform `P` with fault `F`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,9 +132,11 @@ impl<P: Platform, F: Fault> Platform for Planted<P, F> {
         }
     }
     fn relax(spins: u32) {
+        WAITS.fetch_add(1, Relaxed);
         P::relax(spins);
     }
     fn yield_now() {
+        WAITS.fetch_add(1, Relaxed);
         P::yield_now();
     }
     fn now() -> u64 {
@@ -140,6 +152,9 @@ impl<P: Platform, F: Fault> Platform for Planted<P, F> {
         if !F::NO_FENCE {
             P::fence(order);
         }
+    }
+    fn lock_counters() -> Option<&'static ThreadCounters> {
+        P::lock_counters()
     }
     fn with_held(look: impl FnOnce(&Held)) {
         P::with_held(look);

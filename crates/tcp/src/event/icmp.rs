@@ -96,7 +96,7 @@ impl Event for PathMtu {
 fn lower_mss(mss: u16, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
     let sw = &mut *parts.send_window;
     let options = if sw.timestamps { super::open::TIMESTAMPS_LEN } else { 0 };
-    let mss = mss.max(out.config.min_mss) - options;
+    let mss = mss.max(out.config.min_mss).saturating_sub(options).max(1);
     if mss >= sw.mss {
         return false;
     }

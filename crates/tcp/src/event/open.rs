@@ -78,7 +78,7 @@ impl Pcb {
         config: &Config,
         now: Time,
     ) -> Pcb {
-        let mss = route_mss.min(options.max_segment.unwrap_or(u16::MAX)).max(config.min_mss);
+        let mss = route_mss.min(options.max_segment.unwrap_or(u16::MAX)).max(config.min_mss).max(1);
         let mut send_window = SendWindow::new(isn.iss, mss, options, config, now);
         send_window.ts_offset = isn.ts_offset;
         let receive_window = ReceiveWindow::new(State::Closed, options, config, now);
@@ -130,7 +130,7 @@ impl crate::access::PcbMut<'_> {
         sw.timestamps = agreed.timestamps.is_some();
         sw.sack = agreed.sack;
         let options = if sw.timestamps { TIMESTAMPS_LEN } else { 0 };
-        sw.mss = agreed.peer_mss.min(self.header_out.announce_mss) - options;
+        sw.mss = agreed.peer_mss.min(self.header_out.announce_mss).saturating_sub(options).max(1);
         // RFC 5681 section 3.1: a lost SYN speaks of congestion; begin with one segment.
         let window = if sw.rtt.backoff_count() > 0 { u32::from(sw.mss) } else { initial_window(config, sw.mss) };
         sw.congestion = Controller::new(sw.congestion.kind(), u32::from(sw.mss), window);

@@ -89,7 +89,7 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
         SocketOption::WindowClamp(octets) => rw.clamp = in_range(octets)?,
         SocketOption::QuickAck(on) => rw.quick = if on { out.config.quick_acks } else { 0 },
         SocketOption::MaxSegment(octets) => {
-            if octets < out.config.min_mss {
+            if octets < out.config.min_mss.max(1) {
                 return Err(Error::InvalidOption);
             }
             sw.mss = sw.mss.min(octets);

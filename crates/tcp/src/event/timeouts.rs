@@ -18,6 +18,9 @@ use crate::output;
 use crate::pcb::{Ack, Mode, Timer};
 use crate::state::{Cause, State};
 
+/// Window probes, answered or not, for a connection whose user has closed it: 51 s at the least RTO.
+const ORPHAN_PROBES: u32 = 8;
+
 /// Act on whatever is due.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts;
@@ -95,7 +98,10 @@ fn push(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
 /// The peer's window is closed: probe it, for ever as long as it answers (RFC 9293 section 3.8.6.1). What is sent is
 /// text if the window has any room; else a segment without text just before SND.UNA, which the peer must answer.
 fn persist(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
-    if gives_up(parts, out.config.retries, out, now) {
+    // Nobody waits for an orphan: its memory is not the peer's to keep for ever.
+    let orphan_expired = parts.header_in.orphan && parts.send_window.rtt.backoff_count() >= ORPHAN_PROBES;
+    let limit = if orphan_expired { 0 } else { out.config.retries };
+    if gives_up(parts, limit, out, now) {
         return;
     }
     let sw = &mut *parts.send_window;

@@ -26,6 +26,9 @@ pub struct HeaderOut {
     pub(crate) ts_recent: u32,
     /// Offset of our timestamp clock, in ms.
     pub(crate) ts_offset: u32,
+    /// The timestamp that left last, once one has: the clock that peers see never goes back, though two threads with
+    /// batches of different age may take turns here.
+    pub(crate) ts_sent: Option<u32>,
     pub(crate) flow_hash: Option<u32>,
     /// Sum of the pseudo-header without its length, folded to 16 bits.
     pub(crate) pseudo: u16,
@@ -52,6 +55,7 @@ impl HeaderOut {
             told_edge: SeqNumber(0),
             ts_recent: 0,
             ts_offset,
+            ts_sent: None,
             flow_hash,
             pseudo: !pseudo(tuple.local_addr, tuple.remote_addr).finish(),
             local_port: tuple.local_port,

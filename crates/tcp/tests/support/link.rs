@@ -126,8 +126,8 @@ impl World {
 
     fn launch(&mut self, from: usize, segment: PktBuf) {
         let mut start = self.now;
-        if self.faults.rate > 0 {
-            let time = Duration::from_nanos(segment.len() as u64 * 1_000_000_000 / self.faults.rate);
+        if let Some(nanos) = (segment.len() as u64 * 1_000_000_000).checked_div(self.faults.rate) {
+            let time = Duration::from_nanos(nanos);
             start = self.free[from].max(self.now) + time;
             self.free[from] = start;
         }

@@ -140,6 +140,13 @@ impl Script {
         self.us.arrives(segment, self.now);
     }
 
+    /// The segment of the peer, parsed, for a test that looks at nothing but its arrival.
+    pub fn segment(&self, peer: &Peer) -> tcp::Segment {
+        let tuple = self.us.setup.tuple;
+        let buf = self.build(peer, tuple);
+        tcp::Segment::parse(tuple.local_addr, tuple.remote_addr, buf, tcp::Verify::Now).expect("a good segment")
+    }
+
     fn build(&self, peer: &Peer, tuple: FourTuple) -> PktBuf {
         let iss = self.us.setup.iss;
         let mut options = peer.options;

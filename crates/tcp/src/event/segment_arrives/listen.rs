@@ -28,6 +28,9 @@ pub fn syn_arrives(
 ) -> Result<Pcb, DropReason> {
     let flags = segment.header.flags;
     out.count(Counter::SegmentsIn, 1);
+    if !segment.checksum_holds() {
+        return Err(out.dropped(DropReason::TcpBadChecksum));
+    }
     // First: the RST bit. Second: the ACK bit. Third: the SYN bit.
     if flags.contains(TcpFlags::RST) {
         return Err(out.dropped(DropReason::TcpListenNotSyn));

@@ -1,0 +1,289 @@
+//! The options that say which device, which addresses and which architecture, shared by every command that needs a
+//! network; and a stack built from them.
+//!
+//! Over `mem` a command is alone in the world, so one that calls somebody brings that somebody along: a second stack in
+//! the same process, at the other port of the in-memory device ([`Network::with_peer`]).
+
+use std::fs::File;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use heddle::device::fault::FaultPlan;
+use heddle::device::pcap::{Recording, Tap as Recorder};
+use heddle::device::{Device, with_faults};
+use heddle::mem::MemConfig;
+use heddle::tap::{Offloads, Tap, TapError, TapOptions};
+use heddle::{Cidr, LockKind, Plan, Stack};
+use tokio::sync::Notify;
+
+use crate::failure::Failure;
+
+/// Largest number of queue pairs and threads that may be asked for: what the devices can have.
+const MOST_QUEUES: u64 = 64;
+
+/// The network that the command uses.
+#[derive(Args)]
+#[command(next_help_heading = "Network")]
+pub struct NetworkArgs {
+    /// Device: `mem` (both ends in this process; no rights needed) or `tap:NAME` (a TAP interface of this machine; as
+    /// root, or made beforehand)
+    #[arg(long, value_name = "DEVICE", default_value = "mem")]
+    pub dev: DeviceName,
+
+    /// Our own address with its prefix length, such as 10.0.0.2/24 or fd00::2/64; may be given several times
+    #[arg(long, value_name = "CIDR")]
+    pub addr: Vec<Cidr>,
+
+    /// Router for destinations that are not on our own network; may be given for IPv4 and for IPv6
+    #[arg(long, value_name = "ADDRESS")]
+    pub gateway: Vec<IpAddr>,
+
+    /// Process architecture; `--list-arch` of `heddle serve` shows them all
+    #[arg(long, value_name = "NAME", default_value = "connp-l:128")]
+    pub arch: Plan,
+
+    /// Kind of lock: tas, ttas, ticket, mcs, spin-park or blocking
+    #[arg(long, value_name = "KIND", default_value = "blocking")]
+    pub lock: LockKind,
+
+    /// Threads that the stack spreads its work over [default: one per CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_QUEUES))]
+    pub threads: Option<u64>,
+
+    /// Queue pairs of the device, each with a receive thread [default: as --threads]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_QUEUES))]
+    pub queues: Option<u64>,
+
+    /// What is left to the other side of a TAP interface: checksums and segmentation, checksums only, or nothing
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Offload::All)]
+    pub offload: Offload,
+
+    /// Largest packet in bytes [default: as the interface has it; 1500 for mem]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1280..=65_521))]
+    pub mtu: Option<u64>,
+
+    /// Faults to inject in both directions, such as "loss 1% reorder 2% dup 1% delay 5ms seed 7"
+    #[arg(long, value_name = "PLAN")]
+    pub fault: Option<FaultPlan>,
+
+    /// Record every frame to FILE, for Wireshark or tcpdump (pcapng)
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+}
+
+/// What `--dev` may say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceName {
+    /// Two linked ports in memory.
+    Mem,
+    /// A TAP interface by name.
+    Tap(String),
+}
+
+impl FromStr for DeviceName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DeviceName, String> {
+        match text.split_once(':') {
+            None if text == "mem" => Ok(DeviceName::Mem),
+            Some(("tap", name)) if !name.is_empty() => Ok(DeviceName::Tap(name.to_owned())),
+            _ => Err("a device is `mem` or `tap:NAME`, as in tap:heddle0".to_owned()),
+        }
+    }
+}
+
+/// What `--offload` may say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Offload {
+    /// Checksums and segmentation.
+    All,
+    /// Checksums.
+    Checksum,
+    /// Nothing.
+    None,
+}
+
+/// A running stack, with what a command has to watch besides it.
+pub struct Network {
+    /// The stack.
+    pub stack: Stack,
+    /// Its device's name.
+    pub device: String,
+    /// Notified when the device has vanished.
+    pub gone: Arc<Notify>,
+    recording: Option<(PathBuf, Arc<Recording>)>,
+}
+
+impl NetworkArgs {
+    fn threads(&self) -> usize {
+        let here = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.map_or_else(here, |threads| threads as usize)
+    }
+
+    fn queues(&self) -> usize {
+        self.queues.map_or(self.threads(), |queues| queues as usize).min(MOST_QUEUES as usize)
+    }
+
+    /// A stack on a TAP interface.
+    ///
+    /// # Errors
+    /// The interface or the recording cannot be opened, or the addresses are missing or wrong.
+    pub fn on_tap(&self, name: &str) -> Result<Network, Failure> {
+        if self.addr.is_empty() {
+            return Err(Failure::Usage(format!(
+                "a stack on {name} needs an address of its own: add --addr 10.0.0.2/24 (and give the kernel's end \
+                 another one: `ip addr add 10.0.0.1/24 dev {name}`)"
+            )));
+        }
+        let offloads = match self.offload {
+            Offload::All => Offloads::All,
+            Offload::Checksum => Offloads::Checksum,
+            Offload::None => Offloads::None,
+        };
+        let mtu = self.mtu.map(|mtu| mtu as usize);
+        let options = TapOptions { queues: self.queues(), offloads, mtu, ..TapOptions::default() };
+        let tap = Tap::open(name, options).map_err(|error| match error {
+            TapError::BadName { .. } | TapError::BadQueueCount { .. } => Failure::usage(error),
+            _ => Failure::failed(error),
+        })?;
+        self.build(Box::new(tap), &self.addr)
+    }
+
+    /// A stack on the in-memory device, and its peer: a second stack at the other port, whose address is `peer`.
+    ///
+    /// # Errors
+    /// `peer` is not on the network of `--addr`, or the recording cannot be opened.
+    pub fn with_peer(&self, peer: IpAddr) -> Result<(Network, Stack), Failure> {
+        let own = if self.addr.is_empty() { vec![neighbour_of(peer)] } else { self.addr.clone() };
+        let Some(beside) = own.iter().find(|cidr| contains(cidr, peer)) else {
+            return Err(Failure::Usage(format!(
+                "over mem there is one network, and {peer} is not on it: give --addr an address beside {peer}, or none"
+            )));
+        };
+        if beside.address == peer {
+            return Err(Failure::Usage(format!("{peer} is our own address: give --addr another one, or none")));
+        }
+        let config = MemConfig {
+            queues: self.queues().min(heddle::mem::MAX_QUEUES),
+            mtu: self.mtu.map_or(1500, |mtu| mtu as usize),
+            ..MemConfig::default()
+        };
+        let (ours, theirs) = heddle::mem::pair(config);
+        let network = self.build(Box::new(ours), &own)?;
+        let address = Cidr { address: peer, prefix_len: beside.prefix_len };
+        let stack = self.builder(theirs, &[address]).build().map_err(Failure::usage)?;
+        Ok((network, stack))
+    }
+
+    fn build(&self, device: Box<dyn Device>, addresses: &[Cidr]) -> Result<Network, Failure> {
+        let name = device.name().to_owned();
+        let mut device = device;
+        if let Some(plan) = &self.fault {
+            device = Box::new(with_faults(device, plan.clone()));
+        }
+        let mut recording = None;
+        if let Some(path) = &self.pcap {
+            let recorder = Recorder::new(device, create(path)?);
+            recording = Some((path.clone(), recorder.recording()));
+            device = Box::new(recorder);
+        }
+        let gone = Arc::new(Notify::new());
+        let told = gone.clone();
+        let mut builder = self.builder(device, addresses).on_device_gone(move || told.notify_one());
+        for gateway in &self.gateway {
+            builder = builder.gateway(*gateway);
+        }
+        let stack = builder.build().map_err(Failure::usage)?;
+        Ok(Network { stack, device: name, gone, recording })
+    }
+
+    fn builder(&self, device: impl Device + 'static, addresses: &[Cidr]) -> heddle::Builder {
+        let addresses: Vec<String> = addresses.iter().map(Cidr::to_string).collect();
+        Stack::builder().device(device, addresses).plan(self.arch).lock(self.lock).cpus(self.threads())
+    }
+}
+
+impl Network {
+    /// Ends the recording, if there is one.
+    ///
+    /// # Errors
+    /// The recording is not complete: the disk was full, for one.
+    pub fn finish(&self) -> Result<(), Failure> {
+        let Some((path, recording)) = &self.recording else { return Ok(()) };
+        recording.flush();
+        match recording.take_error() {
+            None => Ok(()),
+            Some(error) => Err(Failure::Failed(format!(
+                "the recording {} holds {} frames and ends there: {error}; make room or record elsewhere",
+                path.display(),
+                recording.frames()
+            ))),
+        }
+    }
+}
+
+fn create(path: &Path) -> Result<File, Failure> {
+    File::create(path).map_err(|error| {
+        Failure::Failed(format!("cannot write {}: {error}; name a file in a directory that you may write", path.display()))
+    })
+}
+
+/// An address next to `peer`, with the prefix length that a small network usually has.
+fn neighbour_of(peer: IpAddr) -> Cidr {
+    match peer {
+        IpAddr::V4(v4) => Cidr { address: IpAddr::V4((u32::from(v4) ^ 3).into()), prefix_len: 24 },
+        IpAddr::V6(v6) => Cidr { address: IpAddr::V6((u128::from(v6) ^ 3).into()), prefix_len: 64 },
+    }
+}
+
+fn contains(cidr: &Cidr, address: IpAddr) -> bool {
+    let (left, right, bits) = match (cidr.address, address) {
+        (IpAddr::V4(left), IpAddr::V4(right)) => (u32::from(left).into(), u32::from(right).into(), 32),
+        (IpAddr::V6(left), IpAddr::V6(right)) => (u128::from(left), u128::from(right), 128),
+        _ => return false,
+    };
+    let host_bits = bits - u32::from(cidr.prefix_len);
+    // A shift by all 128 bits is none: everything is inside.
+    (left ^ right).checked_shr(host_bits).unwrap_or(0) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_named() {
+        assert_eq!("mem".parse(), Ok(DeviceName::Mem));
+        assert_eq!("tap:heddle0".parse(), Ok(DeviceName::Tap("heddle0".to_owned())));
+        for wrong in ["", "tap", "tap:", "mem:1", "eth0"] {
+            assert!(wrong.parse::<DeviceName>().is_err_and(|message| message.contains("tap:NAME")), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_network_contains_its_addresses_only() {
+        let cidr = |text: &str| text.parse::<Cidr>().unwrap();
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        assert!(contains(&cidr("10.0.0.1/24"), address("10.0.0.255")));
+        assert!(!contains(&cidr("10.0.0.1/24"), address("10.0.1.1")));
+        assert!(contains(&cidr("0.0.0.0/0"), address("192.0.2.1")));
+        assert!(contains(&cidr("::/0"), address("2001:db8::1")));
+        assert!(!contains(&cidr("fd00::1/64"), address("fd00:0:0:1::1")));
+        assert!(!contains(&cidr("::/0"), address("10.0.0.1")));
+    }
+
+    #[test]
+    fn our_own_address_is_beside_the_peers() {
+        for peer in ["10.0.0.1", "10.0.0.254", "fd00::1"] {
+            let peer: IpAddr = peer.parse().unwrap();
+            let own = neighbour_of(peer);
+            assert!(own.address != peer && contains(&own, peer), "{own}");
+        }
+        // Neither the network's own address nor the one that means everybody.
+        assert_eq!(neighbour_of("10.0.0.1".parse().unwrap()).to_string(), "10.0.0.2/24");
+        assert_eq!(neighbour_of("10.0.0.254".parse().unwrap()).to_string(), "10.0.0.253/24");
+    }
+}

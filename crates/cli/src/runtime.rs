@@ -1,0 +1,53 @@
+//! The asynchronous runtime in which sockets are served, and the signals that end it.
+
+use std::future::Future;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::failure::Failure;
+
+/// A runtime with one worker per CPU.
+///
+/// # Errors
+/// The system gives us no threads or descriptors.
+pub fn new() -> Result<Runtime, Failure> {
+    Builder::new_multi_thread().enable_all().build().map_err(|error| {
+        Failure::Failed(format!("cannot start threads: {error}; raise the limits (`ulimit -u`, `ulimit -n`)"))
+    })
+}
+
+/// Ctrl-C, and the signal that ends services.
+pub struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stop {
+    /// Starts to listen for them. Must be called inside the runtime.
+    ///
+    /// # Errors
+    /// The system has no room for another signal handler.
+    pub fn listen() -> Result<Stop, Failure> {
+        let register = |kind| {
+            signal(kind).map_err(|error| Failure::Failed(format!("cannot listen for Ctrl-C: {error}; close some programs")))
+        };
+        Ok(Stop { interrupt: register(SignalKind::interrupt())?, terminate: register(SignalKind::terminate())? })
+    }
+
+    /// Waits for the next one.
+    pub async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+
+    /// Runs `task` to its end, or to the signal: then `None`.
+    pub async fn or<T>(&mut self, task: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            result = task => Some(result),
+            () = self.wait() => None,
+        }
+    }
+}

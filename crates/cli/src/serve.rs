@@ -1,0 +1,301 @@
+//! `heddle serve`: one of four services on Heddle's own stack, until Ctrl-C.
+//!
+//! This file owns the life of a service: the device is opened, the port bound, connections are accepted and each served
+//! by a task of its own; a signal or the device's end stops it, what is under way gets a moment to finish, and the totals
+//! are printed. What a service says to its clients is in `serve/`.
+
+mod http;
+mod simple;
+mod totals;
+
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::{Args as Arguments, Subcommand};
+use heddle::tokio::{TcpListener, TcpStream, UdpSocket};
+use heddle::{ALL_PLANS, Plan, Stack};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::failure::Failure;
+use crate::network::{DeviceName, Network, NetworkArgs};
+use crate::runtime::{self, Stop};
+
+use self::http::Site;
+use self::totals::{Ending, Totals};
+
+/// What connections that are being served get after a signal before they are cut off.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Serve HTTP files, or one of the classic test services, from Heddle's own stack.
+///
+/// The service runs until Ctrl-C and then prints what it has done. Clients are other programs: the service needs a TAP
+/// interface, behind which this machine's own kernel is the first of them.
+#[derive(Arguments)]
+#[command(arg_required_else_help = true, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
+pub struct Args {
+    /// Print the names of all process architectures, with one line about each
+    #[arg(long)]
+    list_arch: bool,
+
+    #[command(subcommand)]
+    service: Option<Service>,
+}
+
+const EXAMPLES: &str = "\
+Example, as root:
+  heddle serve http --dev tap:heddle0 --addr 10.0.0.2/24 --addr fd00::2/64 --root .
+  ip addr add 10.0.0.1/24 dev heddle0; ip addr add fd00::1/64 dev heddle0 nodad      (in a second terminal)
+  curl http://10.0.0.2/        curl 'http://[fd00::2]/'
+
+Without root, make the interface once beforehand:
+  sudo ip tuntap add mode tap user $USER multi_queue vnet_hdr name heddle0
+  sudo ip link set heddle0 up";
+
+#[derive(Subcommand)]
+enum Service {
+    /// Files over HTTP/1.1: GET, HEAD, ranges, directories, and uploads by POST
+    ///
+    /// Files are sent from memory shared with the stack, without a copy in between. POST and PUT are answered with the
+    /// length and the SHA-256 of what came; with --upload it is stored, too.
+    #[command(after_help = "\
+Examples, as root:
+  heddle serve http --dev tap:heddle0 --addr 10.0.0.2/24 --root /usr/share/doc
+  heddle serve http --dev tap:heddle0 --addr 10.0.0.2/24 --port 8080 --arch squeue --upload /tmp/incoming
+  curl -T FILE http://10.0.0.2:8080/            sends a file there")]
+    Http(HttpArgs),
+
+    /// Send back whatever comes (RFC 862), over TCP and UDP
+    #[command(after_help = "\
+Example, as root:
+  heddle serve echo --dev tap:heddle0 --addr 10.0.0.2/24
+  nc 10.0.0.2 7                                 (after `ip addr add 10.0.0.1/24 dev heddle0`)")]
+    Echo(ServiceArgs),
+
+    /// Take whatever comes and say nothing (RFC 863), over TCP and UDP
+    #[command(after_help = "\
+Example, as root:
+  heddle serve discard --dev tap:heddle0 --addr 10.0.0.2/24
+  head -c 1G /dev/zero | nc -N 10.0.0.2 9       (after `ip addr add 10.0.0.1/24 dev heddle0`)")]
+    Discard(ServiceArgs),
+
+    /// Send characters without end (RFC 864), over TCP and UDP
+    #[command(after_help = "\
+Example, as root:
+  heddle serve chargen --dev tap:heddle0 --addr 10.0.0.2/24
+  nc 10.0.0.2 19 | head -c 1G | wc -c           (after `ip addr add 10.0.0.1/24 dev heddle0`)")]
+    Chargen(ServiceArgs),
+}
+
+#[derive(Arguments)]
+struct ServiceArgs {
+    /// Port to listen on [default: the service's own: http 80, echo 7, discard 9, chargen 19]
+    #[arg(short, long, value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+
+    /// Print one JSON object when the service is ready and one when it has ended
+    #[arg(short, long)]
+    json: bool,
+
+    #[command(flatten)]
+    network: NetworkArgs,
+}
+
+#[derive(Arguments)]
+struct HttpArgs {
+    /// Directory whose files are served
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    root: PathBuf,
+
+    /// Directory in which uploads are stored under the last part of their path [default: they are only counted]
+    #[arg(long, value_name = "DIR")]
+    upload: Option<PathBuf>,
+
+    /// Print one line per request to standard error
+    #[arg(short, long)]
+    verbose: bool,
+
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+/// What is served.
+enum Offer {
+    Http(Arc<Site>),
+    Simple(simple::Protocol),
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The service could not start, or its device vanished.
+pub fn run(args: Args) -> Result<(), Failure> {
+    let Some(service) = args.service else {
+        list_architectures();
+        return Ok(());
+    };
+    let totals = Arc::new(Totals::default());
+    let (offer, args) = match service {
+        Service::Http(args) => {
+            let site = Site::open(&args.root, args.upload.as_deref(), args.verbose, totals.clone())?;
+            (Offer::Http(Arc::new(site)), args.service)
+        }
+        Service::Echo(args) => (Offer::Simple(simple::Protocol::Echo), args),
+        Service::Discard(args) => (Offer::Simple(simple::Protocol::Discard), args),
+        Service::Chargen(args) => (Offer::Simple(simple::Protocol::Chargen), args),
+    };
+    let DeviceName::Tap(name) = &args.network.dev else {
+        return Err(Failure::usage(
+            "over mem nobody can reach the service, for the other end would be in this process: use --dev tap:NAME, or \
+             try `heddle get http://10.0.0.1/`, which brings its own server",
+        ));
+    };
+    let network = args.network.on_tap(name)?;
+    let served = runtime::new()?.block_on(serve(&network, &offer, &args, &totals));
+    served.and(network.finish())
+}
+
+fn list_architectures() {
+    for name in ALL_PLANS {
+        let about = name.parse::<Plan>().map_or("", |plan| plan.describe());
+        println!("{name:<16} {about}");
+    }
+}
+
+impl Offer {
+    fn name(&self) -> &'static str {
+        match self {
+            Offer::Http(_) => "http",
+            Offer::Simple(protocol) => protocol.name(),
+        }
+    }
+
+    fn port(&self) -> u16 {
+        match self {
+            Offer::Http(_) => 80,
+            Offer::Simple(protocol) => protocol.port(),
+        }
+    }
+}
+
+/// Serves until a signal comes or the device goes.
+async fn serve(network: &Network, offer: &Offer, args: &ServiceArgs, totals: &Arc<Totals>) -> Result<(), Failure> {
+    let started = Instant::now();
+    let mut stop = Stop::listen()?;
+    let port = args.port.unwrap_or(offer.port());
+    let (quit, quitting) = watch::channel(());
+    let mut tasks = JoinSet::new();
+    let accepting = listen(&network.stack, port, offer, quitting, totals)?;
+    if let Offer::Simple(protocol) = offer {
+        let socket = UdpSocket::bind(&network.stack, everywhere(&network.stack, port)).map_err(Failure::failed)?;
+        tasks.spawn(simple::datagrams(*protocol, socket, totals.clone()));
+    }
+    announce(network, offer, port, args.json);
+    let ending = tokio::select! {
+        () = stop.wait() => Ending::Signal,
+        () = network.gone.notified() => Ending::DeviceGone,
+        () = accepting.run(&mut tasks) => Ending::Signal,
+    };
+    drop(quit);
+    if ending == Ending::Signal {
+        let finish = async { while tasks.join_next().await.is_some() {} };
+        // A second signal, or the end of their time, cuts them off.
+        let _ = tokio::time::timeout(GRACE, stop.or(finish)).await;
+    }
+    tasks.shutdown().await;
+    totals.print(&network.stack, ending, started.elapsed(), args.json)?;
+    match ending {
+        Ending::Signal => Ok(()),
+        Ending::DeviceGone => Err(Failure::Failed(format!(
+            "the interface {} has vanished, and with it every client: make it again and restart the service",
+            network.device
+        ))),
+    }
+}
+
+/// A listening port and what to do with whoever comes.
+struct Accepting<F> {
+    listener: TcpListener,
+    serve: F,
+}
+
+impl<F, T> Accepting<F>
+where
+    F: Fn(TcpStream) -> T,
+    T: Future<Output = ()> + Send + 'static,
+{
+    async fn run(self, tasks: &mut JoinSet<()>) {
+        loop {
+            let (stream, _) = self.listener.accept().await;
+            tasks.spawn((self.serve)(stream));
+            // What has ended is forgotten, so that a service may run for ever.
+            while tasks.try_join_next().is_some() {}
+        }
+    }
+}
+
+type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+fn listen(
+    stack: &Stack,
+    port: u16,
+    offer: &Offer,
+    quitting: watch::Receiver<()>,
+    totals: &Arc<Totals>,
+) -> Result<Accepting<impl Fn(TcpStream) -> Task + use<>>, Failure> {
+    let listener = TcpListener::bind(stack, everywhere(stack, port)).map_err(Failure::failed)?;
+    let totals = totals.clone();
+    let site = match offer {
+        Offer::Http(site) => Ok(site.clone()),
+        Offer::Simple(protocol) => Err(*protocol),
+    };
+    let serve = move |stream: TcpStream| -> Task {
+        totals.connected();
+        match &site {
+            Ok(site) => Box::pin(http::connection(stream, site.clone(), quitting.clone())),
+            Err(protocol) => Box::pin(simple::connection(*protocol, stream, totals.clone())),
+        }
+    };
+    Ok(Accepting { listener, serve })
+}
+
+/// Serves files of the directory `root` on port `port` of `stack`, for as long as the future lives.
+///
+/// # Errors
+/// The directory cannot be read, or the port is in use.
+pub fn http_peer(stack: &Stack, port: u16, root: &std::path::Path) -> Result<impl Future<Output = ()> + use<>, Failure> {
+    let totals = Arc::new(Totals::default());
+    let site = Site::open(root, None, false, totals.clone())?;
+    let (quit, quitting) = watch::channel(());
+    let accepting = listen(stack, port, &Offer::Http(Arc::new(site)), quitting, &totals)?;
+    Ok(async move {
+        let _running = quit;
+        accepting.run(&mut JoinSet::new()).await;
+    })
+}
+
+/// The address that takes connections to every address of the stack.
+fn everywhere(stack: &Stack, port: u16) -> SocketAddr {
+    let v6 = stack.addresses().iter().any(IpAddr::is_ipv6);
+    let any = if v6 { IpAddr::V6([0; 16].into()) } else { IpAddr::V4([0; 4].into()) };
+    SocketAddr::new(any, port)
+}
+
+fn announce(network: &Network, offer: &Offer, port: u16, json: bool) {
+    let addresses: Vec<SocketAddr> =
+        network.stack.addresses().into_iter().map(|address| SocketAddr::new(address, port)).collect();
+    let arch = network.stack.architecture().to_string();
+    if json {
+        let ready = serde_json::json!({
+            "event": "listening", "service": offer.name(), "device": network.device, "arch": arch, "addresses": addresses,
+        });
+        println!("{ready}");
+        return;
+    }
+    let scheme = if offer.name() == "http" { "http://" } else { "" };
+    let places: Vec<String> = addresses.iter().map(|address| format!("{scheme}{address}")).collect();
+    println!("Serving {} on {} at {} under {arch}; Ctrl-C ends it.", offer.name(), network.device, places.join(" "));
+}

@@ -1,0 +1,131 @@
+//! HTTP/1.1 on our streams: hyper reads requests and writes responses, the files are ours.
+//!
+//! One task per connection. Reading a file blocks that task's worker for as long as the page cache needs, some
+//! microseconds for a piece of a file; handing each piece to another thread would cost more than that.
+
+mod body;
+mod directory;
+mod files;
+mod range;
+mod upload;
+mod wire;
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use heddle::tokio::TcpStream;
+use http_body_util::Full;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, SERVER};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::watch;
+
+use crate::failure::Failure;
+
+use self::body::{Body, SharedPieces};
+use self::directory::Directory;
+use self::wire::HttpStream;
+use super::totals::Totals;
+
+/// How long a client may take to send a request's header, or to think of a next request, before its connection is
+/// closed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is served: a directory, and perhaps one for uploads.
+pub struct Site {
+    root: Directory,
+    upload: Option<Directory>,
+    verbose: bool,
+    totals: Arc<Totals>,
+}
+
+impl Site {
+    /// Opens the directories.
+    ///
+    /// # Errors
+    /// One is no directory, or may not be read.
+    pub fn open(root: &Path, upload: Option<&Path>, verbose: bool, totals: Arc<Totals>) -> Result<Site, Failure> {
+        let root = Directory::open(root)?;
+        let upload = upload.map(Directory::open).transpose()?;
+        Ok(Site { root, upload, verbose, totals })
+    }
+}
+
+/// Serves one connection until the client has enough, fails, or the service is `quitting`: then the response under way is
+/// finished first.
+pub async fn connection(stream: TcpStream, site: Arc<Site>, mut quitting: watch::Receiver<()>) {
+    let pieces = SharedPieces::default();
+    let totals = site.totals.clone();
+    let service = {
+        let pieces = pieces.clone();
+        service_fn(move |request| {
+            let (site, pieces) = (site.clone(), pieces.clone());
+            async move { Ok::<_, Infallible>(respond(&site, request, &pieces).await) }
+        })
+    };
+    // A refusal means that the connection is gone already; the first read will say so.
+    let _ = stream.set_nodelay(true);
+    let io = TokioIo::new(HttpStream::new(stream, pieces));
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).half_close(true);
+    let mut serving = pin!(http.serve_connection(io, service));
+    let ended = tokio::select! {
+        ended = serving.as_mut() => ended,
+        // The sender is dropped: nothing is ever sent.
+        _ = quitting.changed() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if ended.is_err_and(|error| !error.is_timeout()) {
+        totals.broke();
+    }
+}
+
+async fn respond(site: &Site, request: Request<Incoming>, pieces: &SharedPieces) -> Response<Body> {
+    let described = site.verbose.then(|| format!("{} {}", request.method(), request.uri()));
+    let mut response = match *request.method() {
+        Method::GET | Method::HEAD => files::respond(&site.root, &request, pieces),
+        Method::POST | Method::PUT => upload::respond(site.upload.as_ref(), request, &site.totals).await,
+        Method::OPTIONS => allowed(StatusCode::NO_CONTENT),
+        _ => allowed(StatusCode::METHOD_NOT_ALLOWED),
+    };
+    response.headers_mut().insert(SERVER, HeaderValue::from_static("heddle"));
+    let status = response.status();
+    site.totals.answered(status.is_client_error() || status.is_server_error());
+    site.totals.sent(response.body().size_hint().exact().unwrap_or(0) as usize);
+    if let Some(described) = described {
+        eprintln!("{described} -> {}", status.as_u16());
+    }
+    response
+}
+
+fn allowed(status: StatusCode) -> Response<Body> {
+    let mut response = plain(status, "this server knows GET, HEAD, POST and PUT\n");
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, OPTIONS, POST, PUT"));
+    response
+}
+
+/// A response of a few words.
+fn plain(status: StatusCode, text: impl Into<String>) -> Response<Body> {
+    with_text(status, "text/plain; charset=utf-8", text.into())
+}
+
+/// A response whose content is at hand. No content where the status forbids it.
+fn with_text(status: StatusCode, content_type: &'static str, text: String) -> Response<Body> {
+    let empty = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let text = if empty { String::new() } else { text };
+    let length = text.len();
+    let mut response = Response::new(Body::Left(Full::from(text)));
+    *response.status_mut() = status;
+    if !empty {
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    response
+}

@@ -1,0 +1,149 @@
+//! The content of a response: text at hand, or a file read piece by piece into memory that the stack can share.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body_util::{Either, Full};
+use hyper::body::{Frame, SizeHint};
+
+/// Bytes of a file that are read at a time: enough to keep a connection busy while the next piece is read, little
+/// enough for many connections.
+const PIECE: u64 = 256 << 10;
+/// Pieces shorter than this are copied: sharing costs as much as copying some kilobytes.
+const SHARED_LEAST: usize = 8 << 10;
+
+/// What a response contains.
+pub type Body = Either<Full<Bytes>, FileBody>;
+
+/// Pieces of files on their way through hyper to the connection, oldest first.
+///
+/// hyper passes on bytes, not who owns them. The connection finds the owner here again by the address of the bytes, which
+/// is unmistakable as long as the piece is in the list.
+#[derive(Clone, Debug, Default)]
+pub struct SharedPieces {
+    pieces: Arc<Mutex<VecDeque<Arc<[u8]>>>>,
+}
+
+impl SharedPieces {
+    fn pieces(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<[u8]>>> {
+        // Nothing is ever half done under this lock.
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, piece: Arc<[u8]>) {
+        self.pieces().push_back(piece);
+    }
+
+    /// The piece that `bytes` are part of, and where in it they start.
+    pub fn find(&self, bytes: &[u8]) -> Option<(Arc<[u8]>, usize)> {
+        let address = bytes.as_ptr() as usize;
+        self.pieces().iter().find_map(|piece| {
+            let start = address.checked_sub(piece.as_ptr() as usize)?;
+            (start + bytes.len() <= piece.len()).then(|| (piece.clone(), start))
+        })
+    }
+
+    /// `bytes` were sent. If they were the last of their piece, it and those before it are forgotten.
+    pub fn sent(&self, bytes: &[u8]) {
+        let end = bytes.as_ptr_range().end;
+        let mut pieces = self.pieces();
+        if let Some(index) = pieces.iter().position(|piece| piece.as_ptr_range().end == end) {
+            pieces.drain(..=index);
+        }
+    }
+}
+
+/// Part of a file.
+#[derive(Debug)]
+pub struct FileBody {
+    file: File,
+    at: u64,
+    end: u64,
+    pieces: SharedPieces,
+}
+
+impl FileBody {
+    /// The bytes of `file` from `start` to before `end`.
+    pub fn new(file: File, start: u64, end: u64, pieces: SharedPieces) -> FileBody {
+        FileBody { file, at: start, end, pieces }
+    }
+
+    fn read(&mut self) -> io::Result<Bytes> {
+        let length = (self.end - self.at).min(PIECE) as usize;
+        // Made where it will stay: a vector would have to be copied into shared memory.
+        let mut piece: Arc<[u8]> = std::iter::repeat_n(0, length).collect();
+        let bytes = Arc::get_mut(&mut piece).ok_or_else(|| io::Error::other("memory that is shared before it is filled"))?;
+        self.file.read_exact_at(bytes, self.at)?;
+        self.at += length as u64;
+        if length >= SHARED_LEAST {
+            self.pieces.push(piece.clone());
+        }
+        Ok(Bytes::from_owner(piece))
+    }
+}
+
+impl hyper::body::Body for FileBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if self.is_end_stream() {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(Some(self.read().map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.at == self.end
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.end - self.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_found_by_any_part_of_it_until_its_end_was_sent() {
+        let pieces = SharedPieces::default();
+        let (first, second): (Arc<[u8]>, Arc<[u8]>) = ([1; 100].into(), [2; 50].into());
+        pieces.push(first.clone());
+        pieces.push(second.clone());
+        let (owner, start) = pieces.find(&first[40..60]).unwrap();
+        assert!(Arc::ptr_eq(&owner, &first) && start == 40);
+        assert!(pieces.find(&[0; 10]).is_none(), "other memory");
+        pieces.sent(&first[..99]);
+        assert!(pieces.find(&first[99..]).is_some());
+        pieces.sent(&first[99..]);
+        assert!(pieces.find(&first).is_none());
+        assert!(pieces.find(&second[49..]).is_some());
+    }
+
+    #[test]
+    fn a_file_that_shrinks_is_an_error_and_not_a_short_response() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(10).unwrap();
+        let mut body = FileBody::new(file, 0, 11, SharedPieces::default());
+        assert_eq!(body.read().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_range_is_read_piece_by_piece() {
+        let file = tempfile::tempfile().unwrap();
+        let content: Vec<u8> = (0..PIECE as u32 * 2).map(|n| n as u8).collect();
+        file.write_all_at(&content, 0).unwrap();
+        let mut body = FileBody::new(file, 5, PIECE + 105, SharedPieces::default());
+        assert_eq!(body.read().unwrap(), content[5..PIECE as usize + 5]);
+        assert_eq!(body.read().unwrap(), content[PIECE as usize + 5..PIECE as usize + 105]);
+        assert!(hyper::body::Body::is_end_stream(&body));
+    }
+}

@@ -1,0 +1,103 @@
+//! What a service has done, counted by its tasks and printed when it ends.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use heddle::Stack;
+
+use crate::failure::Failure;
+
+/// Why a service ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Ctrl-C, or a request to terminate.
+    Signal,
+    /// The device has vanished.
+    DeviceGone,
+}
+
+/// Counts of one service.
+#[derive(Debug, Default)]
+pub struct Totals {
+    connections: AtomicU64,
+    broken: AtomicU64,
+    requests: AtomicU64,
+    refused: AtomicU64,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+}
+
+fn add(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+impl Totals {
+    /// A connection was accepted.
+    pub fn connected(&self) {
+        add(&self.connections, 1);
+    }
+
+    /// A connection ended with an error.
+    pub fn broke(&self) {
+        add(&self.broken, 1);
+    }
+
+    /// A request, or a datagram, was answered; `refused`: with an error status.
+    pub fn answered(&self, refused: bool) {
+        add(&self.requests, 1);
+        add(&self.refused, u64::from(refused));
+    }
+
+    /// Bytes of content came in.
+    pub fn received(&self, bytes: usize) {
+        add(&self.bytes_in, bytes as u64);
+    }
+
+    /// Bytes of content were given to the stack.
+    pub fn sent(&self, bytes: usize) {
+        add(&self.bytes_out, bytes as u64);
+    }
+
+    /// Prints them, with the stack's own counters.
+    ///
+    /// # Errors
+    /// They cannot be written as JSON.
+    pub fn print(&self, stack: &Stack, ending: Ending, after: Duration, json: bool) -> Result<(), Failure> {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let census = stack.census();
+        let counters: Vec<(&str, u64)> = census.counters.iter().filter(|(_, value)| *value > 0).collect();
+        if json {
+            let counters: serde_json::Map<String, serde_json::Value> =
+                counters.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+            let ended = serde_json::json!({
+                "event": "ended",
+                "reason": match ending { Ending::Signal => "signal", Ending::DeviceGone => "device-gone" },
+                "seconds": after.as_secs_f64(),
+                "connections": get(&self.connections),
+                "connections_broken": get(&self.broken),
+                "requests": get(&self.requests),
+                "requests_refused": get(&self.refused),
+                "bytes_in": get(&self.bytes_in),
+                "bytes_out": get(&self.bytes_out),
+                "counters": counters,
+            });
+            println!("{ended}");
+            return Ok(());
+        }
+        println!();
+        println!(
+            "{} connections ({} broken), {} requests ({} refused), {} in, {} out in {:.1} s",
+            get(&self.connections),
+            get(&self.broken),
+            get(&self.requests),
+            get(&self.refused),
+            indicatif::BinaryBytes(get(&self.bytes_in)),
+            indicatif::BinaryBytes(get(&self.bytes_out)),
+            after.as_secs_f64()
+        );
+        for (name, value) in counters {
+            println!("  {name:<32} {value:>14}");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! A listening socket as a task holds it.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+
+use stack::socket::ListenerShared;
+use sync::Real;
+
+use super::TcpStream;
+use super::wakers::{Attachment, Crowd};
+use crate::address::ToAddr;
+use crate::builder::Stack;
+use crate::error::BindError;
+
+/// Accepts TCP connections. Dropping it stops listening; connections that nobody accepted are reset.
+pub struct TcpListener {
+    attachment: Attachment<ListenerShared<Real>, Crowd>,
+    listener: crate::TcpListener,
+}
+
+impl TcpListener {
+    /// Listens on `address`; see [`crate::TcpListener::bind`].
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    pub fn bind(stack: &Stack, address: impl ToAddr) -> Result<TcpListener, BindError> {
+        crate::TcpListener::bind(stack, address).map(TcpListener::from)
+    }
+
+    /// Takes the connection that has waited longest, or waits for one. Several tasks may wait.
+    pub async fn accept(&self) -> (TcpStream, SocketAddr) {
+        poll_fn(|cx| self.poll_accept(cx)).await
+    }
+
+    /// As [`TcpListener::accept`], for futures written by hand.
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<(TcpStream, SocketAddr)> {
+        let attempt = || self.listener.try_accept().map(|(stream, peer)| (TcpStream::from(stream), peer));
+        if let Some(accepted) = attempt() {
+            return Poll::Ready(accepted);
+        }
+        self.attachment.wakers().register(cx.waker());
+        attempt().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// The address it listens on.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
+    /// The listener without the wakers, non-blocking.
+    pub fn into_inner(self) -> crate::TcpListener {
+        self.listener
+    }
+}
+
+impl From<crate::TcpListener> for TcpListener {
+    fn from(listener: crate::TcpListener) -> Self {
+        listener.set_nonblocking(true);
+        TcpListener { attachment: Attachment::new(listener.shared()), listener }
+    }
+}

@@ -1,0 +1,91 @@
+//! Tasks that wait for a socket, and how an edge of the socket reaches them.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use atomic_waker::AtomicWaker;
+use stack::socket::readiness::{Pollable, Watch};
+use stack::socket::Readiness;
+use sync::{Lock, LockClass, LockKind, Real};
+
+const ENDED: u16 = Readiness::ERROR.0 | Readiness::CLOSED.0;
+/// Bits after which a read, or an accept, is worth a try.
+const READ: Readiness =
+    Readiness(Readiness::READABLE.0 | Readiness::ACCEPTABLE.0 | Readiness::PEER_CLOSED.0 | ENDED);
+/// Bits after which a write, or a look at a connection being opened, is worth a try.
+const WRITE: Readiness = Readiness(Readiness::WRITABLE.0 | Readiness::CONNECTED.0 | ENDED);
+
+/// A socket's registration with its wakers; it ends when this is dropped.
+pub(super) struct Attachment<S: Pollable<Real>, W: Watch> {
+    socket: Arc<S>,
+    wakers: Arc<W>,
+}
+
+impl<S: Pollable<Real>, W: Watch + Default> Attachment<S, W> {
+    /// Attaches new wakers to `socket`; whoever was attached before hears nothing more.
+    pub fn new(socket: &Arc<S>) -> Self {
+        let wakers = Arc::new(W::default());
+        socket.ready_state().watch(wakers.clone());
+        Attachment { socket: socket.clone(), wakers }
+    }
+
+    pub fn wakers(&self) -> &W {
+        &self.wakers
+    }
+}
+
+impl<S: Pollable<Real>, W: Watch> Drop for Attachment<S, W> {
+    fn drop(&mut self) {
+        // Tasks hold sockets, and sockets would hold tasks.
+        self.socket.ready_state().deregister();
+    }
+}
+
+/// For a stream: one task reads, one writes, which `&mut` sees to.
+#[derive(Default)]
+pub(super) struct Halves {
+    pub read: AtomicWaker,
+    pub write: AtomicWaker,
+}
+
+impl Watch for Halves {
+    fn ready(&self, level: Readiness) {
+        if level.intersects(READ) {
+            self.read.wake();
+        }
+        if level.intersects(WRITE) {
+            self.write.wake();
+        }
+    }
+}
+
+/// For a socket whose methods take `&self`: any number of tasks wait to receive, and all try again at an edge.
+pub(super) struct Crowd {
+    waiting: Lock<Vec<Waker>, Real>,
+}
+
+impl Default for Crowd {
+    fn default() -> Self {
+        Crowd { waiting: Lock::new(LockKind::Blocking, LockClass::SocketBuffer, Vec::new()) }
+    }
+}
+
+impl Crowd {
+    /// Has `waker` woken at the next edge. A task that is in already is not put in again.
+    pub fn register(&self, waker: &Waker) {
+        let mut waiting = self.waiting.lock();
+        if !waiting.iter().any(|other| other.will_wake(waker)) {
+            waiting.push(waker.clone());
+        }
+    }
+}
+
+impl Watch for Crowd {
+    fn ready(&self, level: Readiness) {
+        if level.intersects(READ) {
+            // Woken with the lock released: a waker runs code of the executor.
+            let waiting = std::mem::take(&mut *self.waiting.lock());
+            waiting.into_iter().for_each(Waker::wake);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Buffers are freed exactly once (invariant G5): when everything is dropped, the pool holds none of them out.
+//!
+//! The pool is the process's, so this is a binary of its own whose tests take turns.
+
+mod pair;
+mod world;
+
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use every_arch::every_arch;
+use heddle::{Plan, TcpListener, TcpStream, UdpSocket};
+use pair::{pattern, stacks};
+use world::World;
+
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Runs `test` alone and counts the buffers that it leaves.
+fn balanced(test: impl FnOnce()) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = pktbuf::live();
+    test();
+    assert_eq!(pktbuf::live(), before, "buffers in use at the end, and at the beginning");
+}
+
+/// In every queue that a stack has, something is left when it is dropped.
+#[every_arch]
+fn in_the_middle_of_everything(plan: Plan) {
+    balanced(|| {
+        let mut world = World::new(plan);
+        let listener = TcpListener::bind(&world.a, "10.0.0.1:80").unwrap();
+        let open = |world: &World| TcpStream::start_connect(&world.b, None, "10.0.0.1:80".parse().unwrap()).unwrap();
+        let (mut first, second) = (open(&world), open(&world));
+        world.settle();
+        let (mut server, _) = listener.accept().unwrap();
+        // Received and not read; read in part; sent and not received; queued for want of a window.
+        first.write_all(&pattern(1, 5000)).unwrap();
+        world.settle();
+        assert_eq!(server.read(&mut [0; 100]).unwrap(), 100);
+        let data: Arc<[u8]> = pattern(2, 900_000).into();
+        while first.send_shared(&data, 0..900_000).is_ok() {
+            world.settle();
+        }
+        server.write_all(&pattern(3, 20_000)).unwrap();
+        // Out of order: the link has lost what came before it.
+        let datagrams = UdpSocket::bind(&world.b, "10.0.0.2:53").unwrap();
+        let receiver = UdpSocket::bind(&world.a, "10.0.0.1:53").unwrap();
+        datagrams.send_to(&pattern(4, 9000), "10.0.0.1:53").unwrap();
+        world.settle();
+        datagrams.send_to(&pattern(5, 9000), "10.0.0.1:53").unwrap();
+        // Waiting for a neighbour that is not there.
+        datagrams.send_to(b"anybody?", "10.0.0.9:53").unwrap();
+        let nobody = TcpStream::start_connect(&world.b, None, "10.0.0.9:80".parse().unwrap()).unwrap();
+        drop((first, second, server, listener, datagrams, receiver, nobody));
+        assert!(pktbuf::live() > 0, "the test leaves something to be freed");
+    });
+}
+
+/// A link that loses, with time for repairs.
+#[every_arch]
+fn after_losses(plan: Plan) {
+    balanced(|| {
+        let mut world = World::lossy(plan, "loss 5% reorder 1ms seed 3");
+        let listener = TcpListener::bind(&world.a, "10.0.0.1:80").unwrap();
+        listener.set_nonblocking(true);
+        let mut client = TcpStream::start_connect(&world.b, None, "10.0.0.1:80".parse().unwrap()).unwrap();
+        let mut server = None;
+        let (data, mut sent, mut received) = (pattern(6, 400_000), 0, Vec::new());
+        let mut buffer = vec![0; 65_536];
+        for _ in 0..60_000 {
+            world.pass(Duration::from_millis(1));
+            if server.is_none() {
+                server = listener.accept().ok();
+                server.iter().for_each(|(stream, _)| stream.set_nonblocking(true));
+            }
+            sent += client.write(&data[sent..]).unwrap_or(0);
+            while let Some((stream, _)) = &mut server
+                && let Ok(count @ 1..) = stream.read(&mut buffer)
+            {
+                received.extend_from_slice(&buffer[..count]);
+            }
+            if received.len() == data.len() {
+                break;
+            }
+        }
+        assert!(received == data, "{} of {} bytes came", received.len(), data.len());
+    });
+}
+
+#[every_arch]
+fn with_threads(plan: Plan) {
+    balanced(|| {
+        let (a, b) = stacks(plan);
+        let listener = TcpListener::bind(&a, "10.0.0.1:80").unwrap();
+        let writers = [(); 4].map(|()| {
+            let mut stream = TcpStream::connect(&b, "10.0.0.1:80").unwrap();
+            thread::spawn(move || {
+                // Until the peer resets the connection, with whatever is on its way then.
+                while stream.write(&[7; 30_000]).is_ok() {}
+            })
+        });
+        let mut servers: Vec<TcpStream> = listener.incoming().take(4).map(|stream| stream.unwrap()).collect();
+        for stream in &mut servers {
+            stream.read_exact(&mut [0; 100_000]).unwrap();
+        }
+        drop((servers, listener));
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+    });
+}

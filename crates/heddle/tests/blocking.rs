@@ -1,0 +1,239 @@
+//! Sockets that block, used by several threads, over stacks with threads of their own.
+
+mod pair;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use every_arch::every_arch;
+use heddle::{ConnectError, Plan, Readiness, TcpListener, TcpStream, UdpSocket};
+use pair::{connected, pattern, stacks, within};
+
+/// Long enough to tell a read that waits from one that does not.
+const SHORT: Duration = Duration::from_millis(20);
+
+#[every_arch]
+fn a_read_waits_for_the_peer(plan: Plan) {
+    within(move || {
+        let (a, b) = stacks(plan);
+        let (mut client, mut server) = connected(&a, &b);
+        let reader = thread::spawn(move || {
+            let mut greeting = [0; 5];
+            server.read_exact(&mut greeting).map(|()| greeting)
+        });
+        client.write_all(b"hello").unwrap();
+        assert_eq!(&reader.join().unwrap().unwrap(), b"hello");
+    });
+}
+
+#[every_arch]
+fn a_read_gives_up_after_its_time(plan: Plan) {
+    within(move || {
+        let (a, b) = stacks(plan);
+        let (_client, mut server) = connected(&a, &b);
+        server.set_read_timeout(Some(SHORT));
+        let start = Instant::now();
+        let error = server.read(&mut [0; 8]).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
+        assert!(start.elapsed() >= SHORT, "{:?} is too early", start.elapsed());
+        assert!(error.to_string().contains("10.0.0.2"), "{error} names the peer");
+    });
+}
+
+#[every_arch]
+fn a_write_gives_up_after_its_time(plan: Plan) {
+    within(move || {
+        let (a, b) = stacks(plan);
+        let (mut client, _server) = connected(&a, &b);
+        client.set_write_timeout(Some(SHORT));
+        let data = vec![0; 64 << 10];
+        let mut written = 0;
+        let error = loop {
+            match client.write(&data) {
+                Ok(count) => written += count,
+                Err(error) => break error,
+            }
+            assert!(written < 64 << 20, "the peer does not read, and the buffers have a limit");
+        };
+        assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
+    });
+}
+
+#[every_arch]
+fn without_blocking_nobody_waits(plan: Plan) {
+    within(move || {
+        let (a, b) = stacks(plan);
+        let (_client, mut server) = connected(&a, &b);
+        server.set_nonblocking(true);
+        assert_eq!(server.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        let socket = UdpSocket::bind(&a, "10.0.0.1:53").unwrap();
+        socket.set_nonblocking(true);
+        assert_eq!(socket.recv_from(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        socket.set_nonblocking(false);
+        socket.set_read_timeout(Some(SHORT));
+        assert_eq!(socket.recv_from(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    });
+}
+
+#[every_arch]
+fn a_listener_waits_no_longer_than_it_is_told(plan: Plan) {
+    within(move || {
+        let (a, _b) = stacks(plan);
+        let listener = TcpListener::bind(&a, "10.0.0.1:80").unwrap();
+        let start = Instant::now();
+        let error = listener.accept_timeout(SHORT).unwrap_err();
+        assert!(start.elapsed() >= SHORT);
+        assert!(error.to_string().contains("10.0.0.1:80"), "{error} names the listener");
+    });
+}
+
+#[every_arch]
+fn one_thread_reads_while_another_writes(plan: Plan) {
+    const LENGTH: usize = 2 << 20;
+    within(move || {
+        let (a, b) = stacks(plan);
+        let (client, server) = connected(&a, &b);
+        let both_ways = |stream: TcpStream, sends: usize, expects: usize| {
+            let mut writing = stream.clone();
+            let writer = thread::spawn(move || {
+                writing.write_all(&pattern(sends, LENGTH)).unwrap();
+                writing.shutdown(Shutdown::Write).unwrap();
+            });
+            let reader = thread::spawn(move || {
+                let mut received = Vec::new();
+                (&stream).read_to_end(&mut received).unwrap();
+                assert!(received == pattern(expects, LENGTH), "{} bytes, not what was sent", received.len());
+            });
+            [writer, reader]
+        };
+        let threads = [both_ways(client, 1, 2), both_ways(server, 2, 1)];
+        threads.into_iter().flatten().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+#[every_arch]
+fn shutting_down_ends_the_wait_of_another_thread(plan: Plan) {
+    within(move || {
+        let (a, b) = stacks(plan);
+        let (mut client, server) = connected(&a, &b);
+        let reading = server.clone();
+        let reader = thread::spawn(move || (&reading).read(&mut [0; 8]));
+        server.shutdown(Shutdown::Read).unwrap();
+        assert_eq!(reader.join().unwrap().unwrap(), 0);
+
+        let writing = client.clone();
+        let writer = thread::spawn(move || loop {
+            if let Err(error) = (&writing).write(&[0; 64 << 10]) {
+                return error;
+            }
+        });
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(writer.join().unwrap().kind(), ErrorKind::BrokenPipe);
+        assert_eq!(client.write(b"more").unwrap_err().kind(), ErrorKind::BrokenPipe);
+    });
+}
+
+#[every_arch]
+fn nobody_listens_there(plan: Plan) {
+    within(move || {
+        let (_a, b) = stacks(plan);
+        let error = TcpStream::connect(&b, "10.0.0.1:81").unwrap_err();
+        assert!(matches!(error, ConnectError::Failed(_, _)), "{error:?}");
+        assert!(error.to_string().contains("10.0.0.1:81"), "{error} names the address");
+        assert_eq!(std::io::Error::from(error).kind(), ErrorKind::ConnectionRefused);
+    });
+}
+
+#[every_arch]
+fn nobody_is_there(plan: Plan) {
+    within(move || {
+        let (_a, b) = stacks(plan);
+        let error = TcpStream::connect_timeout(&b, "10.0.0.9:80".parse().unwrap(), SHORT).unwrap_err();
+        assert_eq!(error, ConnectError::TimedOut("10.0.0.9:80".parse().unwrap()));
+        assert!(error.to_string().contains("10.0.0.9:80"), "{error} names the address");
+    });
+}
+
+/// The peer's stack is gone, and its device with it: what is left can still be used and dropped.
+#[every_arch]
+fn a_stack_outlives_its_peer(plan: Plan) {
+    within(move || {
+        let (a, b) = stacks(plan);
+        let (mut client, server) = connected(&a, &b);
+        let listener = TcpListener::bind(&b, "10.0.0.2:80").unwrap();
+        drop((server, a));
+        // The peer closed before it went; without the peer this would end in a time-out.
+        assert_eq!(client.read(&mut [0; 8]).unwrap(), 0);
+        assert_eq!(client.write(b"anybody?").unwrap(), 8);
+        assert_eq!(b.census().connections, 1);
+        drop((listener, client, b));
+    });
+}
+
+#[every_arch]
+fn a_stack_with_open_sockets_ends(plan: Plan) {
+    within(move || {
+        let (a, b) = stacks(plan);
+        let listener = TcpListener::bind(&a, "10.0.0.1:80").unwrap();
+        let clients: Vec<_> = (0..4).map(|_| TcpStream::connect(&b, "10.0.0.1:80").unwrap()).collect();
+        let (mut server, _) = listener.accept().unwrap();
+        server.write_all(b"nobody reads this").unwrap();
+        let opening = TcpStream::start_connect(&b, None, "10.0.0.9:80".parse().unwrap()).unwrap();
+        let socket = UdpSocket::bind(&b, "10.0.0.2:53").unwrap();
+        // The handles of the stacks go first: the sockets keep them alive, and the last one ends them.
+        drop((a, b));
+        drop((server, listener, socket, opening, clients));
+    });
+}
+
+/// A call of [`TcpStream::wait`] is woken by what it waits for, whoever else waits.
+#[every_arch]
+fn many_wait_for_one_connection(plan: Plan) {
+    within(move || {
+        let (a, b) = stacks(plan);
+        let (mut client, server) = connected(&a, &b);
+        let wait = |bit| {
+            let stream = server.clone();
+            thread::spawn(move || stream.wait(bit, None))
+        };
+        let threads = [wait(Readiness::READABLE), wait(Readiness::READABLE), wait(Readiness::PEER_CLOSED)];
+        client.write_all(b"x").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        for thread in threads {
+            assert!(thread.join().unwrap().intersects(Readiness::READABLE | Readiness::PEER_CLOSED));
+        }
+    });
+}
+
+#[every_arch]
+fn datagrams_of_several_threads_arrive(plan: Plan) {
+    const EACH: usize = 16;
+    within(move || {
+        let (a, b) = stacks(plan);
+        let server = UdpSocket::bind(&a, "10.0.0.1:53").unwrap();
+        let client = Arc::new(UdpSocket::bind(&b, "10.0.0.2:0").unwrap());
+        // One at a time until the neighbour is known; what waits for an address is bounded.
+        client.send_to(b"first", "10.0.0.1:53").unwrap();
+        assert_eq!(server.recv_from(&mut [0; 8]).unwrap(), (5, client.local_addr()));
+        let send = |thread: usize| {
+            let client = client.clone();
+            thread::spawn(move || {
+                (0..EACH).for_each(|n| {
+                    client.send_to(&pattern(thread * EACH + n, 900), "10.0.0.1:53").unwrap();
+                });
+            })
+        };
+        let senders: Vec<_> = (0..4).map(send).collect();
+        let mut expected: Vec<Vec<u8>> = (0..4 * EACH).map(|n| pattern(n, 900)).collect();
+        let mut buffer = [0; 2000];
+        while !expected.is_empty() {
+            let (length, _) = server.recv_from(&mut buffer).unwrap();
+            let found = expected.iter().position(|one| one == &buffer[..length]);
+            expected.swap_remove(found.expect("each datagram arrives once, whole"));
+        }
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+    });
+}

@@ -1,0 +1,319 @@
+//! What sockets do, as `std::net` has it, in virtual time on one thread.
+
+mod world;
+
+use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use every_arch::every_arch;
+use heddle::config::ConnectionOptions;
+use heddle::{BindError, ConnectError, Plan, Readiness, TcpListener, TcpStream, UdpSocket};
+use observe::DropReason;
+use world::World;
+
+const SERVER: &str = "10.0.0.1:80";
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// A client's and a server's end, non-blocking.
+fn connect(world: &mut World) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(&world.a, SERVER).unwrap();
+    listener.set_nonblocking(true);
+    let client = TcpStream::start_connect(&world.b, None, address(SERVER)).unwrap();
+    world.settle();
+    assert!(client.readiness().contains(Readiness::CONNECTED | Readiness::WRITABLE));
+    let (server, _) = listener.accept().unwrap();
+    server.set_nonblocking(true);
+    (client, server)
+}
+
+fn read(mut stream: &TcpStream) -> Result<Vec<u8>, ErrorKind> {
+    let mut buffer = vec![0; 100_000];
+    let count = stream.read(&mut buffer).map_err(|error| error.kind())?;
+    buffer.truncate(count);
+    Ok(buffer)
+}
+
+fn drops(stack: &heddle::Stack, reason: DropReason) -> u64 {
+    stack.census().counters.drops().find(|(other, _)| *other == reason).map_or(0, |(_, count)| count)
+}
+
+#[every_arch]
+fn each_half_ends_by_itself(plan: Plan) {
+    let mut world = World::new(plan);
+    let (mut client, mut server) = connect(&mut world);
+    client.write_all(b"request").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    world.settle();
+    assert_eq!(read(&server).unwrap(), b"request");
+    assert_eq!(read(&server).unwrap(), b"", "the end of the stream");
+    assert_eq!(client.write(b"more").unwrap_err().kind(), ErrorKind::BrokenPipe);
+    server.write_all(b"response").unwrap();
+    world.settle();
+    assert_eq!(read(&client).unwrap(), b"response");
+    assert_eq!(read(&client), Err(ErrorKind::WouldBlock), "the other half lives");
+    server.shutdown(Shutdown::Both).unwrap();
+    world.settle();
+    assert_eq!(read(&client).unwrap(), b"");
+}
+
+#[every_arch]
+fn nothing_is_read_after_shutting_down_reads(plan: Plan) {
+    let mut world = World::new(plan);
+    let (mut client, server) = connect(&mut world);
+    client.write_all(b"lost").unwrap();
+    world.settle();
+    server.shutdown(Shutdown::Read).unwrap();
+    assert_eq!(read(&server).unwrap(), b"");
+}
+
+#[every_arch]
+fn linger_zero_resets(plan: Plan) {
+    let mut world = World::new(plan);
+    let (mut client, server) = connect(&mut world);
+    server.set_linger(Some(Duration::ZERO)).unwrap();
+    drop(server);
+    world.settle();
+    assert!(client.readiness().contains(Readiness::ERROR));
+    let error = client.read(&mut [0; 8]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert!(error.to_string().contains(SERVER), "{error} names the peer");
+    assert!(client.write(b"x").is_err());
+}
+
+/// RFC 9293, 3.6.1: the peer must learn that its text was lost, whether the connection or its handle still had it.
+#[every_arch]
+fn unread_text_resets(plan: Plan) {
+    for taken in [0, 1] {
+        let mut world = World::new(plan);
+        let (mut client, mut server) = connect(&mut world);
+        client.write_all(b"text").unwrap();
+        world.settle();
+        assert_eq!(server.read(&mut vec![0; taken]).unwrap(), taken);
+        drop(server);
+        world.settle();
+        assert_eq!(read(&client), Err(ErrorKind::ConnectionReset), "{taken} octets were taken");
+    }
+}
+
+#[every_arch]
+fn a_refused_open_says_who_refused(plan: Plan) {
+    let mut world = World::new(plan);
+    let client = TcpStream::start_connect(&world.b, None, address("10.0.0.1:81")).unwrap();
+    assert!(client.take_error().is_none(), "nothing has happened yet");
+    world.settle();
+    assert!(client.readiness().contains(Readiness::ERROR));
+    let error = client.take_error().expect("the open has failed");
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    assert!(error.to_string().contains("10.0.0.1:81"), "{error} names the address");
+    drop(client);
+    assert_eq!(world.b.census().connections, 0);
+}
+
+#[every_arch]
+fn an_open_that_nobody_answers_times_out(plan: Plan) {
+    let mut world = World::with(plan, |config| config.syn_retries = 2, Default::default());
+    let client = TcpStream::start_connect(&world.b, None, address("10.0.0.9:80")).unwrap();
+    world.pass(Duration::from_secs(10));
+    let error = client.take_error().expect("the open has failed");
+    assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::HostUnreachable), "{error}");
+}
+
+#[every_arch]
+fn opens_that_cannot_be_tried(plan: Plan) {
+    let world = World::new(plan);
+    let open = |local: Option<&str>, remote: &str| {
+        TcpStream::start_connect(&world.b, local.map(address), address(remote)).map_err(|error| error.to_string())
+    };
+    assert!(open(None, "192.168.0.1:80").unwrap_err().contains("no route"));
+    assert!(open(None, "10.0.0.2:80").unwrap_err().contains("own"));
+    let held = open(Some("10.0.0.2:4000"), SERVER).unwrap();
+    assert_eq!(held.local_addr(), address("10.0.0.2:4000"));
+    assert!(open(Some("10.0.0.2:4000"), SERVER).unwrap_err().contains("choose another port"));
+    let nonsense = TcpStream::connect(&world.b, "here:80").unwrap_err();
+    assert_eq!(nonsense, ConnectError::BadAddress("here:80".to_owned()));
+}
+
+#[every_arch]
+fn an_address_is_bound_once_and_free_again(plan: Plan) {
+    let world = World::new(plan);
+    let first = TcpListener::bind(&world.a, SERVER).unwrap();
+    assert_eq!(TcpListener::bind(&world.a, SERVER).err(), Some(BindError::InUse(address(SERVER))));
+    drop(first);
+    TcpListener::bind(&world.a, SERVER).expect("free again");
+    let first = UdpSocket::bind(&world.a, "10.0.0.1:53").unwrap();
+    assert_eq!(UdpSocket::bind(&world.a, "10.0.0.1:53").err(), Some(BindError::InUse(address("10.0.0.1:53"))));
+    drop(first);
+    UdpSocket::bind(&world.a, "10.0.0.1:53").expect("free again");
+    let elsewhere = address("10.0.0.7:80");
+    assert_eq!(TcpListener::bind(&world.a, elsewhere).err(), Some(BindError::NotLocal(elsewhere)));
+    assert_eq!(UdpSocket::bind(&world.a, elsewhere).err(), Some(BindError::NotLocal(elsewhere)));
+    assert_ne!(TcpListener::bind(&world.a, "10.0.0.1:0").unwrap().local_addr().port(), 0);
+}
+
+#[every_arch]
+fn a_full_accept_queue_makes_clients_wait(plan: Plan) {
+    const BACKLOG: usize = 2;
+    let mut world = World::new(plan);
+    let listener = TcpListener::bind_with(&world.a, SERVER, BACKLOG, ConnectionOptions::default()).unwrap();
+    listener.set_nonblocking(true);
+    let open = |world: &mut World| {
+        let client = TcpStream::start_connect(&world.b, None, address(SERVER)).unwrap();
+        world.settle();
+        client
+    };
+    let clients: Vec<_> = (0..=BACKLOG).map(|_| open(&mut world)).collect();
+    let connected = |client: &TcpStream| client.readiness().contains(Readiness::CONNECTED);
+    assert_eq!(clients.iter().filter(|client| connected(client)).count(), BACKLOG);
+    assert_eq!(listener.occupancy(), (0, BACKLOG));
+    assert_eq!(drops(&world.a, DropReason::AcceptQueueFull), 1);
+    let accepted = listener.accept().unwrap();
+    assert_eq!(accepted.1, clients[0].local_addr(), "in the order of their coming");
+    world.pass(Duration::from_secs(2));
+    assert!(clients.iter().all(connected), "the SYN was sent again");
+    assert_eq!(listener.occupancy(), (0, BACKLOG));
+}
+
+#[every_arch]
+fn a_closed_listener_resets_who_was_not_accepted(plan: Plan) {
+    let mut world = World::new(plan);
+    let listener = TcpListener::bind(&world.a, SERVER).unwrap();
+    let client = TcpStream::start_connect(&world.b, None, address(SERVER)).unwrap();
+    world.settle();
+    drop(listener);
+    world.settle();
+    assert_eq!(read(&client), Err(ErrorKind::ConnectionReset));
+    let late = TcpStream::start_connect(&world.b, None, address(SERVER)).unwrap();
+    world.settle();
+    assert_eq!(late.take_error().map(|error| error.kind()), Some(ErrorKind::ConnectionRefused));
+}
+
+#[every_arch]
+fn shared_bytes_are_sent_as_they_are(plan: Plan) {
+    let mut world = World::new(plan);
+    let (client, server) = connect(&mut world);
+    let data: Arc<[u8]> = (0..200_000u32).map(|n| (n ^ n >> 8) as u8).collect();
+    let mut sent = 1000;
+    let mut received = Vec::new();
+    while received.len() < 150_000 {
+        if sent < 151_000 {
+            sent += client.send_shared(&data, sent..151_000).unwrap();
+        }
+        world.settle();
+        while let Ok(piece) = read(&server) {
+            received.extend_from_slice(&piece);
+        }
+        world.pass(Duration::from_millis(1));
+    }
+    assert!(received == data[1000..151_000]);
+    assert_eq!(client.send_shared(&data, 0..200_001).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(client.send_shared(&data, 5..5).unwrap(), 0);
+    // Acknowledged: nobody but this test holds the bytes any more.
+    world.pass(Duration::from_millis(200));
+    assert_eq!(Arc::strong_count(&data), 1);
+}
+
+#[every_arch]
+fn buffers_are_handed_over_whole(plan: Plan) {
+    let mut world = World::new(plan);
+    let (mut client, server) = connect(&mut world);
+    let data: Vec<u8> = (0..10_000u32).map(|n| n as u8).collect();
+    client.write_all(&data).unwrap();
+    world.settle();
+    // What is left of a buffer that was read in part comes first.
+    assert_eq!((&server).read(&mut [0; 10]).unwrap(), 10);
+    let mut received = Vec::new();
+    while received.len() < data.len() - 10 {
+        for buffer in server.receive_buffers(4000).unwrap() {
+            received.extend_from_slice(&buffer);
+        }
+    }
+    assert!(received == data[10..]);
+    assert_eq!(server.receive_buffers(1).unwrap_err().kind(), ErrorKind::WouldBlock);
+    drop(client);
+    world.settle();
+    assert!(server.receive_buffers(1).unwrap().is_empty(), "the end of the stream");
+}
+
+#[every_arch]
+fn several_slices_are_one_write(plan: Plan) {
+    let mut world = World::new(plan);
+    let (mut client, server) = connect(&mut world);
+    let parts = [IoSlice::new(b"one "), IoSlice::new(b""), IoSlice::new(b"two")];
+    assert_eq!(client.write_vectored(&parts).unwrap(), 7);
+    assert_eq!(client.write_vectored(&[]).unwrap(), 0);
+    world.settle();
+    assert_eq!(read(&server).unwrap(), b"one two");
+}
+
+#[every_arch]
+fn datagrams_there_and_back(plan: Plan) {
+    for (server, client) in [("10.0.0.1:53", "10.0.0.2:1053"), ("[fd00::1]:53", "[fd00::2]:1053")] {
+        let mut world = World::new(plan);
+        let (server, client) = (UdpSocket::bind(&world.a, server), UdpSocket::bind(&world.b, client));
+        let (server, client) = (server.unwrap(), client.unwrap());
+        server.set_nonblocking(true);
+        client.set_nonblocking(true);
+        let mut buffer = [0; 100];
+        assert_eq!(server.recv_from(&mut buffer).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert_eq!(client.send_to(b"question", server.local_addr()).unwrap(), 8);
+        world.settle();
+        assert!(server.readiness().contains(Readiness::READABLE));
+        assert_eq!(server.recv_from(&mut buffer[..3]).unwrap(), (3, client.local_addr()), "cut to what fits");
+        server.connect(client.local_addr()).unwrap();
+        assert_eq!(server.send(b"").unwrap(), 0);
+        assert_eq!(server.send(b"answer").unwrap(), 6);
+        world.settle();
+        assert_eq!(client.recv_from(&mut buffer).unwrap(), (0, server.local_addr()));
+        assert_eq!(client.recv(&mut buffer).unwrap(), 6);
+        assert_eq!(&buffer[..6], b"answer");
+        assert_eq!(client.send(b"x").unwrap_err().kind(), ErrorKind::NotConnected);
+    }
+}
+
+#[every_arch]
+fn a_long_datagram_goes_in_fragments(plan: Plan) {
+    for (server, client, most) in [("10.0.0.1:53", "10.0.0.2:0", 65_507), ("[fd00::1]:53", "[fd00::2]:0", 65_527)] {
+        let mut world = World::new(plan);
+        let (server, client) = (UdpSocket::bind(&world.a, server), UdpSocket::bind(&world.b, client));
+        let (server, client) = (server.unwrap(), client.unwrap());
+        server.set_nonblocking(true);
+        let data: Vec<u8> = (0..66_000u32).map(|n| (n ^ n >> 8) as u8).collect();
+        let mut buffer = vec![0; 70_000];
+        // The first meets a neighbour that is not known yet.
+        for length in [9000, 1472, 1473, most] {
+            assert_eq!(client.send_to(&data[..length], server.local_addr()).unwrap(), length);
+            world.settle();
+            let received = server.recv_from(&mut buffer).map_err(|error| error.to_string());
+            assert_eq!(received, Ok((length, client.local_addr())));
+            assert!(buffer[..length] == data[..length]);
+        }
+        let error = client.send_to(&data[..most + 1], server.local_addr()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains(&most.to_string()), "{error} names the limit");
+    }
+}
+
+#[every_arch]
+fn a_refused_datagram_is_reported_to_a_connected_socket(plan: Plan) {
+    for (client, nowhere) in [("10.0.0.2:0", "10.0.0.1:54"), ("[fd00::2]:0", "[fd00::1]:54")] {
+        let mut world = World::new(plan);
+        let client = UdpSocket::bind(&world.b, client).unwrap();
+        client.set_nonblocking(true);
+        client.send_to(b"x", nowhere).unwrap();
+        world.settle();
+        let unconnected = client.recv(&mut [0; 8]).unwrap_err();
+        assert_eq!(unconnected.kind(), ErrorKind::WouldBlock, "not connected, not told");
+        client.connect(nowhere).unwrap();
+        client.send(b"x").unwrap();
+        // Refusals are rate-limited per destination.
+        world.pass(Duration::from_secs(2));
+        let error = client.recv(&mut [0; 8]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
+        assert_eq!(client.recv(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock, "told once");
+    }
+}
