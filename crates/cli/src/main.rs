@@ -4,12 +4,14 @@
 
 #![forbid(unsafe_code)]
 
+mod compare;
 mod failure;
 mod get;
 mod network;
 mod ping;
 mod runtime;
 mod serve;
+mod ttcp;
 
 use std::process::ExitCode;
 
@@ -40,6 +42,9 @@ Exit status: 0 success, 1 failure, 2 wrong usage.";
 
 #[derive(Subcommand)]
 enum Command {
+    Compare(compare::Args),
+    Rpc(compare::RpcArgs),
+    Ttcp(ttcp::Args),
     Serve(serve::Args),
     Get(get::Args),
     Ping(ping::Args),
@@ -55,6 +60,9 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
+        Command::Compare(args) => compare::run(args),
+        Command::Rpc(args) => compare::run_rpc(args),
+        Command::Ttcp(args) => ttcp::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Get(args) => get::run(args),
         Command::Ping(args) => ping::run(args),

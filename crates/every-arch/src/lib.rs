@@ -61,7 +61,7 @@ pub fn every_arch(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// The plans that `#[every_arch]` runs, as a `&'static [(&'static str, &'static str)]` of identifier and plan.
 ///
 /// ```
-/// assert!(every_arch::plans!().contains(&("msgp_2_coupled", "msgp:2,coupled")));
+/// assert!(every_arch::plans!().contains(&("msgp_2_coupled", "msgp:2+coupled")));
 /// ```
 #[proc_macro]
 pub fn plans(_: TokenStream) -> TokenStream {

@@ -7,9 +7,9 @@ pub const PLANS: &[(&str, &str)] = &[
     ("msgp_1", "msgp:1"),
     ("msgp_2", "msgp:2"),
     ("msgp_6", "msgp:6"),
-    ("msgp_1_coupled", "msgp:1,coupled"),
-    ("msgp_2_coupled", "msgp:2,coupled"),
-    ("msgp_6_coupled", "msgp:6,coupled"),
+    ("msgp_1_coupled", "msgp:1+coupled"),
+    ("msgp_2_coupled", "msgp:2+coupled"),
+    ("msgp_6_coupled", "msgp:6+coupled"),
     ("connp_t", "connp-t"),
     ("connp_t_spsc", "connp-t:spsc"),
     ("connp_l_4", "connp-l:4"),
@@ -24,7 +24,7 @@ pub const PLANS: &[(&str, &str)] = &[
 mod tests {
     use super::PLANS;
 
-    /// `msgp:2,coupled` is tested as `msgp_2_coupled`: whoever reads a test's name can type the plan.
+    /// `msgp:2+coupled` is tested as `msgp_2_coupled`: whoever reads a test's name can type the plan.
     #[test]
     fn an_identifier_is_its_plan_with_underscores() {
         for (identifier, plan) in PLANS {

@@ -39,7 +39,7 @@ fn exceptions_are_left_out(plan: Plan) {
 
 #[every_arch(only(msgp_6_coupled))]
 fn only_the_named_run(plan: Plan) {
-    assert_eq!(plan.0, "msgp:6,coupled");
+    assert_eq!(plan.0, "msgp:6+coupled");
 }
 
 /// The tests are there under the names of the plans: these paths would not compile otherwise.

@@ -12,11 +12,14 @@
 //! | 6 | [`result`], [`csv`] | the document, as JSON and CSV |
 //! | 7 | [`recommend`] | one sentence of advice |
 //! | 8 | [`table`], [`units`] | the terminal |
+//! | - | [`workload`] | Heddle's own contenders |
+//! | - | [`compare`] | all of it in one run |
 //! | 9 | [`report`] | the page with the figures |
 //!
 //! The lab holds no protocol and no lock of the stack; it asks contenders for slices and counts.
 #![forbid(unsafe_code)]
 
+pub mod compare;
 mod crew;
 pub mod cpu;
 pub mod csv;

@@ -217,17 +217,19 @@ impl Row {
         self.operations_per_s.as_ref().unwrap_or(&self.gbps).estimate()
     }
 
-    /// Percentage of lock acquisitions, all classes together, that did not succeed at once; `None` without locks.
+    /// Percentage of acquisitions of the stack's own locks (tables, groups, connections; not devices, sockets or
+    /// mailboxes) that did not succeed at once; `None` without locks. What table 1 of Willmann et al. 2006 counts.
     pub fn contended_percent(&self) -> Option<f64> {
-        let acquired: u64 = self.locks.iter().map(|lock| lock.acquired).sum();
-        let failed: u64 = self.locks.iter().map(|lock| lock.first_try_failed).sum();
+        let stack = || self.locks.iter().filter(|lock| is_stack_lock(&lock.class));
+        let acquired: u64 = stack().map(|lock| lock.acquired).sum();
+        let failed: u64 = stack().map(|lock| lock.first_try_failed).sum();
         (acquired > 0).then(|| 100.0 * failed as f64 / acquired as f64)
     }
 
     /// The class whose first tries failed most often by share, with the percentage; `None` without locks.
     pub fn most_contended(&self) -> Option<(&str, f64)> {
         let share = |lock: &LockCount| 100.0 * lock.first_try_failed as f64 / lock.acquired as f64;
-        let taken = self.locks.iter().filter(|lock| lock.acquired > 0);
+        let taken = self.locks.iter().filter(|lock| lock.acquired > 0 && is_stack_lock(&lock.class));
         taken.map(|lock| (lock.class.as_str(), share(lock))).max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
@@ -250,6 +252,12 @@ impl Row {
         let any = !waited.is_empty() && self.bytes > 0;
         any.then(|| waited.iter().sum::<u64>() as f64 * 1e3 / self.bytes as f64)
     }
+}
+
+/// Whether a class, by name, is of the locks that an architecture is made of.
+fn is_stack_lock(class: &str) -> bool {
+    let class = class.to_ascii_lowercase();
+    ["conn-table", "conntable", "group", "squeue"].contains(&class.as_str()) || class.starts_with("pcb")
 }
 
 /// The architecture for this machine and load.

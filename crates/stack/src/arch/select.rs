@@ -26,7 +26,7 @@ pub enum Plan {
     Up,
     /// `giant`
     Giant,
-    /// `msgp:1`, `msgp:2`, `msgp:6`, each also `,coupled`
+    /// `msgp:1`, `msgp:2`, `msgp:6`, each also `+coupled`
     MsgP(LockPlan, TablePolicy),
     /// `connp-t`, `connp-t:spsc`
     ConnPT(QueueKind),
@@ -43,9 +43,9 @@ pub const ALL: [&str; 16] = [
     "msgp:1",
     "msgp:2",
     "msgp:6",
-    "msgp:1,coupled",
-    "msgp:2,coupled",
-    "msgp:6,coupled",
+    "msgp:1+coupled",
+    "msgp:2+coupled",
+    "msgp:6+coupled",
     "connp-t",
     "connp-t:spsc",
     "connp-l:4",
@@ -64,7 +64,7 @@ impl fmt::Display for UnknownPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "unknown architecture {:?}: use up, giant, msgp[:1|2|6][,coupled], connp-t[:mutex|spsc], \
+            "unknown architecture {:?}: use up, giant, msgp[:1|2|6][+coupled], connp-t[:mutex|spsc], \
              connp-l[:1..1024], or squeue[:fill|nodrain|process]",
             self.0
         )
@@ -82,11 +82,11 @@ impl FromStr for Plan {
         match head {
             "up" if options.is_empty() => Ok(Plan::Up),
             "giant" if options.is_empty() => Ok(Plan::Giant),
-            "msgp" | "msgp,coupled" => {
-                let (locks, policy) = match options.split_once(',') {
+            "msgp" | "msgp+coupled" => {
+                let (locks, policy) = match options.split_once('+') {
                     Some((locks, "coupled")) => (locks, TablePolicy::Coupled),
                     Some(_) => return Err(unknown()),
-                    None if head == "msgp,coupled" => (options, TablePolicy::Coupled),
+                    None if head == "msgp+coupled" => (options, TablePolicy::Coupled),
                     None => (options, TablePolicy::Dropped),
                 };
                 let locks = match locks {
@@ -126,9 +126,9 @@ impl fmt::Display for Plan {
             Plan::MsgP(LockPlan::One, TablePolicy::Dropped) => "msgp:1",
             Plan::MsgP(LockPlan::Two, TablePolicy::Dropped) => "msgp:2",
             Plan::MsgP(LockPlan::Six, TablePolicy::Dropped) => "msgp:6",
-            Plan::MsgP(LockPlan::One, TablePolicy::Coupled) => "msgp:1,coupled",
-            Plan::MsgP(LockPlan::Two, TablePolicy::Coupled) => "msgp:2,coupled",
-            Plan::MsgP(LockPlan::Six, TablePolicy::Coupled) => "msgp:6,coupled",
+            Plan::MsgP(LockPlan::One, TablePolicy::Coupled) => "msgp:1+coupled",
+            Plan::MsgP(LockPlan::Two, TablePolicy::Coupled) => "msgp:2+coupled",
+            Plan::MsgP(LockPlan::Six, TablePolicy::Coupled) => "msgp:6+coupled",
             Plan::ConnPT(QueueKind::Mutex) => "connp-t",
             Plan::ConnPT(QueueKind::Ring) => "connp-t:spsc",
             Plan::ConnPL(groups) => return f.pad(&format!("connp-l:{groups}")),
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn unknown_names_are_refused_with_the_list() {
-        for name in ["", "UP", "up:1", "msgp:3", "msgp:1,loose", "connp-l:0", "connp-l:1025", "squeue:drain"] {
+        for name in ["", "UP", "up:1", "msgp:3", "msgp:1+loose", "connp-l:0", "connp-l:1025", "squeue:drain"] {
             let error = name.parse::<Plan>().unwrap_err().to_string();
             assert!(error.contains("connp-l"), "{error}");
         }

@@ -1,0 +1,248 @@
+//! `heddle compare`, `heddle rpc`: every architecture and the kernel under the same load, in the same seconds.
+
+use std::io::{IsTerminal, stderr, stdout};
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use heddle::{LockKind, Plan};
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+use lab::compare::{self, Options, Standing};
+use lab::result::{Results, Workload};
+use lab::workload::SendMode;
+
+use crate::failure::Failure;
+
+/// Compare process architectures, and the Linux kernel, under the parallel TCP benchmark.
+///
+/// Both ends run in this process on a pair of memory ports: no root, no network. The kernel's own TCP runs on loopback
+/// in the same seconds. Prints a table and one sentence that recommends an architecture for this machine; with --report,
+/// writes figures that open from disk.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples:
+  heddle compare                                    every architecture, quickly
+  heddle compare --report report                    the same, with figures in report/index.html
+  heddle compare --arch up,connp-l:128,connp-t --conns 6,192
+  heddle compare --arch connp-l:4,connp-l:128 --lock ttas,mcs,blocking
+  heddle compare --full --json results.json         long: more architectures, loads and repetitions")]
+pub struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Numbers of connections, one load each
+    #[arg(long, value_delimiter = ',', value_name = "N,..", default_values_t = compare::CONNECTIONS)]
+    conns: Vec<u32>,
+    /// Bytes in one call of the sender, and the size of the receiver's buffer
+    #[arg(long, value_name = "BYTES", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
+    message: u32,
+    /// Copy the payload into the send queue (write) instead of sending shared bytes (sendfile)
+    #[arg(long)]
+    copy: bool,
+}
+
+/// Measure small requests and responses, and how fast connections are set up and closed.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples:
+  heddle rpc                                        64 connections, 64-byte messages
+  heddle rpc --arch up,connp-l --conns 1,64 --request 256
+  heddle rpc --connect                              connections set up and closed instead")]
+pub struct RpcArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Numbers of connections, one load each
+    #[arg(long, value_delimiter = ',', value_name = "N,..", default_value = "64")]
+    conns: Vec<u32>,
+    /// Bytes of a request and of its response
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    request: u32,
+    /// Measure connection set-up and close instead of requests
+    #[arg(long)]
+    connect: bool,
+}
+
+#[derive(ClapArgs)]
+struct Common {
+    /// Architectures, by name (heddle compare --list)
+    #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
+    arch: Vec<Plan>,
+    /// List the architectures and end
+    #[arg(long)]
+    list: bool,
+    /// Kinds of lock: tas, ttas, ticket, mcs, spin-park, blocking
+    #[arg(long, value_delimiter = ',', value_name = "KIND,..", default_value = "blocking")]
+    lock: Vec<LockKind>,
+    /// Threads that run application and stack [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: Option<u32>,
+    /// Under three minutes on two cores (the default)
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// More architectures, loads, repetitions; about an hour
+    #[arg(long)]
+    full: bool,
+    /// Repetitions of each measurement, 2 or more
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1000))]
+    reps: Option<u32>,
+    /// Length of one measurement in milliseconds
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=600_000))]
+    slice: Option<u64>,
+    /// Socket buffers in bytes; 0 leaves them to autotuning
+    #[arg(long, value_name = "BYTES", default_value_t = 262_144)]
+    buffer: u32,
+    /// Largest IP packet on the memory link
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(576..=65_535))]
+    mtu: u32,
+    /// Let the memory link take super-segments, as network cards do
+    #[arg(long)]
+    offload: bool,
+    /// Leave the kernel out
+    #[arg(long)]
+    no_kernel: bool,
+    /// Write the results as JSON (docs/results.schema.json); - for standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// The same as --json -
+    #[arg(short = 'j', conflicts_with = "json")]
+    to_stdout: bool,
+    /// Write figures, CSV and JSON into a directory
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+}
+
+/// Runs `heddle compare`.
+pub fn run(args: Args) -> Result<(), Failure> {
+    let mut options = args.common.options(Workload::Bulk)?;
+    if !args.common.full || args.conns != compare::CONNECTIONS {
+        options.connections.clone_from(&args.conns);
+    }
+    options.message = args.message as usize;
+    options.send = if args.copy { SendMode::Write } else { SendMode::Shared };
+    args.common.measure(&options)
+}
+
+/// Runs `heddle rpc`.
+pub fn run_rpc(args: RpcArgs) -> Result<(), Failure> {
+    let mut options = args.common.options(if args.connect { Workload::Connect } else { Workload::Rpc })?;
+    options.connections.clone_from(&args.conns);
+    options.request = args.request as usize;
+    args.common.measure(&options)
+}
+
+impl Common {
+    fn options(&self, workload: Workload) -> Result<Options, Failure> {
+        let base = if self.full { Options::full() } else { Options::quick() };
+        let mut options = Options { workload, locks: self.lock.clone(), ..base };
+        if self.lock.contains(&LockKind::Null) {
+            return Err(Failure::usage("the null lock excludes nobody: choose tas, ttas, ticket, mcs, spin-park or blocking"));
+        }
+        if !self.arch.is_empty() {
+            options.plans.clone_from(&self.arch);
+        }
+        options.threads = self.threads.unwrap_or(options.threads);
+        options.buffer = (self.buffer > 0).then_some(self.buffer);
+        options.mtu = self.mtu as usize;
+        options.offload = self.offload;
+        options.kernel = !self.no_kernel;
+        options.plan.repetitions = self.reps.map_or(options.plan.repetitions, |reps| reps as usize);
+        options.plan.slice_ms = self.slice.unwrap_or(options.plan.slice_ms);
+        Ok(options)
+    }
+
+    fn measure(&self, options: &Options) -> Result<(), Failure> {
+        if self.list {
+            return list();
+        }
+        if let Some(zero) = options.connections.iter().find(|n| **n == 0 || **n > 100_000) {
+            return Err(Failure::usage(format!("{zero} connections cannot be measured: ask for 1 to 100000")));
+        }
+        let quiet = self.to_stdout || self.json.as_deref().is_some_and(|path| path.as_os_str() == "-");
+        let bar = progress_bar();
+        let results = compare::run(options, &mut |standing| show(&bar, &standing));
+        bar.finish_and_clear();
+        if quiet {
+            print!("{}", results.to_json());
+        } else {
+            print_results(&results);
+        }
+        self.save(&results, quiet)
+    }
+
+    fn save(&self, results: &Results, quiet: bool) -> Result<(), Failure> {
+        let mut failed = None;
+        if let Some(path) = self.json.as_deref().filter(|path| path.as_os_str() != "-") {
+            failed = compare::save_json(path, results).err().map(|error| error.to_string());
+        }
+        if let Some(directory) = &self.report {
+            match lab::report::write_or_print(directory, results, &mut stdout()) {
+                Ok(index) if !quiet => println!("\nFigures: {}", index.display()),
+                Ok(_) => {}
+                Err(error) => failed = Some(error.to_string()),
+            }
+        }
+        if results.rows.is_empty() {
+            failed = failed.or_else(|| Some("nothing could be measured: see the remarks above".to_owned()));
+        }
+        failed.map_or(Ok(()), |message| Err(Failure::failed(message)))
+    }
+}
+
+fn list() -> Result<(), Failure> {
+    for name in heddle::ALL_PLANS {
+        if let Ok(plan) = name.parse::<Plan>() {
+            println!("{name:<18} {}", plan.describe());
+        }
+    }
+    println!("connp-l:N          with N groups, 1 to 1024");
+    Ok(())
+}
+
+fn progress_bar() -> ProgressBar {
+    if !stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(1000);
+    let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+fn show(bar: &ProgressBar, standing: &Standing) {
+    bar.set_position((standing.done * 1000.0) as u64);
+    bar.set_message(format!(
+        "load {} of {}: {}, {} connections; {} left",
+        standing.load.0,
+        standing.load.1,
+        standing.doing,
+        standing.connections,
+        HumanDuration(standing.left),
+    ));
+}
+
+fn print_results(results: &Results) {
+    println!("{}", lab::table::comparison(&results.rows).render(width()));
+    for remark in results.machine.remarks() {
+        println!("Note: {remark}");
+    }
+    let remarks = results.parameters.get("not_measured").and_then(|value| value.as_array());
+    for remark in remarks.into_iter().flatten().filter_map(|value| value.as_str()) {
+        println!("Not measured: {remark}");
+    }
+    let mut notes: Vec<&str> = results.rows.iter().flat_map(|row| row.notes.iter().map(String::as_str)).collect();
+    notes.sort_unstable();
+    notes.dedup();
+    for note in notes {
+        println!("Note: {note}");
+    }
+    if let Some(recommendation) = &results.recommendation {
+        println!("\n{}", recommendation.reason);
+    }
+}
+
+/// Columns of the terminal; wide enough for every figure where output goes elsewhere.
+fn width() -> usize {
+    if !stdout().is_terminal() {
+        return 160;
+    }
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    columns.or_else(|| rustix::termios::tcgetwinsize(stdout()).ok().map(|size| usize::from(size.ws_col))).unwrap_or(100)
+}

@@ -1,0 +1,381 @@
+//! The comparison a user runs first: every architecture and the kernel under the same loads, in the same seconds.
+//!
+//! For each load all contenders are opened, measured side by side by a [`Runner`], measured once more with timed locks
+//! (a separate pass, because timing a lock costs several times the lock), and closed. What a load has given is in the
+//! results before the next begins, so that nothing measured is lost.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use heddle::{LockKind, Plan};
+use serde_json::{Map, Value, json};
+
+use crate::kernel::{self, KernelBench, KernelError};
+use crate::machine::{Machine, Probe};
+use crate::result::{KERNEL, Key, Results, Row, Workload};
+use crate::sampling::{self, Contender, Runner, Samples};
+use crate::workload::{Bench, Params, SendMode};
+
+/// Connections of the four loads: those of Willmann et al. 2006, figure 2 and table 1.
+pub const CONNECTIONS: [u32; 4] = [6, 192, 3072, 16_384];
+
+/// Architectures of a quick comparison.
+pub const QUICK: [&str; 11] = [
+    "up",
+    "giant",
+    "msgp:1",
+    "msgp:6",
+    "msgp:1+coupled",
+    "connp-t",
+    "connp-t:spsc",
+    "connp-l:4",
+    "connp-l:128",
+    "connp-l:1024",
+    "squeue:process",
+];
+
+/// Groups that a full comparison adds for figure 5 and table 1 of Willmann et al.
+const FULL_GROUPS: [usize; 9] = [4, 8, 16, 32, 64, 128, 256, 512, 1024];
+
+/// What to compare.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The load.
+    pub workload: Workload,
+    /// Architectures.
+    pub plans: Vec<Plan>,
+    /// Kinds of lock; each architecture that has locks is run with each.
+    pub locks: Vec<LockKind>,
+    /// Loads: numbers of connections.
+    pub connections: Vec<u32>,
+    /// Threads that run application and stack.
+    pub threads: u32,
+    /// Bytes in one call.
+    pub message: usize,
+    /// Bytes of a request and its response.
+    pub request: usize,
+    /// Socket buffers; `None`: autotuned.
+    pub buffer: Option<u32>,
+    /// Largest IP packet on the memory link.
+    pub mtu: usize,
+    /// Whether the link segments and coalesces.
+    pub offload: bool,
+    /// How payload is given to the stack, and to the kernel.
+    pub send: SendMode,
+    /// Whether the kernel takes part.
+    pub kernel: bool,
+    /// How long and how often.
+    pub plan: sampling::Plan,
+}
+
+impl Options {
+    /// Under three minutes on two cores.
+    pub fn quick() -> Options {
+        Options {
+            workload: Workload::Bulk,
+            plans: QUICK.iter().filter_map(|name| name.parse().ok()).collect(),
+            locks: vec![LockKind::Blocking],
+            connections: CONNECTIONS.to_vec(),
+            threads: crate::machine::cores() as u32,
+            message: 64 << 10,
+            request: 64,
+            buffer: Some(256 << 10),
+            mtu: 1500,
+            offload: false,
+            send: SendMode::Shared,
+            kernel: true,
+            plan: sampling::Plan { warmup_slices: 1, repetitions: 5, slice_ms: 250 },
+        }
+    }
+
+    /// Every architecture, every number of groups, longer and more often: about an hour on two cores.
+    pub fn full() -> Options {
+        let named = heddle::ALL_PLANS.iter().filter_map(|name| name.parse().ok());
+        let mut plans: Vec<Plan> = named.filter(|plan| !matches!(plan, Plan::ConnPL(_))).collect();
+        plans.extend(FULL_GROUPS.map(Plan::ConnPL));
+        Options {
+            plans,
+            connections: vec![6, 24, 96, 192, 768, 3072, 16_384],
+            plan: sampling::Plan { warmup_slices: 2, repetitions: 10, slice_ms: 2000 },
+            ..Options::quick()
+        }
+    }
+
+    fn params(&self, plan: Plan, lock: LockKind, connections: u32) -> Params {
+        Params {
+            lock,
+            connections,
+            threads: self.threads,
+            message: self.message,
+            request: self.request,
+            mtu: self.mtu,
+            buffer: self.buffer,
+            send: self.send,
+            offload: self.offload,
+            ..Params::new(plan)
+        }
+    }
+
+    fn kernel_params(&self, connections: u32) -> kernel::Params {
+        kernel::Params {
+            connections,
+            threads: self.threads,
+            message: self.message,
+            request: self.request,
+            send_buffer: self.buffer.map(|size| size as usize),
+            receive_buffer: self.buffer.map(|size| size as usize),
+            send: match self.send {
+                SendMode::Shared => kernel::SendMode::Sendfile,
+                SendMode::Write => kernel::SendMode::Write,
+            },
+            ends: kernel::Ends::Together,
+        }
+    }
+
+    /// Every parameter, for the record.
+    pub fn parameters(&self) -> Map<String, Value> {
+        let value = json!({
+            "workload": self.workload,
+            "architectures": self.plans.iter().map(Plan::to_string).collect::<Vec<_>>(),
+            "locks": self.locks.iter().map(LockKind::to_string).collect::<Vec<_>>(),
+            "connections": self.connections,
+            "threads": self.threads,
+            "message_bytes": self.message,
+            "request_bytes": self.request,
+            "buffer_bytes": self.buffer,
+            "mtu": self.mtu,
+            "segmentation_offload": self.offload,
+            "checksums": "computed and verified in software",
+            "send": match self.send { SendMode::Shared => "zero-copy", SendMode::Write => "copied" },
+            "warmup_slices": self.plan.warmup_slices,
+            "repetitions": self.plan.repetitions,
+            "slice_ms": self.plan.slice_ms,
+            "device": "mem (two linked ports in this process, RSS by a symmetric Toeplitz hash)",
+        });
+        match value {
+            Value::Object(map) => map,
+            _ => Map::new(),
+        }
+    }
+}
+
+/// Where a comparison stands.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// What is being done, such as "opening connp-t" or "measuring".
+    pub doing: String,
+    /// Connections of the load.
+    pub connections: u32,
+    /// Which load of how many, from 1.
+    pub load: (usize, usize),
+    /// Part of the whole that is done, 0 to 1.
+    pub done: f64,
+    /// Estimate of the time left.
+    pub left: Duration,
+}
+
+/// A comparison under way.
+pub struct Comparison<'a> {
+    options: &'a Options,
+    probe: Option<Probe>,
+    rows: Vec<Row>,
+    remarks: Vec<String>,
+    started: Instant,
+    progress: &'a mut dyn FnMut(Standing),
+}
+
+/// A contender with the key of its row.
+struct Entry {
+    key: Key,
+    contender: Box<dyn Contender>,
+    bytes_per_connection: Option<u64>,
+    notes: Vec<String>,
+}
+
+/// Runs the comparison that `options` describe. `progress` hears where it stands.
+pub fn run(options: &Options, progress: &mut dyn FnMut(Standing)) -> Results {
+    let mut comparison = Comparison {
+        options,
+        probe: Some(Probe::start()),
+        rows: Vec::new(),
+        remarks: Vec::new(),
+        started: Instant::now(),
+        progress,
+    };
+    for load in 0..options.connections.len() {
+        comparison.load(load);
+    }
+    comparison.finish()
+}
+
+impl Comparison<'_> {
+    fn load(&mut self, load: usize) {
+        let connections = self.options.connections[load];
+        let mut entries = self.open_all(load);
+        let mut samples = self.measure(load, &mut entries);
+        let timed = self.timed_pass(load, &mut entries);
+        let kernel = entries.iter().position(|entry| entry.key.is_kernel()).map(|index| samples.remove(index));
+        entries.sort_by_key(|entry| entry.key.is_kernel());
+        for (index, entry) in entries.into_iter().enumerate() {
+            let own = if entry.key.is_kernel() { kernel.as_ref() } else { samples.get(index) };
+            let Some(own) = own else { continue };
+            let Some(mut row) = Row::new(entry.key, own, kernel.as_ref()) else {
+                let reason = own.failed.clone().unwrap_or_else(|| "no slice was completed".to_owned());
+                self.remarks.push(format!("{} at {connections} connections: {reason}", own.name));
+                continue;
+            };
+            row.bytes_per_connection = entry.bytes_per_connection;
+            row.notes.extend(entry.notes);
+            if let Some(Some(slice)) = timed.get(index).filter(|_| !row.key.is_kernel()) {
+                row.add_timed_pass(slice);
+            }
+            self.rows.push(row);
+        }
+    }
+
+    fn tell(&mut self, doing: String, load: usize, within: f64) {
+        let loads = self.options.connections.len();
+        let done = ((load as f64 + within) / loads as f64).clamp(0.0, 1.0);
+        let spent = self.started.elapsed();
+        let planned = self.options.plan.total(self.contenders()) * loads as u32;
+        let left = if done < 0.02 { planned } else { spent.mul_f64((1.0 - done) / done) };
+        (self.progress)(Standing {
+            doing,
+            connections: self.options.connections[load],
+            load: (load + 1, loads),
+            done,
+            left,
+        });
+    }
+
+    fn contenders(&self) -> usize {
+        self.variants().len() + usize::from(self.options.kernel)
+    }
+
+    /// Architectures times lock kinds, but for those that have no lock to choose.
+    fn variants(&self) -> Vec<(Plan, Option<LockKind>)> {
+        let mut variants = Vec::new();
+        for plan in &self.options.plans {
+            if matches!(plan, Plan::Up | Plan::ConnPT(_)) {
+                variants.push((*plan, None));
+            } else {
+                variants.extend(self.options.locks.iter().map(|lock| (*plan, Some(*lock))));
+            }
+        }
+        variants
+    }
+
+    fn open_all(&mut self, load: usize) -> Vec<Entry> {
+        let connections = self.options.connections[load];
+        let mut entries = Vec::new();
+        let variants = self.variants();
+        for (index, (plan, lock)) in variants.iter().enumerate() {
+            self.tell(format!("opening {plan}"), load, 0.3 * index as f64 / variants.len() as f64);
+            let params = self.options.params(*plan, lock.unwrap_or(LockKind::Blocking), connections);
+            let opened = match self.options.workload {
+                Workload::Bulk => Bench::open(&params),
+                Workload::Rpc => Bench::open_rpc(&params),
+                Workload::Connect => Bench::open_connect(&params),
+            };
+            match opened {
+                Ok(bench) => entries.push(entry(bench, self.options.workload, &params, *lock)),
+                Err(error) => self.remarks.push(format!("{plan} at {connections} connections: {error}")),
+            }
+        }
+        if self.options.kernel {
+            self.tell("opening the kernel's connections".into(), load, 0.3);
+            match self.open_kernel(connections) {
+                Ok(kernel) => entries.push(kernel),
+                Err(error) => self.remarks.push(format!("linux at {connections} connections: {error}")),
+            }
+        }
+        entries
+    }
+
+    fn open_kernel(&self, connections: u32) -> Result<Entry, KernelError> {
+        let threads = self.options.threads;
+        let possible = kernel::most_connections(connections, threads);
+        let params = self.options.kernel_params(possible);
+        let bench = match self.options.workload {
+            Workload::Bulk => KernelBench::open(&params)?,
+            Workload::Rpc => KernelBench::open_rpc(&params)?,
+            Workload::Connect => KernelBench::open_connect(&params)?,
+        };
+        let mut notes = bench.notes().to_vec();
+        if possible < connections {
+            notes.push(format!(
+                "the limit on open files (ulimit -Hn) lets this process have {possible} of {connections} connections"
+            ));
+        }
+        let workload = self.options.workload;
+        let key = Key { workload, arch: KERNEL.to_owned(), lock: None, groups: None, connections, threads };
+        Ok(Entry { key, contender: Box::new(bench), bytes_per_connection: None, notes })
+    }
+
+    fn measure(&mut self, load: usize, entries: &mut [Entry]) -> Vec<Samples> {
+        let runner = Runner::new(self.options.plan);
+        let mut contenders: Vec<&mut dyn Contender> =
+            entries.iter_mut().map(|entry| entry.contender.as_mut() as &mut dyn Contender).collect();
+        runner.run(&mut contenders, |progress| {
+            let part = progress.done as f64 / progress.total.max(1) as f64;
+            let what = if progress.warming_up { "warming up" } else { "measuring" };
+            self.tell(format!("{what} {}", progress.contender), load, 0.3 + 0.6 * part);
+        })
+    }
+
+    /// One slice of each contender with timed locks.
+    fn timed_pass(&mut self, load: usize, entries: &mut [Entry]) -> Vec<Option<sampling::Slice>> {
+        self.tell("timing locks".into(), load, 0.9);
+        sync::profile::set_timed(true);
+        let slice = |entry: &mut Entry| {
+            let worth = !entry.key.is_kernel();
+            worth.then(|| entry.contender.run_slice(self.options.plan.slice()).ok()).flatten()
+        };
+        let slices = entries.iter_mut().map(slice).collect();
+        sync::profile::set_timed(false);
+        slices
+    }
+
+    fn finish(mut self) -> Results {
+        let machine: Machine = match self.probe.take() {
+            Some(probe) => probe.finish(),
+            None => Probe::start().finish(),
+        };
+        let mut parameters = self.options.parameters();
+        if !self.remarks.is_empty() {
+            parameters.insert("not_measured".into(), json!(self.remarks));
+        }
+        Results::new(machine, parameters, self.rows)
+    }
+}
+
+fn entry(bench: Bench, workload: Workload, params: &Params, lock: Option<LockKind>) -> Entry {
+    let (arch, groups) = match params.plan {
+        Plan::ConnPL(groups) => ("connp-l".to_owned(), Some(groups as u32)),
+        plan => (plan.to_string(), None),
+    };
+    let key = Key {
+        workload,
+        arch,
+        lock: lock.map(|lock| lock.to_string()),
+        groups,
+        connections: params.connections,
+        threads: params.effective_threads(),
+    };
+    let mut notes = Vec::new();
+    if lock.is_some_and(|lock| lock.is_fifo()) && params.threads as usize > crate::machine::cores() {
+        notes.push("a FIFO lock with more threads than processors: a preempted waiter stops all behind it".into());
+    }
+    Entry { key, bytes_per_connection: bench.bytes_per_connection(), contender: Box::new(bench), notes }
+}
+
+/// Writes the JSON document to `path`; where that fails, to standard output, so that nothing measured is lost.
+///
+/// # Errors
+/// The file could not be written; the document has been printed.
+pub fn save_json(path: &std::path::Path, results: &Results) -> io::Result<()> {
+    crate::report::write_json(path, results).map_err(|error| {
+        println!("{}", results.to_json());
+        io::Error::other(error.to_string())
+    })
+}
