@@ -17,7 +17,8 @@ impl FromStr for Cidr {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not an address with a prefix length: write it as 10.0.0.1/24 or fd00::1/64");
+        let wrong =
+            || format!("{text:?} is not an address with a prefix length: write it as 10.0.0.1/24 or fd00::1/64");
         let (address, prefix_len) = text.split_once('/').ok_or_else(wrong)?;
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
         let prefix_len: u8 = prefix_len.parse().map_err(|_| wrong())?;

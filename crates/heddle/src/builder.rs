@@ -8,8 +8,8 @@ use dev::Device;
 use stack::{Census, Clock, InterfaceConfig, Plan, StackConfig, StoppableClock, VirtualClock};
 use sync::{LockKind, Ordering, Platform, Real};
 
-use crate::error::BuildError;
 use crate::Cidr;
+use crate::error::BuildError;
 
 /// What drives a stack: a driver polls one queue pair of each device. See [`Builder::build_polled`].
 pub type Polled = stack::Driver<Real>;

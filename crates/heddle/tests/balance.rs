@@ -32,9 +32,13 @@ fn in_the_middle_of_everything(plan: Plan) {
         let mut world = World::new(plan);
         let listener = TcpListener::bind(&world.a, "10.0.0.1:80").unwrap();
         let open = |world: &World| TcpStream::start_connect(&world.b, None, "10.0.0.1:80".parse().unwrap()).unwrap();
-        let (mut first, second) = (open(&world), open(&world));
+        let mut first = open(&world);
         world.settle();
         let (mut server, _) = listener.accept().unwrap();
+        server.set_nonblocking(true);
+        // Established and not accepted.
+        let second = open(&world);
+        world.settle();
         // Received and not read; read in part; sent and not received; queued for want of a window.
         first.write_all(&pattern(1, 5000)).unwrap();
         world.settle();
@@ -44,7 +48,7 @@ fn in_the_middle_of_everything(plan: Plan) {
             world.settle();
         }
         server.write_all(&pattern(3, 20_000)).unwrap();
-        // Out of order: the link has lost what came before it.
+        // Received and not read; on the link.
         let datagrams = UdpSocket::bind(&world.b, "10.0.0.2:53").unwrap();
         let receiver = UdpSocket::bind(&world.a, "10.0.0.1:53").unwrap();
         datagrams.send_to(&pattern(4, 9000), "10.0.0.1:53").unwrap();

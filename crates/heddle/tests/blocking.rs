@@ -125,9 +125,11 @@ fn shutting_down_ends_the_wait_of_another_thread(plan: Plan) {
         assert_eq!(reader.join().unwrap().unwrap(), 0);
 
         let writing = client.clone();
-        let writer = thread::spawn(move || loop {
-            if let Err(error) = (&writing).write(&[0; 64 << 10]) {
-                return error;
+        let writer = thread::spawn(move || {
+            loop {
+                if let Err(error) = (&writing).write(&[0; 64 << 10]) {
+                    return error;
+                }
             }
         });
         client.shutdown(Shutdown::Write).unwrap();

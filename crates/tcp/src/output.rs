@@ -401,6 +401,9 @@ fn set_timer_after_sending(sw: &mut SendWindow, rq: &RetransmitQueue, hold: Hold
         }
     } else if rq.len > 0 || sw.fin_queued && !sw.fin_sent {
         match hold {
+            // The stack continues a starved connection with `TransmitReady`; nobody's answer is awaited.
+            Hold::Starved if sw.timer_kind == Timer::Persist => sw.stop_timer(),
+            Hold::Starved => {}
             Hold::Cork if sw.timer_kind != Timer::Cork => sw.set_timer(Timer::Cork, now + out.config.cork_timeout),
             Hold::Cork => {}
             _ if sw.timer_kind != Timer::Persist => sw.set_timer(Timer::Persist, now + sw.rtt.rto()),
@@ -425,6 +428,7 @@ fn acknowledge_at(seq: SeqNumber, ho: &mut HeaderOut, out: &mut Outbox<'_>, now:
     if let Some(blocks) = &ho.sack {
         options.sack = **blocks;
         out.count(Counter::SacksOut, 1);
+        ho.drop_dsack();
     }
     let draft = Draft { seq, len: 0, flags: ACK, options, window: ho.window_field(), segment_size: 0 };
     if emit(ho, out, draft, |_, _| Sum::zero()) {

@@ -294,3 +294,14 @@ fn a_segment_with_a_bad_checksum_is_dropped_where_the_knob_says() {
         assert_eq!(t.read(), 0);
     }
 }
+
+#[test]
+fn a_lost_syn_ack_means_one_segment_to_begin_with() {
+    let mut t = Script::new(Setup::default());
+    t.us.listening = true;
+    t.inject(peer("S").seq(0).win(60_000).mss(1000));
+    t.pass(ms(1500));
+    assert_eq!(t.take().len(), 2);
+    t.inject(peer("."));
+    assert_eq!(t.us.status().cwnd, 1000);
+}

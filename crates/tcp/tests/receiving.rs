@@ -277,3 +277,15 @@ fn quick_acknowledgement_on_demand() {
     t.inject(peer("P.").seq(11).len(10));
     assert_eq!(t.take().len(), 0);
 }
+
+#[test]
+fn text_out_of_order_does_not_close_the_window() {
+    let mut setup = delayed();
+    setup.options.receive_buffer = Some(10_000);
+    let mut t = Script::connected(setup, |syn| syn);
+    t.inject(peer(".").seq(3001).len(5000));
+    t.inject(peer(".").seq(1).len(2000));
+    assert_eq!(t.read(), 2000);
+    let status = t.us.status();
+    assert_eq!((status.out_of_order, status.receive_window), (5000, 10_000));
+}

@@ -275,3 +275,82 @@ fn the_timer_is_restarted_by_progress_and_stopped_at_the_end() {
     assert_eq!(t.until_sent(ms(100_000)), None);
     assert_eq!(t.us.count(Counter::Timeouts), 0);
 }
+
+#[test]
+fn the_acknowledgement_that_ends_a_time_out_opens_the_window_by_one_segment() {
+    let mut t = without_sack();
+    t.send(10_000);
+    t.take();
+    assert_eq!(t.until_sent(ms(1000)), Some(ms(200)));
+    t.inject(peer(".").ack(10_001));
+    let status = t.us.status();
+    assert_eq!((status.recovering, status.cwnd, status.ssthresh), (false, 2000, 5000), "no burst");
+}
+
+#[test]
+fn the_tail_is_sent_again_after_an_rto_that_has_shrunk() {
+    let mut t = Script::new(setup());
+    t.us.open(t.now);
+    t.pass(ms(900));
+    t.inject(peer("S.").seq(0).win(60_000).mss(1000));
+    // The wake that was asked for the SYN is over.
+    t.pass(ms(150));
+    t.take();
+    let mut sent = 1;
+    for _ in 0..10 {
+        sent += t.send(1000) as u32;
+        t.pass(ms(1));
+        t.inject(peer(".").ack(sent));
+    }
+    t.send(2000);
+    let before = t.us.status().rto;
+    t.pass(ms(1));
+    t.take();
+    t.inject(peer(".").ack(sent + 1000));
+    let rto = t.us.status().rto;
+    assert!(ms(250) < rto && rto + ms(10) < before, "from {before:?} to {rto:?}");
+    assert_eq!(t.until_sent(ms(10_000)), Some(rto));
+}
+
+#[test]
+fn a_peer_that_talks_but_never_acknowledges_is_given_up() {
+    let mut setup = setup();
+    setup.config.retries = 4;
+    let mut t = Script::connected(setup, |syn| syn);
+    t.send(500);
+    for i in 0..40 {
+        t.pass(ms(200));
+        t.inject(peer(".").seq(1 + 10 * i).ack(1).len(10));
+    }
+    assert_eq!(t.us.status().error, Some(Error::TimedOut));
+}
+
+#[test]
+fn without_sack_duplicates_of_the_recovery_point_start_no_second_recovery() {
+    let mut t = without_sack();
+    t.send(30_000);
+    (0..3).for_each(|_| t.inject(peer(".").ack(1)));
+    assert_eq!(t.us.count(Counter::FastRetransmits), 1);
+    let recover = 12_001;
+    t.inject(peer(".").ack(recover));
+    assert!(!t.us.status().recovering);
+    // Answers to text that was sent again without need: they may not count as a loss (RFC 6582 section 3.2 step 2).
+    (0..4).for_each(|_| t.inject(peer(".").ack(recover)));
+    assert_eq!(t.us.count(Counter::FastRetransmits), 1);
+    t.inject(peer(".").ack(recover + 1000));
+    (0..3).for_each(|_| t.inject(peer(".").ack(recover + 1000)));
+    assert_eq!(t.us.count(Counter::FastRetransmits), 2);
+}
+
+#[test]
+fn with_sack_an_acknowledgement_with_news_counts_even_if_it_advances() {
+    // RFC 6675 section 2: news makes the duplicate, whatever the acknowledgement number does.
+    let mut t = with_sack();
+    t.send(10_000);
+    t.take();
+    t.inject(peer(".").ack(1001).sack(&[(2001, 2101)]));
+    t.inject(peer(".").ack(1001).sack(&[(2001, 2201)]));
+    assert!(!t.us.status().recovering);
+    t.inject(peer(".").ack(1001).sack(&[(2001, 2301)]));
+    assert!(t.us.status().recovering);
+}

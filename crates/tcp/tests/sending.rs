@@ -5,7 +5,7 @@ mod support;
 use observe::Counter;
 use support::endpoint::Setup;
 use support::ms;
-use support::script::{Script, peer};
+use support::script::{Peer, Script, peer};
 use tcp::{Error, PathMtu, Readiness, Send, SetOption, SocketOption, TransmitReady};
 use wire::SeqNumber;
 
@@ -279,4 +279,78 @@ fn calls_out_of_place_say_so() {
     assert_eq!(t.us.try_send(b"x", t.now), Err(Error::Shutdown));
     t.run(tcp::Abort);
     assert_eq!(t.us.try_send(b"x", t.now), Err(Error::Shutdown));
+}
+
+#[test]
+fn text_that_waits_for_the_device_is_no_closed_window() {
+    let mut t = plain();
+    t.us.credit = 0;
+    t.send(3000);
+    assert!(t.us.starved);
+    assert_eq!(t.until_sent(ms(600_000)), None, "no probe: the stack continues a starved connection");
+    assert_eq!(t.us.count(Counter::WindowProbesOut), 0);
+    t.us.credit = 10;
+    t.us.run(TransmitReady, t.now);
+    assert_eq!(t.take().len(), 3);
+}
+
+#[test]
+fn a_window_that_opens_while_the_device_is_full_is_probed_no_more() {
+    let mut t = plain();
+    t.inject(peer(".").win(0));
+    t.send(100);
+    assert_eq!(t.until_sent(ms(1000)), Some(ms(200)));
+    t.take();
+    t.us.credit = 0;
+    t.inject(peer(".").win(1000));
+    assert!(t.us.starved);
+    assert_eq!(t.until_sent(ms(600_000)), None);
+    t.us.credit = 10;
+    t.us.run(TransmitReady, t.now);
+    t.expect(&["P. 1:101(100) ack 1 win 65535"]);
+}
+
+#[test]
+fn a_probe_with_text_waits_for_the_device() {
+    let mut t = plain();
+    t.inject(peer(".").win(100));
+    t.send(3000);
+    t.us.credit = 0;
+    assert_eq!(t.until_sent(ms(600_000)), None, "the window has room: a probe of it would learn nothing");
+    assert!(t.us.starved);
+    t.us.credit = 10;
+    t.us.run(TransmitReady, t.now);
+    assert!(t.until_sent(ms(1000)).is_some());
+    t.expect(&[". 1:101(100) ack 1 win 65535"]);
+}
+
+#[test]
+fn probes_do_not_slow_down_what_follows_them() {
+    let mut t = plain();
+    t.inject(peer(".").win(0));
+    t.send(3000);
+    for gap in [200, 400, 800, 1600] {
+        assert_eq!(t.until_sent(ms(10_000)), Some(ms(gap)));
+        t.take();
+        t.inject(peer(".").win(0));
+    }
+    t.inject(peer(".").win(10_000));
+    assert_eq!(t.take().len(), 3);
+    assert_eq!(t.until_sent(ms(10_000)), Some(ms(200)), "the first retransmission");
+}
+
+#[test]
+fn a_probe_repeats_no_d_sack() {
+    let mut t = Script::connected(Setup::default(), Peer::sack_permitted);
+    t.inject(peer(".").len(1000));
+    t.inject(peer(".").len(1000));
+    assert!(t.take()[1].ends_with("<sack 1:1001>"));
+    t.inject(peer(".").seq(2001).len(1000));
+    t.inject(peer(".").seq(2001).len(1000));
+    assert!(t.take()[1].ends_with("<sack 2001:3001,sack 2001:3001>"), "reported once, and held");
+    t.inject(peer(".").seq(2001).win(0));
+    t.send(100);
+    assert_eq!(t.until_sent(ms(1000)), Some(ms(200)));
+    let probe = t.take();
+    assert!(probe[0].ends_with("<sack 2001:3001>"), "{probe:?}");
 }

@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use atomic_waker::AtomicWaker;
-use stack::socket::readiness::{Pollable, Watch};
 use stack::socket::Readiness;
+use stack::socket::readiness::{Pollable, Watch};
 use sync::{Lock, LockClass, LockKind, Real};
 
 const ENDED: u16 = Readiness::ERROR.0 | Readiness::CLOSED.0;
 /// Bits after which a read, or an accept, is worth a try.
-const READ: Readiness =
-    Readiness(Readiness::READABLE.0 | Readiness::ACCEPTABLE.0 | Readiness::PEER_CLOSED.0 | ENDED);
+const READ: Readiness = Readiness(Readiness::READABLE.0 | Readiness::ACCEPTABLE.0 | Readiness::PEER_CLOSED.0 | ENDED);
 /// Bits after which a write, or a look at a connection being opened, is worth a try.
 const WRITE: Readiness = Readiness(Readiness::WRITABLE.0 | Readiness::CONNECTED.0 | ENDED);
 

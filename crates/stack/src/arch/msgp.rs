@@ -212,8 +212,8 @@ impl<P: Platform> MsgP<P> {
         }
     }
 
-    /// The connection is finished, and no user holds it. Its entry in the wheel may be left: it will find the slot
-    /// free, or wake its next tenant for nothing.
+    /// The connection is finished, and no user holds it. Its entry in the wheel goes before the slot does. A thread that
+    /// arms one for it later leaves an entry that finds the slot free, or wakes its next tenant for nothing.
     fn remove(&self, connection: &Arc<Connection<P>>) {
         if let Some(listener) = connection.listener.lock().take() {
             listener.abandon();
@@ -221,6 +221,7 @@ impl<P: Platform> MsgP<P> {
         let slot = connection.socket.target().key.slot;
         let mut directory = self.table.lock();
         if directory.connections.at(slot).is_some_and(|other| Arc::ptr_eq(other, connection)) {
+            self.timers.lock().cancel(slot);
             directory.connections.remove(slot);
         }
     }

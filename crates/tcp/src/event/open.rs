@@ -131,8 +131,7 @@ impl crate::access::PcbMut<'_> {
         sw.sack = agreed.sack;
         let options = if sw.timestamps { TIMESTAMPS_LEN } else { 0 };
         sw.mss = agreed.peer_mss.min(self.header_out.announce_mss).saturating_sub(options).max(1);
-        // RFC 5681 section 3.1: a lost SYN speaks of congestion; begin with one segment.
-        let window = if sw.rtt.backoff_count() > 0 { u32::from(sw.mss) } else { initial_window(config, sw.mss) };
+        let window = initial_window(config, sw.mss);
         sw.congestion = Controller::new(sw.congestion.kind(), u32::from(sw.mss), window);
         // The window of a SYN is never scaled (RFC 7323 section 2.2).
         sw.wnd = u32::from(header.window);

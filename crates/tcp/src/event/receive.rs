@@ -94,7 +94,7 @@ fn window_update(rw: &mut ReceiveWindow, ra: &mut Reassembly) -> Option<RecvSnap
     if !rw.state.accepts_text() {
         return None;
     }
-    rw.open_window(ra);
+    rw.open_window();
     if !rw.update_due() {
         return None;
     }

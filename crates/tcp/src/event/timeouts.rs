@@ -67,7 +67,7 @@ fn expire(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
 fn delayed_ack(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     out.count(Counter::DelayedAckTimeouts, 1);
     let rw = &mut *parts.receive_window;
-    rw.open_window(parts.reassembly);
+    rw.open_window();
     let snapshot = rw.snapshot(parts.reassembly);
     rw.acked(snapshot.nxt, snapshot.edge);
     rw.ack_deadline = Time::MAX;
@@ -108,7 +108,8 @@ fn persist(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     sw.unanswered = sw.unanswered.saturating_add(1);
     sw.rtt.backoff();
     sw.set_timer(Timer::Persist, now + sw.rtt.rto());
-    if !push(parts, out, now) {
+    // Text that only waits for the device needs no probe.
+    if !push(parts, out, now) && parts.send_window.timer_kind == Timer::Persist {
         out.count(Counter::WindowProbesOut, 1);
         output::probe(parts.send_window, parts.header_out, out, now);
     }

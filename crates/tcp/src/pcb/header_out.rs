@@ -103,6 +103,18 @@ impl HeaderOut {
         }
     }
 
+    /// The duplicate, if the blocks begin with one, has been reported; the peer would count it again (RFC 2883 section 4).
+    #[cold]
+    pub(crate) fn drop_dsack(&mut self) {
+        let Some(blocks) = self.sack.as_deref_mut() else { return };
+        if crate::sack::dsack(blocks, self.nxt).is_some() {
+            *blocks = blocks.iter().skip(1).collect();
+            if blocks.is_empty() {
+                self.sack = None;
+            }
+        }
+    }
+
     /// The window field: what is open beyond RCV.NXT, rounded up to a unit so that the edge never seems to move back.
     #[inline]
     pub(crate) fn window_field(&self) -> u16 {

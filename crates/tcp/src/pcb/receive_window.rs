@@ -166,21 +166,18 @@ impl ReceiveWindow {
         self.queue.push(text)
     }
 
-    /// Free space for text, in octets.
+    /// Free space for text from RCV.NXT on, in octets. Text out of order lies inside of it, and takes none away.
     #[inline]
-    fn space(&self, reassembly: &Reassembly) -> u32 {
-        if self.discard {
-            return self.limit;
-        }
-        self.limit.saturating_sub(self.queued).saturating_sub(reassembly.bytes())
+    fn space(&self) -> u32 {
+        if self.discard { self.limit } else { self.limit.saturating_sub(self.queued) }
     }
 
     /// Move the right edge if that opens the window by a useful amount (receiver's silly-window avoidance, RFC 9293
     /// section 3.8.6.2.2). It never moves back.
     #[inline]
-    pub(crate) fn open_window(&mut self, reassembly: &Reassembly) {
+    pub(crate) fn open_window(&mut self) {
         let most = u32::from(u16::MAX) << self.shift;
-        let edge = self.nxt + self.space(reassembly).min(self.clamp).min(most);
+        let edge = self.nxt + self.space().min(self.clamp).min(most);
         let gain = edge - self.edge;
         if gain > 0 && gain as u32 >= (self.limit / 2).min(u32::from(self.peer_segment)) {
             self.edge = edge;

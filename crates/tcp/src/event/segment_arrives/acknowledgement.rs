@@ -49,7 +49,6 @@ pub(crate) fn process(
     if advance as u32 > sw.flight() {
         return Acked::Invalid;
     }
-    sw.unanswered = 0;
     let old_window = sw.wnd;
     let update = sw.wl1.lt(header.seq) || sw.wl1 == header.seq && sw.wl2.le(ack);
     if advance > 0 {
@@ -60,6 +59,15 @@ pub(crate) fn process(
         sw.max_wnd = sw.max_wnd.max(sw.wnd);
         sw.wl1 = header.seq;
         sw.wl2 = ack;
+        if sw.timer_kind == Timer::Persist && sw.wnd > 0 {
+            // The back-off was that of the probes, and says nothing about the text that follows.
+            sw.rtt.reset_backoff();
+        }
+    }
+    // A closed window is an answer; any other acknowledgement must make progress, or R2 would never be reached while
+    // the peer talks but nothing of ours arrives.
+    if advance > 0 || sw.wnd == 0 || sw.timer_kind != Timer::Retransmit {
+        sw.unanswered = 0;
     }
     if advance == 0 && sw.flight() > 0 || !header.options.sack.is_empty() {
         let duplicate = advance == 0 && text_len == 0 && sw.wnd == old_window;
@@ -95,15 +103,16 @@ fn acknowledge(
     sw.congestion.on_ack(advance, flight, sw.rtt.srtt(), now, limited);
     if sw.mode == Mode::Open {
         sw.duplicates = 0;
-        sw.recover = sw.una;
+        sw.recover = sw.una - 1;
     } else {
         acknowledge_in_recovery(sw, advance, now);
     }
     if sw.flight() == 0 {
         sw.stop_timer();
     } else {
-        // RFC 6298 section 5.3. Moving it later needs no new wake.
+        // RFC 6298 section 5.3. Moved later it needs no new wake, but the sample may have made it earlier.
         sw.set_timer(Timer::Retransmit, now + sw.rtt.rto());
+        sw.arm(out);
     }
     grow_send_buffer(sw, out);
     if sw.blocked && sw.is_writable(rq) {
@@ -187,13 +196,16 @@ fn in_disorder(
     } else {
         false
     };
-    // RFC 6675 section 2: with SACK, only news of arrivals makes a duplicate.
+    // RFC 6675 section 2: with SACK, news of arrivals makes a duplicate, and nothing else does; the acknowledgement
+    // number may advance.
     if if sw.sack { news } else { duplicate } {
         out.count(Counter::DupAcksIn, 1);
         let flight = sw.flight() / u32::from(sw.mss);
         // An attacker who invents duplicates must not be able to claim more arrivals than there are segments.
         sw.duplicates = sw.duplicates.saturating_add(1).min(flight.min(u32::from(u16::MAX)).max(1) as u16);
-        if sw.mode == Mode::Open && lost(sw, rq) {
+        // RFC 6582 section 3.2 step 2: without SACK, duplicates of the recovery point may be answers to what was sent
+        // again without need.
+        if sw.mode == Mode::Open && (sw.sack || sw.una.gt(sw.recover)) && lost(sw, rq) {
             enter_recovery(sw, out, now);
         }
     }

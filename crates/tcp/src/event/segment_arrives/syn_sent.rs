@@ -5,6 +5,7 @@ use wire::tcp::TcpFlags;
 
 use super::{Disposition, acknowledgement, flags_make_sense, otherwise};
 use crate::access::{PcbAccess, PcbMut};
+use crate::congestion::Controller;
 use crate::error::Error;
 use crate::outbox::{Outbox, Readiness};
 use crate::output;
@@ -64,12 +65,15 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, now: Time) {
     sw.una += 1;
     sw.wl2 = sw.una;
     sw.small_end = sw.una;
-    sw.recover = sw.una;
+    sw.recover = sw.una - 1;
     sw.high_rxt = sw.una;
     sw.progress = now;
     if sw.rtt.backoff_count() == 0 && sw.timed_at != Time::MAX {
         sw.rtt.sample(now - sw.timed_at);
     } else {
+        // RFC 5681 section 3.1: a lost SYN, of either side, speaks of congestion; begin with one segment.
+        let mss = u32::from(sw.mss);
+        sw.congestion = Controller::new(sw.congestion.kind(), mss, mss);
         sw.rtt.restart_after_lost_syn();
     }
     sw.timed_at = Time::MAX;

@@ -39,13 +39,13 @@ pub(crate) fn accept(
         in_order(rw, text, out, now);
         rw.fin_next |= fin;
         rw.grow(out.config, now);
-        rw.open_window(ra);
+        rw.open_window();
         rw.schedule_ack(out, now)
     } else {
         let (ack, reason) = in_disorder(rw, ra, (seq, text, fin), out, now);
         dropped = reason;
         rw.grow(out.config, now);
-        rw.open_window(ra);
+        rw.open_window();
         ack
     };
     let snapshot = rw.snapshot(ra);

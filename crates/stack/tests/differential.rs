@@ -1,0 +1,495 @@
+//! One input, every architecture, the same bytes (invariant G3).
+//!
+//! A seeded generator plays two hosts over a link that loses, repeats, delays and damages frames, with users that open,
+//! listen, write, read and close, and a stranger who sends resets, ICMP errors and nonsense. What happens to one of the
+//! hosts - frames, user calls, the passing of time, one at a time - is recorded from a stack under `up`, together with
+//! every frame that it sent and every answer that its users got. The record is then replayed into a stack under each
+//! architecture, on one thread.
+//!
+//! # What is compared
+//! After each step the frames that the stack sent since the step before, byte for byte and in order, and the answer to
+//! the user. One thing is weaker: when the clock is moved and timers of *several* connections fire in the same step,
+//! frames are compared in order within each connection. Which of two connections that are due at the same instant goes
+//! first is nobody's promise: one wheel serves all connections under `up`, a thousand serve them under `connp-l:1024`.
+
+mod support;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use every_arch::every_arch;
+use stack::Plan;
+use stack::call::{Call, Reply};
+use stack::socket::{ListenerShared, TcpSocket};
+use support::frames::{self, Segment, tcp_of};
+use support::node::{Node, Terms, send};
+use sync::Real;
+use tcp::SocketOption;
+use wire::icmpv4;
+use wire::tcp::TcpFlags;
+
+/// Something that happens to the stack. Sockets are named by the order of their making.
+#[derive(Clone, Debug)]
+enum Step {
+    Pass(Duration),
+    Frame(Vec<u8>),
+    Listen { port: u16, backlog: usize },
+    Unlisten(usize),
+    Accept(usize),
+    Connect { v6: bool, port: u16 },
+    Send { socket: usize, len: usize },
+    Receive { socket: usize, max: usize },
+    Shutdown(usize),
+    NoDelay(usize),
+    Close(usize),
+    Abort(usize),
+    Bind(u16),
+    SendDatagram { socket: usize, port: u16, len: usize },
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Outcome {
+    frames: Vec<Vec<u8>>,
+    answer: String,
+}
+
+/// A stack to which steps happen.
+struct Subject {
+    node: Node<Real>,
+    remote: [std::net::IpAddr; 2],
+    listeners: Vec<Arc<ListenerShared<Real>>>,
+    sockets: Vec<Arc<TcpSocket<Real>>>,
+    datagrams: Vec<Arc<stack::socket::UdpShared<Real>>>,
+    written: usize,
+}
+
+impl Subject {
+    fn new(plan: Plan, seed: u64) -> Subject {
+        Subject::on(Terms { seed, ..Terms::new(plan) }, "10.0.0.2", "fd00::2")
+    }
+
+    /// The other host.
+    fn opposite(seed: u64) -> Subject {
+        let addresses = vec![(frames::PEER.into(), 24), ("fd00::2".parse().unwrap(), 64)];
+        Subject::on(Terms { seed, addresses, second: true, ..Terms::new(Plan::Up) }, "10.0.0.1", "fd00::1")
+    }
+
+    fn on(terms: Terms, v4: &str, v6: &str) -> Subject {
+        let remote = [v4.parse().unwrap(), v6.parse().unwrap()];
+        let (listeners, sockets, datagrams) = (vec![], vec![], vec![]);
+        Subject { node: Node::new(terms), remote, listeners, sockets, datagrams, written: 0 }
+    }
+
+    fn step(&mut self, step: &Step) -> Outcome {
+        let answer = match step {
+            Step::Pass(span) => {
+                self.node.clock.advance(*span);
+                String::new()
+            }
+            Step::Frame(frame) => {
+                self.node.put(frame);
+                String::new()
+            }
+            _ => self.user(step),
+        };
+        Outcome { frames: self.node.settle(), answer }
+    }
+
+    fn user(&mut self, step: &Step) -> String {
+        let stack = self.node.stack.clone();
+        match *step {
+            Step::Listen { port, backlog } => {
+                let any = std::net::SocketAddr::new("::".parse().unwrap(), port);
+                let listener = stack.listen(any, backlog, Default::default());
+                let answer = format!("{:?}", listener.as_ref().map(|listener| listener.local()));
+                self.listeners.extend(listener);
+                answer
+            }
+            Step::Unlisten(listener) => {
+                stack.unlisten(&self.listeners[listener]);
+                String::new()
+            }
+            Step::Accept(listener) => {
+                let child = self.listeners[listener].accept();
+                let answer = format!("{:?}", child.as_ref().map(|child| child.target().flow));
+                self.sockets.extend(child);
+                answer
+            }
+            Step::Connect { v6, port } => {
+                let remote = std::net::SocketAddr::new(self.remote[usize::from(v6)], port);
+                let socket = stack.connect(None, remote, &Default::default());
+                let answer = format!("{:?}", socket.as_ref().map(|socket| socket.target().flow));
+                self.sockets.extend(socket);
+                answer
+            }
+            Step::Send { socket, len } => {
+                let text: Vec<u8> = (0..len).map(|n| (self.written + n) as u8).collect();
+                self.written += len;
+                self.call(socket, send(&text))
+            }
+            Step::Receive { socket, max } => self.call(socket, Call::Receive(tcp::Receive { max })),
+            Step::Shutdown(socket) => self.call(socket, Call::Shutdown(tcp::Shutdown::Write)),
+            Step::NoDelay(socket) => self.call(socket, Call::SetOption(tcp::SetOption(SocketOption::NoDelay(true)))),
+            Step::Close(socket) => self.call(socket, Call::Close(tcp::Close)),
+            Step::Abort(socket) => self.call(socket, Call::Abort(tcp::Abort)),
+            Step::Bind(port) => {
+                let bound = stack.bind_udp(std::net::SocketAddr::new(frames::STACK.into(), port));
+                let answer = format!("{:?}", bound.as_ref().map(|socket| socket.local()));
+                self.datagrams.extend(bound);
+                answer
+            }
+            Step::SendDatagram { socket, port, len } => {
+                let payload = pktbuf::PktBuf::from_slice(&vec![7; len]).expect("a packet buffer");
+                let to = std::net::SocketAddr::new(self.remote[0], port);
+                format!("{:?}", stack.send_udp(&self.datagrams[socket], payload, Some(to)))
+            }
+            Step::Pass(_) | Step::Frame(_) => unreachable!("not a user's"),
+        }
+    }
+
+    fn call(&self, socket: usize, call: Call<Real>) -> String {
+        match self.node.call(&self.sockets[socket], call) {
+            Reply::Sent(Ok(sent)) => format!("sent {}", sent.accepted),
+            Reply::Sent(Err(error)) => format!("not sent: {error:?}"),
+            Reply::Received(Ok(received)) => {
+                let mut hasher = DefaultHasher::new();
+                let data: Vec<u8> = received.data.iter().flat_map(|data| data.to_vec()).collect();
+                data.hash(&mut hasher);
+                format!("received {} {:x} {} {}", data.len(), hasher.finish(), received.more, received.end)
+            }
+            Reply::Received(Err(error)) => format!("not received: {error:?}"),
+            Reply::ShutDown(result) => format!("{result:?}"),
+            Reply::OptionSet(result) => format!("{result:?}"),
+            Reply::Done => "done".to_owned(),
+            Reply::Gone => "gone".to_owned(),
+            _ => "another answer".to_owned(),
+        }
+    }
+}
+
+/// A xorshift generator (Marsaglia 2003): the trace must not change with a library's version.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % n
+    }
+
+    /// True about `n` times in a thousand.
+    fn chance(&mut self, n: usize) -> bool {
+        self.below(1000) < n
+    }
+}
+
+/// Frames on their way, with the turn in which they arrive.
+#[derive(Default)]
+struct Wire(Vec<(usize, Vec<u8>)>);
+
+impl Wire {
+    fn send(&mut self, turn: usize, frame: Vec<u8>, dice: &mut Dice) {
+        if dice.chance(20) {
+            return;
+        }
+        let delay = 1 + if dice.chance(30) { dice.below(12) } else { 0 };
+        if dice.chance(10) {
+            self.0.push((turn + 1 + dice.below(5), frame.clone()));
+        }
+        let mut frame = frame;
+        if dice.chance(5) {
+            let at = dice.below(frame.len());
+            frame[at] ^= 0x10;
+        }
+        self.0.push((turn + delay, frame));
+    }
+
+    fn due(&mut self, turn: usize) -> Vec<Vec<u8>> {
+        let (due, later) = std::mem::take(&mut self.0).into_iter().partition(|(at, _)| *at <= turn);
+        self.0 = later;
+        due.into_iter().map(|(_, frame)| frame).collect()
+    }
+}
+
+/// A recorded run.
+struct Trace {
+    seed: u64,
+    steps: Vec<(Step, Outcome)>,
+    counters: observe::CounterSnapshot,
+    connections: usize,
+}
+
+const TURNS: usize = 2500;
+const PORTS: [u16; 3] = [80, 81, 82];
+/// Ports that no host listens on, and from which the stranger sends.
+const STRANGE: u16 = 60_000;
+
+/// Both hosts, while the trace is made.
+struct Play {
+    dice: Dice,
+    subject: Subject,
+    other: Subject,
+    to_other: Wire,
+    to_subject: Wire,
+    steps: Vec<(Step, Outcome)>,
+    turn: usize,
+    /// The last frame that the subject sent, for strangers to quote.
+    last: Vec<u8>,
+}
+
+impl Play {
+    fn new(seed: u64) -> Play {
+        Play {
+            dice: Dice(seed ^ 0x9e37_79b9_7f4a_7c15),
+            subject: Subject::new(Plan::Up, seed),
+            other: Subject::opposite(seed + 1),
+            to_other: Wire::default(),
+            to_subject: Wire::default(),
+            steps: Vec::new(),
+            turn: 0,
+            last: Vec::new(),
+        }
+    }
+
+    fn happen(&mut self, step: Step) {
+        let outcome = self.subject.step(&step);
+        for frame in &outcome.frames {
+            let strange = tcp_of(frame).is_some_and(|(header, _)| header.dst_port >= STRANGE && header.src_port < 1024);
+            if tcp_of(frame).is_some() {
+                self.last = frame.clone();
+            }
+            if !strange {
+                self.to_other.send(self.turn, frame.clone(), &mut self.dice);
+            }
+        }
+        self.steps.push((step, outcome));
+    }
+
+    fn happen_there(&mut self, step: &Step) {
+        for frame in self.other.step(step).frames {
+            self.to_subject.send(self.turn, frame, &mut self.dice);
+        }
+    }
+
+    /// One turn: what is due arrives, users act, a stranger may, time passes.
+    fn turn(&mut self) {
+        self.turn += 1;
+        for frame in self.to_subject.due(self.turn) {
+            self.happen(Step::Frame(frame));
+        }
+        for frame in self.to_other.due(self.turn) {
+            self.happen_there(&Step::Frame(frame));
+        }
+        if self.dice.chance(400) {
+            if let Some(step) = user(&mut self.dice, &self.subject) {
+                self.happen(step);
+            }
+        }
+        if self.dice.chance(400) {
+            if let Some(step) = user(&mut self.dice, &self.other) {
+                self.happen_there(&step);
+            }
+        }
+        if self.dice.chance(30) {
+            if let Some(frame) = self.strange() {
+                self.happen(Step::Frame(frame));
+            }
+        }
+        let span = match self.dice.below(1000) {
+            0..950 => 1,
+            950..997 => 40,
+            _ => 1500,
+        };
+        self.pass(Duration::from_millis(span));
+    }
+
+    fn pass(&mut self, span: Duration) {
+        self.happen(Step::Pass(span));
+        self.happen_there(&Step::Pass(span));
+    }
+
+    /// A frame from nobody's connection, or about one.
+    fn strange(&mut self) -> Option<Vec<u8>> {
+        let dice = &mut self.dice;
+        let from = STRANGE + dice.below(2000) as u16;
+        let (header, text) = tcp_of(&self.last)?;
+        let v4 = self.last[12..14] == [8, 0];
+        let spoof = |flags, seq, ack| {
+            Segment { ports: (header.dst_port, header.src_port), flags, seq, ack, text: b"nonsense" }.frame()
+        };
+        let next = header.seq.0.wrapping_add(text.len() as u32);
+        Some(match dice.below(8) {
+            0 | 1 => Segment::syn(from, PORTS[dice.below(3)]).frame(),
+            2 => Segment { flags: TcpFlags::ACK, ..Segment::syn(from, PORTS[dice.below(3)]) }.frame(),
+            3 if v4 && dice.chance(300) => spoof(TcpFlags::RST, header.ack.0, 0),
+            3 => spoof(TcpFlags::RST | TcpFlags::ACK, header.ack.0.wrapping_add(1000), next),
+            4 => spoof(TcpFlags(dice.below(256) as u8), header.ack.0.wrapping_add(dice.below(3000) as u32), next),
+            5 if v4 => frames::icmp_error(icmpv4::Message::Unreachable { code: 4, mtu: 900 }, &self.last),
+            6 if v4 => frames::icmp_error(icmpv4::Message::Unreachable { code: 1, mtu: 0 }, &self.last),
+            _ => frames::datagram(from, 53 + dice.below(2) as u16, &[1; 40]),
+        })
+    }
+}
+
+/// What a user does next.
+fn user(dice: &mut Dice, host: &Subject) -> Option<Step> {
+    let some = |dice: &mut Dice, n: usize| (n > 0).then(|| dice.below(n));
+    let socket = some(dice, host.sockets.len());
+    let most = if dice.chance(300) { 30_000 } else { 1500 };
+    Some(match dice.below(100) {
+        0..4 => Step::Listen { port: PORTS[dice.below(3)], backlog: 1 + dice.below(4) },
+        4 => Step::Unlisten(some(dice, host.listeners.len())?),
+        5..18 => Step::Accept(some(dice, host.listeners.len())?),
+        18..24 => Step::Connect { v6: dice.chance(300), port: PORTS[dice.below(3)] },
+        24 if dice.chance(300) => Step::Connect { v6: false, port: 9 },
+        25..58 => Step::Send { socket: socket?, len: 1 + dice.below(most) },
+        58..92 => Step::Receive { socket: socket?, max: 1 + dice.below(20_000) },
+        92 => Step::Shutdown(socket?),
+        93 => Step::NoDelay(socket?),
+        94 => Step::Close(socket?),
+        95 if dice.chance(300) => Step::Abort(socket?),
+        96 if host.datagrams.is_empty() => Step::Bind(53),
+        97 | 98 => Step::SendDatagram {
+            socket: some(dice, host.datagrams.len())?,
+            port: 53 + dice.below(2) as u16,
+            len: dice.below(4000),
+        },
+        _ => return None,
+    })
+}
+
+fn record(seed: u64) -> Trace {
+    let mut play = Play::new(seed);
+    for port in PORTS {
+        play.happen(Step::Listen { port, backlog: 3 });
+        play.happen_there(&Step::Listen { port, backlog: 3 });
+    }
+    while play.turn < TURNS {
+        play.turn();
+    }
+    // The end: everything is closed, and what is left times out.
+    for socket in 0..play.subject.sockets.len() {
+        play.happen(Step::Close(socket));
+    }
+    for _ in 0..600 {
+        play.turn += 1;
+        for frame in play.to_subject.due(play.turn) {
+            play.happen(Step::Frame(frame));
+        }
+        for frame in play.to_other.due(play.turn) {
+            play.happen_there(&Step::Frame(frame));
+        }
+        play.pass(Duration::from_millis(500));
+    }
+    let census = play.subject.node.stack.census();
+    Trace { seed, steps: play.steps, counters: census.counters, connections: census.connections }
+}
+
+/// Frames in order within each connection.
+fn by_flow(frames: &[Vec<u8>]) -> Vec<&Vec<u8>> {
+    let mut sorted: Vec<_> = frames.iter().collect();
+    sorted.sort_by_key(|frame| tcp_of(frame).map(|(header, _)| (header.src_port, header.dst_port)));
+    sorted
+}
+
+/// Plays a trace into a stack; where it first does something else than was recorded.
+fn replay(trace: &Trace, subject: &mut Subject) -> Result<(), String> {
+    for (number, (step, expected)) in trace.steps.iter().enumerate() {
+        let outcome = subject.step(step);
+        let same = match step {
+            Step::Pass(_) => by_flow(&outcome.frames) == by_flow(&expected.frames),
+            _ => outcome.frames == expected.frames,
+        };
+        if !same || outcome.answer != expected.answer {
+            let text = |outcome: &Outcome| {
+                let frames: String = outcome.frames.iter().map(|frame| format!("\n    {}", line(frame))).collect();
+                format!("answered {:?} and sent{frames}", outcome.answer)
+            };
+            let now = subject.node.clock.now();
+            let (here, there) = (text(&outcome), text(expected));
+            return Err(format!("at {now:?}, step {number} ({}): {here}\nwhere `up` {there}", name(step)));
+        }
+    }
+    Ok(())
+}
+
+fn name(step: &Step) -> String {
+    match step {
+        Step::Frame(frame) => format!("Frame({})", line(frame)),
+        step => format!("{step:?}"),
+    }
+}
+
+/// A frame in a line, as far as it is TCP.
+fn line(frame: &[u8]) -> String {
+    match tcp_of(frame) {
+        Some((header, text)) => format!(
+            "{} > {}: {:?} seq {} ack {} window {} options {:?} text {}",
+            header.src_port, header.dst_port, header.flags, header.seq.0, header.ack.0, header.window, header.options,
+            text.len(),
+        ),
+        None => format!("{} octets, not TCP", frame.len()),
+    }
+}
+
+fn hash(trace: &Trace) -> u64 {
+    // FNV-1a, because the hash must be the same tomorrow.
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut eat = |bytes: &[u8]| {
+        bytes.iter().for_each(|byte| hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    };
+    for (step, outcome) in &trace.steps {
+        eat(name(step).as_bytes());
+        eat(outcome.answer.as_bytes());
+        outcome.frames.iter().for_each(|frame| eat(frame));
+    }
+    hash
+}
+
+static TRACES: LazyLock<Vec<Trace>> = LazyLock::new(|| vec![record(11), record(12)]);
+
+#[every_arch]
+fn the_same_input_gives_the_same_bytes(plan: Plan) {
+    for trace in &*TRACES {
+        let mut subject = Subject::new(plan, trace.seed);
+        if let Err(difference) = replay(trace, &mut subject) {
+            panic!("trace {}, {plan}, {difference}", trace.seed);
+        }
+        let census = subject.node.stack.census();
+        assert_eq!(census.counters, trace.counters, "what {plan} counted, and what `up` counted");
+        assert_eq!(census.connections, trace.connections, "connections left");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    assert_eq!(hash(&record(11)), hash(&TRACES[0]));
+    assert_ne!(hash(&TRACES[0]), hash(&TRACES[1]));
+}
+
+/// The oracle can say no: a stack with other secrets sends other sequence numbers.
+#[test]
+fn another_seed_is_told_apart() {
+    let trace = &TRACES[0];
+    assert!(replay(trace, &mut Subject::new(Plan::Up, trace.seed + 100)).is_err());
+}
+
+/// The trace is worth replaying: what it is meant to contain happened in it.
+#[test]
+fn the_trace_holds_what_it_promises() {
+    use observe::Counter::*;
+    let mut sum = TRACES[0].counters.clone();
+    sum += &TRACES[1].counters;
+    let expected = [
+        ConnectionsOpened, ConnectionsAccepted, ConnectionsClosed, ConnectionsReset, ConnectionsRefused, Retransmits,
+        FastRetransmits, Timeouts, OutOfOrderQueued, SacksIn, SacksOut, WindowUpdatesOut, ZeroWindowsOut, TimeWaitEntered,
+        ResetsIn, ResetsOut, DelayedAckTimeouts, ChallengeAcksOut, TailLossProbes,
+    ];
+    for counter in expected {
+        assert!(sum.get(counter) > 0, "no {counter:?} in the traces: {sum:#?}");
+    }
+    assert!(sum.dropped(observe::DropReason::TcpNoListener) > 0);
+}

@@ -1,0 +1,161 @@
+//! One stack on one thread, in virtual time, and the other end of its link.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dev::{Device, QueuePair, mem};
+use observe::Time;
+use pktbuf::{Chunk, PktBuf};
+use stack::call::{Call, Reply};
+use stack::socket::{ListenerShared, TcpSocket};
+use stack::{Clock, Driver, InterfaceConfig, Plan, Stack, StackConfig, VirtualClock};
+use sync::Platform;
+
+use super::frames;
+
+pub const START: Time = Time::from_nanos(1_000_000_000);
+
+/// What a node is to be like.
+#[derive(Clone)]
+pub struct Terms {
+    pub plan: Plan,
+    pub seed: u64,
+    /// Cells that an architecture with one per CPU has.
+    pub cpus: usize,
+    pub own_threads: bool,
+    pub tcp: tcp::Config,
+    /// Addresses of the stack.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// The stack is at the second port of the pair.
+    pub second: bool,
+    pub ring_frames: usize,
+}
+
+impl Terms {
+    pub fn new(plan: Plan) -> Terms {
+        Terms {
+            plan,
+            seed: 1,
+            cpus: 2,
+            own_threads: false,
+            tcp: tcp::Config::default(),
+            addresses: vec![(frames::STACK.into(), 24), ("fd00::1".parse().expect("an address"), 64)],
+            second: false,
+            ring_frames: 512,
+        }
+    }
+}
+
+/// A stack, its driver, its clock, and the port that it is linked to.
+pub struct Node<P: Platform> {
+    pub stack: Stack<P>,
+    pub driver: Driver<P>,
+    pub clock: Arc<VirtualClock<P>>,
+    pub far: QueuePair,
+    batch: Vec<PktBuf>,
+}
+
+impl<P: Platform> Node<P> {
+    pub fn new(terms: Terms) -> Node<P> {
+        let (a, b) = mem::pair::<P>(mem::MemConfig { ring_frames: terms.ring_frames, ..Default::default() });
+        let (near, mut far) = if terms.second { (b, a) } else { (a, b) };
+        let clock = VirtualClock::new(START);
+        let mut config = StackConfig::new(terms.plan);
+        config.cpus = terms.cpus;
+        config.own_threads = terms.own_threads;
+        config.tcp = terms.tcp;
+        config.clock = Clock::Virtual(clock.clone());
+        config.seed = Some(terms.seed);
+        let interface = InterfaceConfig { device: Box::new(near), addresses: terms.addresses, gateways: vec![] };
+        let (stack, mut drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
+        let driver = drivers.pop().expect("a driver for each queue pair");
+        let far = far.take_queues().pop().expect("a queue pair");
+        Node { stack, driver, clock, far, batch: Vec::new() }
+    }
+
+    /// As [`Node::new`], and the stack knows the peer's link address.
+    pub fn introduced(terms: Terms) -> Node<P> {
+        let mut node = Node::new(terms);
+        node.put(&frames::arp_request());
+        node.settle();
+        node
+    }
+
+    /// Puts a frame on the link towards the stack.
+    pub fn put(&mut self, frame: &[u8]) {
+        let buffer = PktBuf::from_slice(frame).expect("a packet buffer");
+        assert!(self.far.tx.transmit(buffer).is_ok(), "the ring to the stack is full");
+        self.far.tx.flush();
+    }
+
+    /// Lets everything happen that happens at this moment; the frames that the stack sent, in their order.
+    pub fn settle(&mut self) -> Vec<Vec<u8>> {
+        let mut sent = Vec::new();
+        loop {
+            let taken = self.driver.poll();
+            let before = sent.len();
+            self.collect(&mut sent);
+            if taken == 0 && sent.len() == before && self.stack.is_quiescent() {
+                return sent;
+            }
+        }
+    }
+
+    /// Takes what the stack has sent, without running it.
+    pub fn collect(&mut self, sent: &mut Vec<Vec<u8>>) {
+        while self.far.rx.receive(&mut self.batch, 64) > 0 {
+            sent.extend(self.batch.drain(..).map(|frame| frame.to_vec()));
+        }
+    }
+
+    /// A frame comes; the answers, ARP left out.
+    pub fn answers(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
+        self.put(frame);
+        let mut sent = self.settle();
+        sent.retain(|frame| !frames::is_arp(frame));
+        sent
+    }
+
+    /// Lets `span` pass in steps of `step`, and answers ARP for the peer; what was sent otherwise.
+    pub fn pass(&mut self, span: Duration, step: Duration) -> Vec<Vec<u8>> {
+        let mut sent = self.settle();
+        let end = self.clock.now() + span;
+        while self.clock.now() < end {
+            self.clock.advance(step);
+            sent.extend(self.settle());
+            let replies: Vec<_> = sent.iter().filter_map(|frame| frames::arp_reply(frame)).collect();
+            sent.retain(|frame| !frames::is_arp(frame));
+            for reply in replies {
+                sent.extend(self.answers(&reply));
+            }
+        }
+        sent
+    }
+
+    pub fn listen(&self, port: u16, backlog: usize) -> Arc<ListenerShared<P>> {
+        let any = SocketAddr::new(IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED), port);
+        self.stack.listen(any, backlog, Default::default()).expect("the port is free")
+    }
+
+    pub fn call(&self, socket: &TcpSocket<P>, call: Call<P>) -> Reply {
+        self.stack.call(&socket.target(), call)
+    }
+}
+
+/// A call that sends `text`.
+pub fn send<P: Platform>(text: &[u8]) -> Call<P> {
+    let mut chunks = tcp::Chunks::new();
+    chunks.push(Chunk::shared(text.into()));
+    Call::Send(tcp::Send { chunks })
+}
+
+/// The text that a call for data got, and whether the stream has ended; `None` if it would block.
+pub fn received(reply: Reply) -> Option<(Vec<u8>, bool)> {
+    match reply {
+        Reply::Received(Ok(received)) => Some((received.data.iter().flat_map(|data| data.to_vec()).collect(), received.end)),
+        Reply::Received(Err(tcp::Error::WouldBlock)) => None,
+        Reply::Received(Err(error)) => panic!("the connection has failed: {error:?}"),
+        _ => panic!("the connection is gone"),
+    }
+}
