@@ -20,7 +20,7 @@ use crate::error::{ConnectError, on_connection};
 /// The most that one `write` copies before it asks the connection: what a pooled buffer holds.
 const COPY: usize = 64 << 10;
 /// An active open has come to its end.
-const OPENED: Readiness = Readiness(Readiness::CONNECTED.0 | Readiness::ERROR.0 | Readiness::CLOSED.0);
+pub(crate) const OPENED: Readiness = Readiness(Readiness::CONNECTED.0 | Readiness::ERROR.0 | Readiness::CLOSED.0);
 
 /// A TCP connection, shaped like [`std::net::TcpStream`]. Any thread may use it, several at once; reads and writes go
 /// through `&TcpStream` too. Dropping the last clone closes gracefully.
@@ -110,11 +110,6 @@ impl TcpStream {
             None if ready.intersects(OPENED) => Ok(stream),
             None => Err(ConnectError::TimedOut(remote)),
         }
-    }
-
-    /// Whether an active open has come to its end, good or bad.
-    pub(crate) fn opened(&self) -> bool {
-        self.readiness().intersects(OPENED)
     }
 
     /// Why an active open failed, if it did.

@@ -9,8 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use every_arch::every_arch;
+use heddle::config::Config;
 use heddle::{ConnectError, Plan, Readiness, TcpListener, TcpStream, UdpSocket};
-use pair::{connected, pattern, stacks, within};
+use pair::{connected, pattern, stacks, stacks_with, within};
 
 /// Long enough to tell a read that waits from one that does not.
 const SHORT: Duration = Duration::from_millis(20);
@@ -163,7 +164,9 @@ fn nobody_is_there(plan: Plan) {
 #[every_arch]
 fn a_stack_outlives_its_peer(plan: Plan) {
     within(move || {
-        let (a, b) = stacks(plan);
+        let mut config = Config { syn_retries: 0, ..Config::default() };
+        config.rto.initial_rto = SHORT;
+        let (a, b) = stacks_with(plan, config);
         let (mut client, server) = connected(&a, &b);
         let listener = TcpListener::bind(&b, "10.0.0.2:80").unwrap();
         drop((server, a));
@@ -171,6 +174,9 @@ fn a_stack_outlives_its_peer(plan: Plan) {
         assert_eq!(client.read(&mut [0; 8]).unwrap(), 0);
         assert_eq!(client.write(b"anybody?").unwrap(), 8);
         assert_eq!(b.census().connections, 1);
+        // Time goes on without a device.
+        let error = std::io::Error::from(TcpStream::connect(&b, "10.0.0.1:80").unwrap_err());
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
         drop((listener, client, b));
     });
 }

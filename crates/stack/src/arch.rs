@@ -15,6 +15,7 @@ pub mod up;
 use observe::{CounterSnapshot, Time};
 use sync::Platform;
 
+use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
 use crate::flow::Target;
 
@@ -24,8 +25,9 @@ use crate::flow::Target;
 /// put to sleep; G7 segments reach the device in the order in which the connection assigned them.
 pub trait Architecture<P: Platform>: Send + Sync {
     /// Brings an event to its connection; nobody waits for an answer. Called by receive threads and timers. Events of
-    /// one flow that one thread posts are run in the order in which it posted them.
-    fn post(&self, ingress: Ingress);
+    /// one flow that one thread posts are run in the order in which it posted them. Wake-ups that the event calls for
+    /// are left in `after`, so that a batch of events is followed by one round of them.
+    fn post(&self, ingress: Ingress, now: Time, after: &mut After<P>);
 
     /// The receive thread has posted all of a batch: wake who has been given work.
     fn end_of_batch(&self) {}

@@ -293,6 +293,12 @@ impl<P: Platform> Cell<P> {
         self.wheel.next_deadline()
     }
 
+    /// The same in nanoseconds; `u64::MAX` when nothing is armed. One load.
+    #[inline]
+    pub fn deadline_nanos(&self) -> u64 {
+        self.wheel.cached_deadline()
+    }
+
     /// What is in the cell.
     pub fn census(&self) -> Census {
         Census {

@@ -126,13 +126,13 @@ impl<P: Platform> Driver<P> {
             self.shared.internet_timeouts(now, &self.counters, after);
         }
         for index in 0..self.shared.interfaces.len() {
-            self.feed_starved(index);
+            self.feed_starved(index, now, after);
         }
         after.perform(&self.shared);
     }
 
     /// Connections that wait for room in this driver's device queue get their turn, longest waiting first.
-    fn feed_starved(&self, interface: usize) {
+    fn feed_starved(&self, interface: usize, now: Time, after: &mut After<P>) {
         let egress = &self.shared.interfaces[interface].egress;
         let Some(port) = egress.ports.get(self.index) else { return };
         if port.drain() {
@@ -143,7 +143,7 @@ impl<P: Platform> Driver<P> {
                 return;
             }
             let Some(target) = port.next_starved() else { return };
-            self.arch.post(Ingress::TransmitReady(target));
+            self.arch.post(Ingress::TransmitReady(target), now, after);
         }
         self.arch.end_of_batch();
     }
@@ -178,17 +178,16 @@ impl<P: Platform> Driver<P> {
         self.queues.iter().all(|(_, queue)| queue.gone())
     }
 
+    #[inline]
     fn frame(&mut self, interface: usize, frame: PktBuf, now: Time, after: &mut After<P>) {
-        let shared = self.shared.clone();
-        let view = &shared.interfaces[interface].view;
-        let input = ip::input::ethernet(frame, view, &self.counters);
+        let input = ip::input::ethernet(frame, &self.shared.interfaces[interface].view, &self.counters);
         self.input(interface, input, now, after);
     }
 
     fn input(&mut self, interface: usize, input: Input, now: Time, after: &mut After<P>) {
         match input {
-            Input::Tcp(datagram) => self.tcp(datagram),
-            Input::Udp(datagram) => self.udp(datagram),
+            Input::Tcp(datagram) => self.tcp(datagram, now, after),
+            Input::Udp(datagram) => self.udp(datagram, now, after),
             Input::Icmp(datagram) => self.icmp(interface, datagram, now, after),
             Input::Fragment(fragment) => {
                 if let Some(whole) = self.shared.fragment_arrives(fragment, now, &self.counters, after) {
@@ -205,7 +204,7 @@ impl<P: Platform> Driver<P> {
     }
 
     #[inline]
-    fn tcp(&mut self, datagram: ip::Datagram) {
+    fn tcp(&mut self, datagram: ip::Datagram, now: Time, after: &mut After<P>) {
         let known = datagram.buf.meta().flow_hash;
         let verify = match self.shared.tcp.checksum_placement {
             tcp::config::ChecksumPlacement::Before => Verify::Now,
@@ -214,13 +213,13 @@ impl<P: Platform> Driver<P> {
         match tcp::Segment::parse(datagram.dst, datagram.src, datagram.buf, verify) {
             Ok(segment) => {
                 let hash = known.unwrap_or_else(|| self.rss.hash_tcp(&segment.tuple));
-                self.arch.post(Ingress::Segment(Segment { hash, segment }));
+                self.arch.post(Ingress::Segment(Segment { hash, segment }), now, after);
             }
             Err(reason) => Counters::drop(&self.counters, reason),
         }
     }
 
-    fn udp(&mut self, datagram: ip::Datagram) {
+    fn udp(&mut self, datagram: ip::Datagram, now: Time, after: &mut After<P>) {
         let Ok(header) = wire::udp::parse(&datagram.buf) else {
             return Counters::drop(&self.counters, DropReason::UdpBadLength);
         };
@@ -231,7 +230,7 @@ impl<P: Platform> Driver<P> {
             remote_port: header.src_port,
         };
         let hash = self.rss.hash_tcp(&tuple);
-        self.arch.post(Ingress::Datagram(Datagram { hash, tuple, datagram }));
+        self.arch.post(Ingress::Datagram(Datagram { hash, tuple, datagram }), now, after);
     }
 
     fn icmp(&mut self, interface: usize, datagram: ip::Datagram, now: Time, after: &mut After<P>) {
@@ -244,7 +243,7 @@ impl<P: Platform> Driver<P> {
             Received::EchoReply { datagram, ident, seq } => self.shared.pings.arrived(&datagram, ident, seq, now),
             Received::Error(error) => {
                 let hash = self.rss.hash_tcp(&error.tuple);
-                self.arch.post(Ingress::IcmpError { hash, error });
+                self.arch.post(Ingress::IcmpError { hash, error }, now, after);
             }
             Received::Neighbour(discovery) => {
                 self.shared.discovery_arrives(interface, &discovery, now, &self.counters, after);

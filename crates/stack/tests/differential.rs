@@ -11,6 +11,8 @@
 //! the user. One thing is weaker: when the clock is moved and timers of *several* connections fire in the same step,
 //! frames are compared in order within each connection. Which of two connections that are due at the same instant goes
 //! first is nobody's promise: one wheel serves all connections under `up`, a thousand serve them under `connp-l:1024`.
+//! For the same reason the device has room for every frame: where it had not, the first of those two would take what
+//! the second has to wait for.
 
 mod support;
 
@@ -76,7 +78,9 @@ impl Subject {
         Subject::on(Terms { seed, addresses, second: true, ..Terms::new(Plan::Up) }, "10.0.0.1", "fd00::1")
     }
 
-    fn on(terms: Terms, v4: &str, v6: &str) -> Subject {
+    fn on(mut terms: Terms, v4: &str, v6: &str) -> Subject {
+        // Small, so that windows close.
+        terms.tcp.receive_buffer = tcp::config::BufferSizes { initial: 16 << 10, max: 32 << 10 };
         let remote = [v4.parse().unwrap(), v6.parse().unwrap()];
         let (listeners, sockets, datagrams) = (vec![], vec![], vec![]);
         Subject { node: Node::new(terms), remote, listeners, sockets, datagrams, written: 0 }
@@ -222,7 +226,7 @@ struct Trace {
     connections: usize,
 }
 
-const TURNS: usize = 2500;
+const TURNS: usize = 6000;
 const PORTS: [u16; 3] = [80, 81, 82];
 /// Ports that no host listens on, and from which the stranger sends.
 const STRANGE: u16 = 60_000;
@@ -299,8 +303,8 @@ impl Play {
             }
         }
         let span = match self.dice.below(1000) {
-            0..950 => 1,
-            950..997 => 40,
+            0..970 => 1,
+            970..997 => 40,
             _ => 1500,
         };
         self.pass(Duration::from_millis(span));
@@ -340,13 +344,13 @@ fn user(dice: &mut Dice, host: &Subject) -> Option<Step> {
     let socket = some(dice, host.sockets.len());
     let most = if dice.chance(300) { 30_000 } else { 1500 };
     Some(match dice.below(100) {
-        0..4 => Step::Listen { port: PORTS[dice.below(3)], backlog: 1 + dice.below(4) },
-        4 => Step::Unlisten(some(dice, host.listeners.len())?),
-        5..18 => Step::Accept(some(dice, host.listeners.len())?),
-        18..24 => Step::Connect { v6: dice.chance(300), port: PORTS[dice.below(3)] },
+        0..3 => Step::Listen { port: PORTS[dice.below(3)], backlog: 1 + dice.below(4) },
+        3 if dice.chance(300) => Step::Unlisten(some(dice, host.listeners.len())?),
+        4..18 => Step::Accept(some(dice, host.listeners.len())?),
+        18..22 => Step::Connect { v6: dice.chance(300), port: PORTS[dice.below(3)] },
         24 if dice.chance(300) => Step::Connect { v6: false, port: 9 },
-        25..58 => Step::Send { socket: socket?, len: 1 + dice.below(most) },
-        58..92 => Step::Receive { socket: socket?, max: 1 + dice.below(20_000) },
+        25..61 => Step::Send { socket: socket?, len: 1 + dice.below(most) },
+        61..92 => Step::Receive { socket: socket?, max: 1 + dice.below(20_000) },
         92 => Step::Shutdown(socket?),
         93 => Step::NoDelay(socket?),
         94 => Step::Close(socket?),
@@ -485,8 +489,8 @@ fn the_trace_holds_what_it_promises() {
     sum += &TRACES[1].counters;
     let expected = [
         ConnectionsOpened, ConnectionsAccepted, ConnectionsClosed, ConnectionsReset, ConnectionsRefused, Retransmits,
-        FastRetransmits, Timeouts, OutOfOrderQueued, SacksIn, SacksOut, WindowUpdatesOut, ZeroWindowsOut, TimeWaitEntered,
-        ResetsIn, ResetsOut, DelayedAckTimeouts, ChallengeAcksOut, TailLossProbes,
+        FastRetransmits, Timeouts, OutOfOrderQueued, SacksIn, SacksOut, WindowUpdatesOut, TimeWaitEntered,
+        ResetsIn, ResetsOut, DelayedAckTimeouts, ChallengeAcksOut, WindowProbesOut,
     ];
     for counter in expected {
         assert!(sum.get(counter) > 0, "no {counter:?} in the traces: {sum:#?}");

@@ -150,12 +150,12 @@ fn the_window_clamp_holds() {
 fn out_of_order_text_is_reported_and_delivered_in_order() {
     let mut t = Script::connected(delayed(), modern);
     t.inject(peer(".").seq(1001).len(1000));
-    t.expect(&[". 1:1(0) ack 1 win 1017 <sack 1001:2001>"]);
+    t.expect(&[". 1:1(0) ack 1 win 1024 <sack 1001:2001>"]);
     t.inject(peer(".").seq(3001).len(1000));
-    t.expect(&[". 1:1(0) ack 1 win 1017 <sack 3001:4001,sack 1001:2001>"]);
+    t.expect(&[". 1:1(0) ack 1 win 1024 <sack 3001:4001,sack 1001:2001>"]);
     assert_eq!(t.read(), 0);
     t.inject(peer(".").len(1000));
-    assert_eq!(t.take(), [". 1:1(0) ack 2001 win 1001 <sack 3001:4001>"]);
+    assert_eq!(t.take(), [". 1:1(0) ack 2001 win 1009 <sack 3001:4001>"]);
     t.inject(peer(".").seq(2001).len(1000));
     assert_eq!(t.take(), [". 1:1(0) ack 4001 win 993"]);
     t.read();

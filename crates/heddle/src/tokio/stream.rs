@@ -15,6 +15,7 @@ use super::wakers::{Attachment, Halves};
 use crate::address::ToAddr;
 use crate::builder::Stack;
 use crate::error::ConnectError;
+use crate::stream::OPENED;
 
 /// A TCP connection: [`AsyncRead`] and [`AsyncWrite`]. To read and write in two tasks use `tokio::io::split`. Dropping
 /// it closes gracefully.
@@ -48,7 +49,9 @@ impl TcpStream {
 
     async fn finish(stream: TcpStream) -> Result<TcpStream, ConnectError> {
         let write = &stream.attachment.wakers().write;
-        poll_fn(|cx| try_twice(cx, write, || Ok(stream.stream.opened().then_some(())))).await.ok();
+        poll_fn(|cx| try_twice(cx, write, || Ok(stream.stream.readiness().intersects(OPENED).then_some(()))))
+            .await
+            .ok();
         match stream.stream.outcome() {
             None => Ok(stream),
             Some(error) => Err(error),

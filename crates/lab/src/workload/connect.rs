@@ -20,6 +20,7 @@ pub(super) struct Connect {
     target: SocketAddr,
     at_once: usize,
     source: u8,
+    addresses: u8,
     opening: Vec<TcpStream>,
     serving: Vec<TcpStream>,
 }
@@ -35,6 +36,7 @@ impl Connect {
             target: world.target,
             at_once: (params.connections / threads).max(1) as usize,
             source: thread as u8,
+            addresses: world.addresses as u8,
             opening: Vec::new(),
             serving: Vec::new(),
         }
@@ -43,7 +45,7 @@ impl Connect {
     fn step(&mut self, tally: &mut Tally) -> io::Result<bool> {
         let mut busy = false;
         while self.opening.len() < self.at_once {
-            let local = SocketAddr::from(([10, 9, 0, 1 + self.source % 8], 0));
+            let local = SocketAddr::from(([10, 9, 0, 1 + self.source % self.addresses], 0));
             self.source = self.source.wrapping_add(1);
             self.opening.push(TcpStream::start_connect(&self.client, Some(local), self.target)?);
             busy = true;

@@ -19,8 +19,8 @@ const OPENING_AT_ONCE: usize = 64;
 /// Short, or a connection-rate benchmark would run out of ports in its first second (Linux reuses them after one).
 const TIME_WAIT: Duration = Duration::from_millis(20);
 
-/// Addresses of the sending side. Several, so that connections are not bounded by one address's ports.
-const SOURCES: u32 = 8;
+/// Connections from one address: well below the ports that it has.
+const PER_ADDRESS: u32 = 16_384;
 
 /// The two stacks. `client` opens and sends, `server` accepts and receives.
 pub(super) struct World {
@@ -32,6 +32,7 @@ pub(super) struct World {
     /// Of each thread, one driver of each stack.
     drivers: Vec<Vec<Polled>>,
     connections: u32,
+    pub addresses: u32,
     opened: Arc<AtomicU32>,
     accepted: Arc<AtomicU32>,
 }
@@ -53,7 +54,8 @@ impl World {
             let builder = Stack::builder().device(device, cidrs).plan(params.plan).lock(params.lock).cpus(threads);
             builder.tcp(tcp_config(params)).stoppable_clock(clock.clone()).build_polled().map_err(io::Error::other)
         };
-        let sources = (1..=SOURCES).map(|n| format!("10.9.0.{n}/16")).collect();
+        let addresses = params.connections.div_ceil(PER_ADDRESS).clamp(1, 200);
+        let sources = (1..=addresses).map(|n| format!("10.9.0.{n}/16")).collect();
         let (client, client_drivers) = build(left, sources)?;
         let (server, server_drivers) = build(right, vec!["10.9.1.1/16".to_owned()])?;
         let target = SocketAddr::from(([10, 9, 1, 1], 5001));
@@ -69,6 +71,7 @@ impl World {
             target,
             drivers: drivers.collect(),
             connections: params.connections,
+            addresses,
             opened: Arc::default(),
             accepted: Arc::default(),
         })
@@ -89,6 +92,7 @@ impl World {
             to_open: share,
             to_accept: share,
             source: thread,
+            addresses: self.addresses,
             pending: Vec::new(),
             opened: self.opened.clone(),
             accepted: self.accepted.clone(),
@@ -138,6 +142,7 @@ pub(super) struct Opener {
     to_open: u32,
     to_accept: u32,
     source: u32,
+    addresses: u32,
     pending: Vec<TcpStream>,
     opened: Arc<AtomicU32>,
     accepted: Arc<AtomicU32>,
@@ -158,9 +163,9 @@ impl Opener {
     /// Opens and accepts what is possible now.
     pub fn step(&mut self, mut give: impl FnMut(End)) -> io::Result<()> {
         // One until the link addresses are known: the SYNs of more would overflow the neighbour's queue.
-        let at_once = if self.opened.load(Ordering::Relaxed) < SOURCES { 1 } else { OPENING_AT_ONCE };
+        let at_once = if self.opened.load(Ordering::Relaxed) < self.addresses { 1 } else { OPENING_AT_ONCE };
         while self.to_open > 0 && self.pending.len() < at_once {
-            let local = SocketAddr::from(([10, 9, 0, (1 + self.source % SOURCES) as u8], 0));
+            let local = SocketAddr::from(([10, 9, 0, (1 + self.source % self.addresses) as u8], 0));
             self.source += 1;
             self.pending.push(TcpStream::start_connect(&self.client, Some(local), self.target)?);
             self.to_open -= 1;

@@ -44,27 +44,32 @@ impl<P: Platform> ConnPL<P> {
         ConnPL { shared: shared.clone(), groups: (0..groups.max(1)).map(group).collect() }
     }
 
+    /// Runs `f` under the lock of one group.
     #[inline]
-    fn hold<R>(&self, group: usize, f: impl FnOnce(&mut Cell<P>, &mut After<P>) -> R) -> R {
+    fn enter<R>(&self, group: usize, f: impl FnOnce(&mut Cell<P>) -> R) -> R {
         let group = &self.groups[group];
-        let mut after = After::default();
         let mut cell = group.cell.lock();
-        let result = f(&mut cell, &mut after);
-        let deadline = cell.next_deadline().map_or(u64::MAX, Time::as_nanos);
+        let result = f(&mut cell);
+        let deadline = cell.deadline_nanos();
         if group.deadline.load(Ordering::Relaxed) != deadline {
             group.deadline.store(deadline, Ordering::Relaxed);
         }
-        drop(cell);
+        result
+    }
+
+    fn hold<R>(&self, group: usize, f: impl FnOnce(&mut Cell<P>, &mut After<P>) -> R) -> R {
+        let mut after = After::default();
+        let result = self.enter(group, |cell| f(cell, &mut after));
         after.perform(&self.shared);
         result
     }
 }
 
 impl<P: Platform> Architecture<P> for ConnPL<P> {
-    fn post(&self, ingress: Ingress) {
-        let now = self.shared.batch_now();
+    #[inline]
+    fn post(&self, ingress: Ingress, now: Time, after: &mut After<P>) {
         let group = flow::index(ingress.hash(), self.groups.len());
-        self.hold(group, |cell, after| cell.ingress(ingress, now, after));
+        self.enter(group, |cell| cell.ingress(ingress, now, after));
     }
 
     fn call(&self, target: &Target, call: Call<P>) -> Reply {

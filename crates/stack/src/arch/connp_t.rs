@@ -34,9 +34,6 @@ use crate::shared::Shared;
 const ROUND: usize = 512;
 /// Slots of a lock-free ring. A segment that finds it full is dropped and counted; a caller waits.
 const RING: usize = 4096;
-/// How long an idle protocol thread sleeps at most.
-const NAP: Duration = Duration::from_millis(100);
-
 /// How messages reach a protocol thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QueueKind {
@@ -163,17 +160,20 @@ impl<P: Platform> Queue<P> {
     }
 
     /// Sleeps until a message comes or `timeout` has passed. Only the owner calls it.
-    fn wait(&self, timeout: Duration) {
+    fn wait(&self, timeout: Option<Duration>) {
         match self {
             Queue::Mutex { list, arrived } => {
                 let list = list.lock();
                 if list.is_empty() {
-                    drop(arrived.wait_timeout(list, timeout));
+                    drop(match timeout {
+                        Some(timeout) => arrived.wait_timeout(list, timeout),
+                        None => arrived.wait(list),
+                    });
                 }
             }
             Queue::Ring { ring, parker, .. } => {
                 if ring.is_empty() {
-                    parker.park(Some(timeout));
+                    parker.park(timeout);
                 }
             }
         }
@@ -181,7 +181,9 @@ impl<P: Platform> Queue<P> {
 
     fn wake(&self) {
         match self {
-            Queue::Mutex { arrived, .. } => {
+            Queue::Mutex { list, arrived } => {
+                // Behind the lock, or an owner that has looked and not yet slept would miss it.
+                drop(list.lock());
                 arrived.notify_one();
             }
             Queue::Ring { parker, .. } => {
@@ -200,8 +202,9 @@ impl<P: Platform> Inner<P> {
         let mut batch = VecDeque::new();
         while !owner.stop.load(Ordering::Acquire) {
             if !self.round(owner, self.shared.clock.now(), &mut batch) {
-                let deadline = Time::from_nanos(owner.deadline.load(Ordering::Relaxed));
-                owner.queue.wait((deadline - self.shared.clock.now()).min(NAP));
+                let deadline = owner.deadline.load(Ordering::Relaxed);
+                let nap = (deadline != u64::MAX).then(|| Time::from_nanos(deadline) - self.shared.clock.now());
+                owner.queue.wait(nap);
             }
         }
         let _ = owner.cell.release();
@@ -221,7 +224,7 @@ impl<P: Platform> Inner<P> {
                 cell.timers(now, &mut after);
                 after.perform(&self.shared);
             }
-            owner.deadline.store(cell.next_deadline().map_or(u64::MAX, Time::as_nanos), Ordering::Relaxed);
+            owner.deadline.store(cell.deadline_nanos(), Ordering::Relaxed);
         });
         debug_assert!(ran.is_ok(), "only the owner runs its rounds");
         owner.pending.fetch_sub(count, Ordering::AcqRel);
@@ -278,7 +281,7 @@ impl<P: Platform> Inner<P> {
 
 impl<P: Platform> Architecture<P> for ConnPT<P> {
     #[inline]
-    fn post(&self, ingress: Ingress) {
+    fn post(&self, ingress: Ingress, _now: Time, _after: &mut After<P>) {
         let owner = self.inner.owner(ingress.hash());
         if self.inner.send(owner, Message::Ingress(ingress), false).is_err() {
             self.inner.shared.counters.drop(DropReason::RxRingFull);

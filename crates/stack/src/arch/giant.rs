@@ -38,9 +38,8 @@ impl<P: Platform> Giant<P> {
 }
 
 impl<P: Platform> Architecture<P> for Giant<P> {
-    fn post(&self, ingress: Ingress) {
-        let now = self.shared.batch_now();
-        self.hold(|cell, after| cell.ingress(ingress, now, after));
+    fn post(&self, ingress: Ingress, now: Time, after: &mut After<P>) {
+        self.cell.lock().ingress(ingress, now, after);
     }
 
     fn call(&self, target: &Target, call: Call<P>) -> Reply {

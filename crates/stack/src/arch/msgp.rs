@@ -367,29 +367,26 @@ impl<P: Platform> Work<P> for WithCall<P> {
 }
 
 impl<P: Platform> Architecture<P> for MsgP<P> {
-    fn post(&self, ingress: Ingress) {
-        let now = self.shared.batch_now();
-        let mut after = After::default();
+    fn post(&self, ingress: Ingress, now: Time, after: &mut After<P>) {
         match ingress {
-            Ingress::Segment(arrival) => self.segment(arrival, now, &mut after),
+            Ingress::Segment(arrival) => self.segment(arrival, now, after),
             Ingress::Datagram(datagram) => {
                 let socket = self.udp(&datagram.tuple);
-                self.shared.deliver(socket, datagram, &self.counters, &mut after);
+                self.shared.deliver(socket, datagram, &self.counters, after);
             }
             Ingress::IcmpError { error, .. } => {
                 if let Some((connection, held)) = self.find(&error.tuple) {
-                    self.icmp_error(&connection, held, &error, now, &mut after);
+                    self.icmp_error(&connection, held, &error, now, after);
                 } else if let Some(socket) = self.udp(&error.tuple) {
-                    self.shared.datagram_error(&socket, &error, &self.counters, &mut after);
+                    self.shared.datagram_error(&socket, &error, &self.counters, after);
                 }
             }
             Ingress::TransmitReady(target) => {
                 if let Some((connection, held)) = self.find_key(target.key) {
-                    self.run(&connection, held, tcp::TransmitReady, now, &mut after);
+                    self.run(&connection, held, tcp::TransmitReady, now, after);
                 }
             }
         }
-        after.perform(&self.shared);
     }
 
     fn call(&self, target: &Target, call: Call<P>) -> Reply {

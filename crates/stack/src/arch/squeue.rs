@@ -37,9 +37,6 @@ use crate::shared::Shared;
 const DRAIN_EVENTS: usize = 256;
 /// The longest that such a thread drains for (Solaris: 20 ms).
 const DRAIN_TIME: Duration = Duration::from_millis(20);
-/// How long an idle worker sleeps at most: a bound on how late a timer can run when nobody ticks.
-const WORKER_NAP: Duration = Duration::from_millis(100);
-
 /// What the thread that brings an event does with the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
@@ -107,7 +104,7 @@ fn spawn_worker<P: Platform>(inner: &Arc<Inner<P>>, index: usize) -> P::JoinHand
 
 impl<P: Platform> Inner<P> {
     /// Enters the shard with a message: runs it here if the mode and the shard allow, else queues it.
-    fn enter(&self, index: usize, message: Message<P>, mode: Mode) {
+    fn enter(&self, index: usize, message: Message<P>, mode: Mode, now: Time, after: &mut After<P>) {
         let squeue = &self.queues[index];
         let mut state = squeue.state.lock();
         if mode == Mode::Fill || state.running || !state.queue.is_empty() {
@@ -122,19 +119,22 @@ impl<P: Platform> Inner<P> {
         }
         state.running = true;
         drop(state);
-        let now = self.shared.batch_now();
-        self.process(squeue, |cell, after| message.run(cell, now, after, &self.shared));
+        self.occupy(squeue, |cell| message.run(cell, now, after, &self.shared));
         self.leave(squeue, mode == Mode::Process);
     }
 
     /// Runs `f` in the cell; the caller has set the flag.
+    #[inline]
+    fn occupy<R>(&self, squeue: &Squeue<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> R {
+        let mut cell = squeue.cell.try_enter().expect("the flag admits one runner");
+        let result = f(&mut cell);
+        squeue.deadline.store(cell.deadline_nanos(), Ordering::Relaxed);
+        result
+    }
+
     fn process<R>(&self, squeue: &Squeue<P>, f: impl FnOnce(&mut Cell<P>, &mut After<P>) -> R) -> R {
         let mut after = After::default();
-        let mut cell = squeue.cell.try_enter().expect("the flag admits one runner");
-        let result = f(&mut cell, &mut after);
-        let deadline = cell.next_deadline().map_or(u64::MAX, Time::as_nanos);
-        squeue.deadline.store(deadline, Ordering::Relaxed);
-        drop(cell);
+        let result = self.occupy(squeue, |cell| f(cell, &mut after));
         after.perform(&self.shared);
         result
     }
@@ -214,14 +214,16 @@ impl<P: Platform> Inner<P> {
         while !squeue.stop.load(Ordering::Acquire) {
             let now = self.shared.clock.now();
             self.drain(squeue, now);
-            let deadline = Time::from_nanos(squeue.deadline.load(Ordering::Relaxed));
-            squeue.worker.park(Some((deadline - now).min(WORKER_NAP)));
+            // Timers are the business of whoever ticks; a worker is woken for work only.
+            squeue.worker.park(None);
         }
     }
 
     fn ask(&self, index: usize, mode: Mode, message: impl FnOnce(Arc<ReplySlot<P>>) -> Message<P>) -> Reply {
         let slot = ReplySlot::new();
-        self.enter(index, message(slot.clone()), mode);
+        let mut after = After::default();
+        self.enter(index, message(slot.clone()), mode, self.shared.clock.now(), &mut after);
+        after.perform(&self.shared);
         if !self.has_workers {
             self.drain(&self.queues[index], self.shared.clock.now());
         }
@@ -248,9 +250,9 @@ impl<P: Platform> Inner<P> {
 }
 
 impl<P: Platform> Architecture<P> for Squeues<P> {
-    fn post(&self, ingress: Ingress) {
+    fn post(&self, ingress: Ingress, now: Time, after: &mut After<P>) {
         let index = flow::index(ingress.hash(), self.inner.queues.len());
-        self.inner.enter(index, Message::Ingress(ingress), self.inner.mode);
+        self.inner.enter(index, Message::Ingress(ingress), self.inner.mode, now, after);
     }
 
     fn call(&self, target: &Target, call: Call<P>) -> Reply {

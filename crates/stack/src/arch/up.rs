@@ -90,17 +90,13 @@ impl<P: Platform> Up<P> {
 
 impl<P: Platform> Architecture<P> for Up<P> {
     #[inline]
-    fn post(&self, ingress: Ingress) {
-        let now = self.shared.batch_now();
-        if self.admits() {
-            let mut ingress = Some(ingress);
-            let ran = self.hold(|cell, after| ingress.take().map(|ingress| cell.ingress(ingress, now, after)));
-            if ran.is_some() {
-                return;
-            }
-            return ingress.into_iter().for_each(|ingress| self.send(Message::Ingress(ingress)));
+    fn post(&self, ingress: Ingress, now: Time, after: &mut After<P>) {
+        if self.cell.owner() == Some(P::thread_index()) {
+            let ran = self.cell.with(|cell| cell.ingress(ingress, now, after));
+            debug_assert!(ran.is_ok(), "an event never posts another from inside the cell");
+        } else {
+            self.send(Message::Ingress(ingress));
         }
-        self.send(Message::Ingress(ingress));
     }
 
     fn call(&self, target: &Target, call: Call<P>) -> Reply {

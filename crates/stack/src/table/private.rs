@@ -27,6 +27,9 @@ pub struct Table<T> {
     used: usize,
     index: HashTable<u32>,
     secrets: Secrets,
+    /// The slot found last: segments of one connection come in runs, and a comparison is cheaper than a keyed hash.
+    /// (The one-behind cache of 4.3BSD; McKenney and Dove 1992 say when it pays and when it does not.)
+    latest: u32,
 }
 
 const NONE: u32 = u32::MAX;
@@ -34,7 +37,7 @@ const NONE: u32 = u32::MAX;
 impl<T: Entry> Table<T> {
     /// An empty table hashed with the stack's key.
     pub fn new(secrets: &Secrets) -> Self {
-        Table { slots: Vec::new(), free: NONE, used: 0, index: HashTable::new(), secrets: secrets.clone() }
+        Table { slots: Vec::new(), free: NONE, used: 0, index: HashTable::new(), secrets: secrets.clone(), latest: NONE }
     }
 
     /// How many entries there are, those hidden by [`Table::unindex`] included.
@@ -54,9 +57,14 @@ impl<T: Entry> Table<T> {
 
     /// The slot that serves `tuple`.
     #[inline]
-    pub fn find(&self, tuple: &FourTuple) -> Option<u32> {
+    pub fn find(&mut self, tuple: &FourTuple) -> Option<u32> {
+        if self.latest != NONE && same(&self.slots, self.latest, tuple) {
+            return Some(self.latest);
+        }
         let hash = self.secrets.table_hash(tuple);
-        self.index.find(hash, |slot| same(&self.slots, *slot, tuple)).copied()
+        let slot = self.index.find(hash, |slot| same(&self.slots, *slot, tuple)).copied()?;
+        self.latest = slot;
+        Some(slot)
     }
 
     /// The key of a slot that is in use.
@@ -122,6 +130,9 @@ impl<T: Entry> Table<T> {
         let hash = self.secrets.table_hash(entry.tuple());
         if let Ok(found) = self.index.find_entry(hash, |other| *other == slot) {
             found.remove();
+        }
+        if self.latest == slot {
+            self.latest = NONE;
         }
     }
 

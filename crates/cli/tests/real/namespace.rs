@@ -1,0 +1,97 @@
+//! A network namespace of a test's own, with a TAP interface whose kernel end has addresses.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+use crate::process::run;
+use crate::serving::Site;
+
+/// The interface in every namespace.
+pub const INTERFACE: &str = "tap0";
+/// The kernel's end of the cable, and ours.
+pub const KERNEL_V4: &str = "10.9.0.1";
+pub const KERNEL_V6: &str = "fd09::1";
+pub const OURS_V4: &str = "10.9.0.2";
+pub const OURS_V6: &str = "fd09::2";
+
+/// One test at a time: each uses all CPUs.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The namespace in which the calling thread, and what it starts, lives.
+pub struct Namespace {
+    directory: tempfile::TempDir,
+}
+
+/// Says something although the test passes.
+pub fn say(text: &str) {
+    use std::io::Write;
+    // Not through `print`, which is shown for failing tests only.
+    let _ = writeln!(std::io::stderr(), "real: {text}");
+}
+
+/// Whether `program` can be started.
+pub fn installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// Runs `test` on a thread of its own in a new network namespace, if that can be had and the programs it needs are there.
+pub fn in_namespace(programs: &[&str], test: impl FnOnce(&Namespace) + Send + 'static) {
+    let missing: Vec<&str> =
+        ["ip", "setpriv", "timeout"].iter().chain(programs).copied().filter(|program| !installed(program)).collect();
+    if !missing.is_empty() {
+        say(&format!("skipped, not installed: {}", missing.join(", ")));
+        return;
+    }
+    // The end of a failed test is no reason to fail another.
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let inside = move || {
+        if !enter() {
+            say("skipped: needs root, network namespaces and /dev/net/tun");
+            return;
+        }
+        let space = Namespace { directory: tempfile::tempdir().expect("a directory") };
+        run(&["ip", "link", "set", "lo", "up"]);
+        space.restore();
+        test(&space);
+    };
+    if let Err(panic) = std::thread::spawn(inside).join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Leaves the machine's network namespace. False: not permitted.
+fn enter() -> bool {
+    // SAFETY: of the flags only the namespace is given, which concerns this thread's sockets and children; nothing is
+    // unshared that other threads rely on.
+    let left = unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) };
+    let probe = ["tuntap", "add", "mode", "tap", "multi_queue", "vnet_hdr", "name", "probe0"];
+    left.is_ok()
+        && Path::new("/dev/net/tun").exists()
+        && Command::new("ip").args(probe).output().is_ok_and(|output| output.status.success())
+}
+
+impl Namespace {
+    /// Makes the interface, as an administrator would before an unprivileged user runs Heddle.
+    pub fn restore(&self) {
+        run(&["ip", "tuntap", "add", "mode", "tap", "multi_queue", "vnet_hdr", "name", INTERFACE]);
+        run(&["ip", "addr", "add", &format!("{KERNEL_V4}/24"), "dev", INTERFACE]);
+        run(&["ip", "addr", "add", &format!("{KERNEL_V6}/64"), "dev", INTERFACE, "nodad"]);
+        run(&["ip", "link", "set", INTERFACE, "up"]);
+    }
+
+    /// A command line of the binary, on the interface.
+    pub fn heddle(&self, arguments: &[&str]) -> Vec<String> {
+        let device = format!("tap:{INTERFACE}");
+        let (v4, v6) = (format!("{OURS_V4}/24"), format!("{OURS_V6}/64"));
+        let network = ["--dev", &device, "--addr", &v4, "--addr", &v6, "--queues", "2"];
+        let words = [env!("CARGO_BIN_EXE_heddle")].iter().chain(arguments).chain(&network).copied();
+        words.map(str::to_owned).collect()
+    }
+
+    /// A directory with a file `big` of `size` bytes, a `small` one and an index page.
+    pub fn site(&self, size: usize) -> Site {
+        Site::new(self.directory.path(), size)
+    }
+}

@@ -1,0 +1,91 @@
+//! Other programs, bounded in time and gone with the test.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Seconds that a program may run which is expected to end by itself.
+const LIMIT: &str = "600";
+/// How long a started program may take to say something, or to end when told so. Never waited for when all is well.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs a program to its end.
+pub fn run<S: AsRef<OsStr>>(words: &[S]) {
+    output(words);
+}
+
+/// What a program prints; it must succeed.
+pub fn output<S: AsRef<OsStr>>(words: &[S]) -> String {
+    let shown: Vec<_> = words.iter().map(|word| word.as_ref().to_string_lossy()).collect();
+    let shown = shown.join(" ");
+    let ended = Command::new("timeout").args(["-k", "5", LIMIT]).args(words).stdin(Stdio::null()).output();
+    let ended = ended.unwrap_or_else(|error| panic!("{shown}: {error}"));
+    let (out, error) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success(), "{shown}: {}\n{out}{error}", ended.status);
+    out.into_owned()
+}
+
+/// A program in the background. It is killed when this is dropped, or when the thread that started it is gone.
+pub struct Process {
+    child: Child,
+    lines: Receiver<String>,
+    errors: Option<JoinHandle<String>>,
+}
+
+impl Process {
+    /// Starts it.
+    pub fn start<S: AsRef<OsStr>>(words: &[S]) -> Process {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).args(words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("a process");
+        let (stdout, mut stderr) = (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
+            lines.map(|line| sender.send(line)).take_while(Result::is_ok).for_each(drop);
+        });
+        let errors = std::thread::spawn(move || {
+            let mut text = String::new();
+            // What is no text is not worth showing.
+            let _ = stderr.read_to_string(&mut text);
+            text
+        });
+        Process { child, lines, errors: Some(errors) }
+    }
+
+    /// The next line that it prints; `None` at the end of its output.
+    pub fn line(&self) -> Option<String> {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("the program says nothing for {PATIENCE:?}"),
+        }
+    }
+
+    /// Interrupts it, as Ctrl-C does.
+    pub fn interrupt(&self) {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
+    }
+
+    /// Waits for its end: its status, and what it printed to standard error.
+    pub fn end(mut self) -> (ExitStatus, String) {
+        while self.line().is_some() {}
+        let status = self.child.wait().expect("a status");
+        let errors = self.errors.take().and_then(|errors| errors.join().ok());
+        (status, errors.unwrap_or_default())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

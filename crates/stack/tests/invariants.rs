@@ -1,0 +1,201 @@
+//! Invariants of every architecture that one thread at a time can show: what a stale timer does (G8), and what happens
+//! when somebody who is told of an event calls back into the stack (G4: nothing is held, nobody waits for himself).
+
+mod support;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use every_arch::every_arch;
+use observe::Counter;
+use stack::call::{Call, Reply};
+use stack::socket::readiness::Watch;
+use stack::socket::{Readiness, TcpSocket};
+use stack::{Plan, Stack};
+use support::frames::{ISS, Segment, tcp_of};
+use support::node::{Node, Terms, received, send};
+use sync::Real;
+use wire::tcp::TcpFlags;
+
+const PORT: u16 = 80;
+/// Longer than anything here takes on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A connection to the peer at `peer`: its socket, and the stack's next sequence number.
+fn open(node: &mut Node<Real>, peer: u16) -> (Arc<TcpSocket<Real>>, u32) {
+    let listener = node.listen(PORT, 8);
+    let answers = node.answers(&Segment::syn(peer, PORT).frame());
+    let theirs = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
+    node.answers(&segment(peer, 0, theirs, b"").frame());
+    let socket = listener.accept().expect("a child waits");
+    node.stack.unlisten(&listener);
+    (socket, theirs)
+}
+
+/// The peer's text `at` octets into its stream.
+fn segment(peer: u16, at: u32, ack: u32, text: &[u8]) -> Segment<'_> {
+    let seq = ISS.wrapping_add(1).wrapping_add(at);
+    Segment { ports: (peer, PORT), flags: TcpFlags::ACK | TcpFlags::PSH, seq, ack, text }
+}
+
+/// The retransmission timer of text that has been acknowledged is still in the wheel. It fires and finds nothing.
+#[every_arch]
+fn a_timer_that_was_overtaken_has_no_effect(plan: Plan) {
+    let mut node = Node::<Real>::introduced(Terms::new(plan));
+    let (socket, next) = open(&mut node, 2000);
+    node.call(&socket, send(b"text"));
+    assert_eq!(node.settle().len(), 1);
+    assert_eq!(node.stack.census().timers, 1, "the retransmission timer");
+    assert!(node.answers(&segment(2000, 0, next.wrapping_add(4), b"").frame()).is_empty());
+    assert_eq!(node.stack.census().timers, 1, "its entry is left where it is");
+    let before = node.stack.census().counters;
+    assert!(node.pass(Duration::from_secs(10), Duration::from_millis(1)).is_empty(), "nothing is sent");
+    assert_eq!(node.stack.census().counters, before, "nothing is counted");
+    assert_eq!(node.stack.census().timers, 0, "nothing is armed");
+}
+
+/// A connection dies with a timer pending, and another takes its slot before that fires.
+#[every_arch]
+fn a_timer_does_not_outlive_its_connection(plan: Plan) {
+    let mut node = Node::<Real>::introduced(Terms { cpus: 1, ..Terms::new(plan) });
+    let (first, _) = open(&mut node, 2000);
+    node.call(&first, send(b"never acknowledged"));
+    node.call(&first, Call::Abort(tcp::Abort));
+    node.settle();
+    // Under an architecture with many cells only the same peer is sure to meet the same one.
+    let (second, _) = open(&mut node, 2000);
+    assert_eq!(first.target().key.slot, second.target().key.slot, "the slot is used again");
+    assert_ne!(first.target().key.generation, second.target().key.generation);
+    let sent = node.stack.census().counters.get(Counter::SegmentsOut);
+    assert!(node.pass(Duration::from_secs(30), Duration::from_millis(1)).is_empty());
+    let census = node.stack.census();
+    assert_eq!((census.connections, census.timers), (1, 0));
+    assert_eq!(census.counters.get(Counter::SegmentsOut), sent);
+    assert_eq!(census.counters.get(Counter::Retransmits), 0);
+    assert!(matches!(node.call(&first, Call::Status(tcp::Status)), Reply::Gone), "the old name finds nothing");
+    assert!(matches!(node.call(&second, Call::Status(tcp::Status)), Reply::Status(_)));
+}
+
+/// Reads at once whatever it is told of, on the thread that tells it, and answers.
+struct Reader {
+    stack: Stack<Real>,
+    socket: Arc<TcpSocket<Real>>,
+    text: Mutex<Vec<u8>>,
+    told: AtomicUsize,
+    heard: Mutex<mpsc::Sender<usize>>,
+}
+
+impl Watch for Reader {
+    fn ready(&self, level: Readiness) {
+        self.told.fetch_add(1, Ordering::Relaxed);
+        sync::lock_order::assert_none_held::<Real>("somebody is told");
+        if !level.contains(Readiness::READABLE) {
+            return;
+        }
+        let receive = Call::Receive(tcp::Receive { max: 1000 });
+        if let Some((text, _)) = received(self.stack.call(&self.socket.target(), receive)) {
+            self.stack.call(&self.socket.target(), send(&text));
+            let mut whole = self.text.lock().unwrap();
+            whole.extend(text);
+            // Nobody may listen any more.
+            let _ = self.heard.lock().unwrap().send(whole.len());
+        }
+    }
+}
+
+fn reader(node: &Node<Real>, socket: &Arc<TcpSocket<Real>>) -> (Arc<Reader>, mpsc::Receiver<usize>) {
+    let (heard, hears) = mpsc::channel();
+    let (stack, socket) = (node.stack.clone(), socket.clone());
+    let reader = Reader { stack, socket, text: Mutex::default(), told: AtomicUsize::new(0), heard: Mutex::new(heard) };
+    (Arc::new(reader), hears)
+}
+
+/// Runs `test` on a thread of its own; fails if it hangs.
+fn within(test: impl FnOnce() + Send + 'static) {
+    let (done, finished) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        test();
+        let _ = done.send(());
+    });
+    match finished.recv_timeout(PATIENCE) {
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("the test hangs: somebody waits for himself"),
+        _ => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+    }
+}
+
+/// An event that a segment causes is told by the thread that ran the segment; calling back from there does not wait for
+/// the answer of the very thread that waits.
+#[every_arch]
+fn a_call_to_oneself_does_not_deadlock(plan: Plan) {
+    within(move || {
+        let mut node = Node::<Real>::introduced(Terms::new(plan));
+        let (socket, next) = open(&mut node, 2000);
+        let (reader, _) = reader(&node, &socket);
+        socket.ready.watch(reader.clone());
+        let echoed = node.answers(&segment(2000, 0, next, b"one ").frame());
+        assert!(echoed.iter().filter_map(|frame| tcp_of(frame)).any(|(_, text)| text == b"one "));
+        node.answers(&segment(2000, 4, next.wrapping_add(4), b"two").frame());
+        assert_eq!(*reader.text.lock().unwrap(), b"one two");
+        assert!(reader.told.load(Ordering::Relaxed) >= 2);
+        socket.ready.deregister();
+    });
+}
+
+/// The same where the event is caused by another thread's call, which the owner runs among its messages.
+#[every_arch]
+fn a_call_from_within_a_call_does_not_deadlock(plan: Plan) {
+    within(move || {
+        let mut node = Node::<Real>::introduced(Terms::new(plan));
+        let (socket, _) = open(&mut node, 2000);
+        let (reader, _) = reader(&node, &socket);
+        socket.ready.watch(reader.clone());
+        let told = reader.told.load(Ordering::Relaxed);
+        let (stack, target) = (node.stack.clone(), socket.target());
+        let caller = std::thread::spawn(move || drop(stack.call(&target, Call::Abort(tcp::Abort))));
+        while !caller.is_finished() {
+            node.settle();
+            std::thread::yield_now();
+        }
+        caller.join().unwrap();
+        node.settle();
+        assert!(reader.told.load(Ordering::Relaxed) >= told);
+        socket.ready.deregister();
+    });
+}
+
+/// The same with the architecture's own threads: the protocol thread or worker is the one that is told.
+#[every_arch]
+fn a_protocol_thread_may_call_itself(plan: Plan) {
+    within(move || {
+        let mut node = Node::<Real>::introduced(Terms { own_threads: true, ..Terms::new(plan) });
+        let listener = node.listen(PORT, 8);
+        node.put(&Segment::syn(2000, PORT).frame());
+        let next = expect(&mut node, |header, _| header.flags.contains(TcpFlags::SYN)).wrapping_add(1);
+        node.put(&segment(2000, 0, next, b"").frame());
+        node.driver.poll();
+        listener.ready.wait(Readiness::ACCEPTABLE, Some(PATIENCE));
+        let socket = listener.accept().expect("a child waits");
+        let (reader, hears) = reader(&node, &socket);
+        socket.ready.watch(reader.clone());
+        node.put(&segment(2000, 0, next, b"text").frame());
+        node.driver.poll();
+        assert_eq!(hears.recv_timeout(PATIENCE), Ok(4));
+        expect(&mut node, |_, text| text == b"text");
+        socket.ready.deregister();
+    });
+}
+
+/// Polls until the stack sends a segment like that; its sequence number.
+fn expect(node: &mut Node<Real>, like: impl Fn(&wire::tcp::Header, &[u8]) -> bool) -> u32 {
+    loop {
+        node.driver.poll();
+        let mut sent = Vec::new();
+        node.collect(&mut sent);
+        let found = sent.iter().filter_map(|frame| tcp_of(frame)).find(|(header, text)| like(header, text));
+        if let Some((header, _)) = found {
+            return header.seq.0;
+        }
+        std::thread::yield_now();
+    }
+}
