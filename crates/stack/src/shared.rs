@@ -149,8 +149,8 @@ impl<P: Platform> Shared<P> {
         }
     }
 
-    /// The outbox for an event of `flow`.
-    #[inline]
+    /// The outbox for an event of `flow`. Always inlined: it is built where it is used, not moved there.
+    #[inline(always)]
     pub fn outbox<'a>(&'a self, flow: &Flow, route: &RouteCache, counters: &'a Counters) -> Outbox<'a> {
         let mut out = Outbox::new(&self.tcp, counters);
         let egress = self.egress_of(route);

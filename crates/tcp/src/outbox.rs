@@ -107,6 +107,7 @@ pub struct Outbox<'c> {
 
 impl<'c> Outbox<'c> {
     /// An empty outbox with unlimited credit and without segmentation by the device.
+    #[inline(always)]
     pub fn new(config: &'c Config, counters: &'c Counters) -> Self {
         Outbox {
             config,

@@ -151,6 +151,6 @@ mod tests {
             size_of::<RetransmitQueue>(),
             size_of::<HeaderOut>(),
         ];
-        assert!(size_of::<Pcb>() <= 640, "{} octets: {sizes:?}", size_of::<Pcb>());
+        assert!(size_of::<Pcb>() <= 4, "{} octets: {sizes:?}", size_of::<Pcb>());
     }
 }
