@@ -15,6 +15,7 @@ cargo xtask deps --bless    write the edges as they are to xtask/deps.txt (edges
 cargo xtask check           formatting, clippy, deps, documentation
 cargo xtask ci              everything that `make test` runs: check, tests, models, benches, licences
 cargo xtask ci STEP..       some steps of it
+cargo xtask walk            follow one segment and one write through the stack under three architectures
 cargo xtask help            this text";
 
 fn main() -> ExitCode {
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         ["deps"] => deps::check(),
         ["deps", "--bless"] => deps::bless(),
         ["check"] => steps::run(steps::CHECK),
+        ["walk"] => steps::walk(),
         ["ci"] => steps::run(steps::ALL),
         ["ci", ref names @ ..] => steps::run(names),
         ["help" | "--help"] => {

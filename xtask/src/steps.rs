@@ -48,6 +48,11 @@ pub fn run(names: &[&str]) -> Result<(), String> {
     summary(names.len(), &failed, &skipped, start.elapsed().as_secs())
 }
 
+/// Follows one segment and one write through the stack, in a debug build, which is what records.
+pub fn walk() -> Result<(), String> {
+    cargo(&["run", "--quiet", "--locked", "--package", "heddle", "--example", "walk"]).map(|_| ())
+}
+
 /// The one plain line at the end.
 fn summary(steps: usize, failed: &[&str], skipped: &[&str], seconds: u64) -> Result<(), String> {
     if !failed.is_empty() {

@@ -158,7 +158,7 @@ fn echo(datagram: Datagram, interface: &InterfaceView, counters: &Counters) -> R
 fn put_header(buf: &mut PktBuf, source: IpAddr, destination: IpAddr, tos: u8, mtu: usize) {
     match (source, destination) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            // A long reply must be cut: it then gets its identification from `output::fragment`.
+            // A long message must be cut: it then gets its identification from `output::fragment`.
             let fits = buf.len() + wire::ipv4::HEADER_LEN <= mtu;
             let fragmentation = if fits { Fragmentation::Never } else { Fragmentation::Allowed { ident: 0 } };
             output::ipv4_header(buf, src, dst, protocol::ICMP, tos, DEFAULT_TTL, fragmentation);

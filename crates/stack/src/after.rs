@@ -59,9 +59,11 @@ impl<P: Platform> After<P> {
     #[inline]
     pub fn perform(&mut self, shared: &Shared<P>) {
         if self.doorbells != 0 {
+            sync::walk::note(file!(), "rings the device");
             shared.ring_doorbells(std::mem::take(&mut self.doorbells));
         }
         for wake in self.wakes.drain(..) {
+            sync::walk::note(file!(), "no guard is held any more: wakes the socket's user");
             match wake {
                 Wake::Connection(socket, bits) => socket.ready.raise(&socket, bits),
                 Wake::Listener(listener) => listener.ready.raise(&listener, Readiness::ACCEPTABLE),

@@ -136,6 +136,7 @@ impl<P: Platform> Cell<P> {
     ) -> Option<R> {
         let connection = self.table.at(slot)?;
         let mut out = self.shared.outbox(&connection.flow, &connection.route, &self.counters);
+        sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
         let reply = f(&mut connection.pcb.parts(), &mut out);
         self.shared.emit(&connection.flow, &mut connection.route, &mut out.segments, &self.counters, after);
         after.wake(&connection.socket, out.ready);

@@ -62,12 +62,14 @@ impl<P: Platform> ReplySlot<P> {
 
     /// Puts the answer in and wakes the caller.
     pub fn fill(&self, reply: Reply) {
+        sync::walk::note(file!(), "the answer, and a wake for the caller");
         *self.reply.lock() = Some(reply);
         self.filled.notify_one();
     }
 
     /// Sleeps until the answer is there.
     pub fn wait(&self) -> Reply {
+        sync::walk::note(file!(), "the caller waits for the answer");
         let mut guard = self.reply.lock();
         loop {
             if let Some(reply) = guard.take() {

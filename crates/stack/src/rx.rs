@@ -180,6 +180,7 @@ impl<P: Platform> Driver<P> {
 
     #[inline]
     fn frame(&mut self, interface: usize, frame: PktBuf, now: Time, after: &mut After<P>) {
+        sync::walk::note(file!(), "takes a frame from the device's queue");
         let input = ip::input::ethernet(frame, &self.shared.interfaces[interface].view, &self.counters);
         self.input(interface, input, now, after);
     }
@@ -205,6 +206,7 @@ impl<P: Platform> Driver<P> {
 
     #[inline]
     fn tcp(&mut self, datagram: ip::Datagram, now: Time, after: &mut After<P>) {
+        sync::walk::note(file!(), "ip/src/input.rs has checked it; parses the segment, classifies it, posts it");
         let known = datagram.buf.meta().flow_hash;
         let verify = match self.shared.tcp.checksum_placement {
             tcp::config::ChecksumPlacement::Before => Verify::Now,

@@ -342,11 +342,13 @@ impl<P: Platform> Stack<P> {
         timeout: Duration,
     ) -> Result<Option<(EchoReply, Duration)>, ConnectRefused> {
         let shared = &self.core.shared;
-        let source = shared.source_for(destination).ok_or(ConnectRefused::NoRoute)?;
+        let (interface, _) = shared.route(destination).ok_or(ConnectRefused::NoRoute)?;
+        let view = &shared.interfaces[interface].view;
+        let source = view.source_for(destination).ok_or(ConnectRefused::NoRoute)?;
         let ident = shared.pings.identifier();
         let data: Vec<u8> = (0..len).map(|n| n as u8).collect();
-        let request =
-            ip::icmp::echo_request(source, destination, ident, seq, &data).ok_or(ConnectRefused::NoBuffer)?;
+        let request = ip::icmp::echo_request(source, destination, ident, seq, &data, view.mtu);
+        let request = request.ok_or(ConnectRefused::NoBuffer)?;
         shared.pings.expect(ident, seq);
         let protocol = if destination.is_ipv4() { wire::protocol::ICMP } else { wire::protocol::ICMPV6 };
         let sent = shared.clock.now();

@@ -179,6 +179,7 @@ impl<P: Platform> Shared<P> {
         if segments.is_empty() {
             return;
         }
+        sync::walk::note(file!(), "puts IP and link headers in front of the outbox's segments");
         let (source, destination) = (flow.tuple.local_addr, flow.tuple.remote_addr);
         if route.generation != self.generation() && !self.resolve(flow, route) {
             return self.emit_unresolved(flow, segments, counters, after);

@@ -22,6 +22,7 @@
 //! | read without a lock what a writer replaces | [`Qsbr`], [`Rcu`] | `qsbr.rs` |
 //! | a value per thread, summed when asked | [`PerThread`] | `per_thread.rs` |
 //! | how often each lock was taken and waited for | [`profile`] | `profile.rs` |
+//! | what one thread did, step by step | [`walk`] | `walk.rs` |
 //! | which lock may be taken under which | [`LockClass`], [`lock_order`] | `lock_class.rs`, `lock_order.rs` |
 
 mod cache_padded;
@@ -45,6 +46,7 @@ pub mod real;
 pub mod ring;
 #[cfg(feature = "shuttle")]
 pub mod shuttle;
+pub mod walk;
 
 pub use cache_padded::CachePadded;
 pub use condvar::Condvar;

@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 
-use crate::{LockClass, Platform};
+use crate::{LockClass, Platform, walk};
 
 /// A lock's place among locks of its own class, where it has one.
 pub(crate) type Index = Option<u32>;
@@ -85,6 +85,7 @@ pub(crate) fn waiting<P: Platform>(class: LockClass, index: Index) {
 pub(crate) fn acquired<P: Platform>(class: LockClass, index: Index) {
     if cfg!(debug_assertions) {
         P::with_held(|held| held.push(class, index));
+        walk::step(|| walk::Step::Take(class));
     }
 }
 
@@ -93,6 +94,7 @@ pub(crate) fn acquired<P: Platform>(class: LockClass, index: Index) {
 pub(crate) fn released<P: Platform>(class: LockClass, index: Index) {
     if cfg!(debug_assertions) {
         P::with_held(|held| held.remove(class, index));
+        walk::step(|| walk::Step::Release(class));
     }
 }
 

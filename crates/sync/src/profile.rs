@@ -229,6 +229,7 @@ pub fn reset() {
 /// Notes that the calling thread handed `n` pieces of work to another thread.
 #[inline]
 pub fn handoff<P: Platform>(n: u64) {
+    crate::walk::step(|| crate::walk::Step::HandOff);
     if let Some(counters) = P::lock_counters() {
         counters.add(&counters.handoffs, n);
     }

@@ -8,6 +8,8 @@
 //! order.
 
 use observe::{Counter, DropReason, Time};
+use pktbuf::PktBuf;
+use wire::SeqNumber;
 
 use crate::access::PcbAccess;
 use crate::event::Disposition;
@@ -18,28 +20,48 @@ use crate::output;
 use crate::pcb::Ack;
 use crate::segment::Segment;
 
-/// Process a segment with nothing but ACK and PSH that arrived in ESTABLISHED.
+/// Process the header of a segment with nothing but ACK and PSH that arrived in ESTABLISHED. `None`: it has text, for
+/// [`take_text`].
+///
+/// In two steps, so that only the handle of the text is moved and the header stays where it was parsed.
 #[inline]
-pub(crate) fn established<A: PcbAccess>(segment: Segment, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Disposition {
-    if let Err(refused) = pcb.receive_side(|rw, ra| sequence::check(rw, ra, &segment, now)) {
-        return refuse(refused, pcb, out, now);
+pub(crate) fn take_header<A: PcbAccess>(
+    segment: &Segment,
+    pcb: &mut A,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Option<Disposition> {
+    if let Err(refused) = pcb.receive_side(|rw, ra| sequence::check(rw, ra, segment, now)) {
+        return Some(refuse(refused, pcb, out, now));
     }
     let len = segment.text.len() as u32;
     let acked = pcb.send_side(|sw, rq| acknowledgement::process(sw, rq, &segment.header, len, out, now));
     let Acked::Valid { work, .. } = acked else {
         challenge(pcb, out, now);
-        return Disposition::Dropped(out.dropped(DropReason::TcpBadAck));
+        return Some(Disposition::Dropped(out.dropped(DropReason::TcpBadAck)));
     };
-    if len == 0 {
-        out.count(Counter::PureAcksIn, 1);
-        if work {
-            transmit(pcb, out, now);
-        }
-        return Disposition::Done;
+    if len > 0 {
+        return None;
     }
-    let taken = pcb.receive_side(|rw, ra| text::accept(rw, ra, (segment.header.seq, segment.text, false), out, now));
+    out.count(Counter::PureAcksIn, 1);
+    if work {
+        transmit(pcb, out, now);
+    }
+    Some(Disposition::Done)
+}
+
+/// Process the text of a segment whose header is accepted; it begins at `seq`.
+#[inline]
+pub(crate) fn take_text<A: PcbAccess>(
+    seq: SeqNumber,
+    text: PktBuf,
+    pcb: &mut A,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Disposition {
+    let taken = pcb.receive_side(|rw, ra| text::accept(rw, ra, (seq, text, false), out, now));
     let told = pcb.transmit(out, |sw, rq, ho, out| {
-        ho.merge(&taken.snapshot);
+        ho.merge(taken.snapshot);
         output::transmit(sw, rq, ho, out, now, taken.ack)
     });
     if taken.ack == Ack::Delayed {

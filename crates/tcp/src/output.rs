@@ -13,7 +13,7 @@ use wire::tcp::{CHECKSUM_OFFSET, Header, Options, SackBlocks, TcpFlags, Timestam
 
 use crate::config::Config;
 use crate::outbox::Outbox;
-use crate::pcb::{Ack, HeaderOut, Mode, RetransmitQueue, SendWindow, Timer, initial_window};
+use crate::pcb::{Ack, HeaderOut, Mode, RetransmitQueue, SendWindow, SKEW_MS, Tick, Timer, initial_window};
 use crate::sack::{NextSegment, Permits};
 use crate::state::State;
 
@@ -117,9 +117,9 @@ enum Hold {
 /// RFC 5681 section 4.1: after an idle time the congestion window says nothing about the network any more.
 #[inline]
 fn restart_after_idle(sw: &mut SendWindow, config: &Config, now: Time) {
-    if sw.flight() == 0 && now - sw.last_sent > sw.rtt.rto() {
+    if sw.flight() == 0 && sw.last_sent.elapsed_ms(now) > sw.rtt.rto_ms() {
         sw.congestion.on_idle_restart(initial_window(config, sw.mss));
-        sw.last_sent = now;
+        sw.last_sent = Tick::of(now);
     }
 }
 
@@ -197,12 +197,14 @@ fn send_one_new(
 #[inline]
 fn advance(sw: &mut SendWindow, len: u32, fin: bool, now: Time) {
     if sw.flight() == 0 {
-        sw.progress = now;
+        sw.progress = Tick::of(now);
     }
     sw.nxt += len + u32::from(fin);
     sw.fin_sent |= fin;
-    sw.last_sent = now;
-    if !len.is_multiple_of(u32::from(sw.mss)) {
+    sw.last_sent = Tick::of(now);
+    let mss = u32::from(sw.mss);
+    // Mostly it is less than a segment, or just one: no division.
+    if len < mss || len != mss && !len.is_multiple_of(mss) {
         sw.small_end = sw.nxt;
     }
     if sw.timed_at == Time::MAX {
@@ -385,7 +387,7 @@ fn resend(
     }
     // Karn: an acknowledgement of it says nothing about the round trip.
     sw.timed_at = Time::MAX;
-    sw.last_sent = now;
+    sw.last_sent = Tick::of(now);
     out.count(Counter::Retransmits, 1);
     out.count(Counter::RetransmittedBytes, u64::from(len));
     true
@@ -397,7 +399,7 @@ fn resend(
 fn set_timer_after_sending(sw: &mut SendWindow, rq: &RetransmitQueue, hold: Hold, out: &mut Outbox<'_>, now: Time) {
     if sw.flight() > 0 {
         if sw.timer_kind != Timer::Retransmit {
-            sw.set_timer(Timer::Retransmit, now + sw.rtt.rto());
+            sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
         }
     } else if rq.len > 0 || sw.fin_queued && !sw.fin_sent {
         match hold {
@@ -406,7 +408,7 @@ fn set_timer_after_sending(sw: &mut SendWindow, rq: &RetransmitQueue, hold: Hold
             Hold::Starved => {}
             Hold::Cork if sw.timer_kind != Timer::Cork => sw.set_timer(Timer::Cork, now + out.config.cork_timeout),
             Hold::Cork => {}
-            _ if sw.timer_kind != Timer::Persist => sw.set_timer(Timer::Persist, now + sw.rtt.rto()),
+            _ if sw.timer_kind != Timer::Persist => sw.set_timer(Timer::Persist, sw.rtt.deadline(now)),
             _ => {}
         }
     }
@@ -483,8 +485,10 @@ impl HeaderOut {
     #[inline]
     pub(crate) fn clock(&mut self, now: Time) -> u32 {
         let clock = (now.as_millis() as u32).wrapping_add(self.ts_offset);
-        let sent = self.ts_sent.filter(|sent| (clock.wrapping_sub(*sent) as i32) < 0);
-        *self.ts_sent.insert(sent.unwrap_or(clock))
+        if self.ts_sent.wrapping_sub(clock) > SKEW_MS {
+            self.ts_sent = clock;
+        }
+        self.ts_sent
     }
 }
 
@@ -552,7 +556,7 @@ fn emit(ho: &mut HeaderOut, out: &mut Outbox<'_>, draft: Draft, fill: impl FnOnc
     header.emit(buf.push_front(len));
     let pseudo = Sum::zero().add_u16(ho.pseudo).add_u16(buf.len() as u16);
     let meta = buf.meta_mut();
-    meta.flow_hash = ho.flow_hash;
+    meta.flow_hash = ho.has_flow_hash.then_some(ho.flow_hash);
     meta.segment_size = draft.segment_size;
     let checksum = if left_to_device {
         meta.checksum = Checksum::Partial { start: 0, offset: CHECKSUM_OFFSET as u16 };

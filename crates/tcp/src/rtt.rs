@@ -10,6 +10,8 @@
 
 use core::time::Duration;
 
+use observe::Time;
+
 /// Samples are cut to this: the scaled variables then stay below 2^32, and RFC 6298 caps the RTO far below anyway.
 const MAX_SAMPLE_US: u32 = 1 << 28;
 
@@ -149,8 +151,24 @@ impl RttEstimator {
     /// The time to arm the retransmission timer with, back-off included, between the configured bounds.
     #[inline]
     pub fn rto(&self) -> Duration {
-        let us = (u64::from(self.base_us) << self.backoff).min(u64::from(self.max_us));
-        Duration::from_micros(us)
+        Duration::from_micros(self.rto_us())
+    }
+
+    /// [`RttEstimator::rto`] in whole milliseconds.
+    #[inline]
+    pub(crate) fn rto_ms(&self) -> u32 {
+        (self.rto_us() / 1000) as u32
+    }
+
+    /// When a timer expires that is armed at `now`.
+    #[inline]
+    pub(crate) fn deadline(&self, now: Time) -> Time {
+        Time::from_nanos(now.as_nanos().saturating_add(self.rto_us() * 1000))
+    }
+
+    #[inline]
+    fn rto_us(&self) -> u64 {
+        (u64::from(self.base_us) << self.backoff).min(u64::from(self.max_us))
     }
 
     /// The RTO as it would be without back-off.

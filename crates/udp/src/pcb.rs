@@ -88,9 +88,11 @@ impl UdpPcb {
     /// How well the socket suits a datagram, or `None` when it is not for it: exact ends count over wildcards, so that
     /// of all sockets of a port the one with the highest score receives.
     pub fn score(&self, source: SocketAddr, destination: SocketAddr) -> Option<u8> {
-        let family = self.local.is_ipv4() == destination.is_ipv4();
-        let address = self.local.ip().is_unspecified() || self.local.ip() == destination.ip();
-        if !family || !address || self.local.port() != destination.port() {
+        // `[::]` takes both families, as a listener there does.
+        let family = self.local.is_ipv6() || destination.is_ipv4();
+        let wildcard = self.local.ip().is_unspecified() && family;
+        let address = wildcard || self.local.ip() == destination.ip();
+        if !address || self.local.port() != destination.port() {
             return None;
         }
         let connected = match self.remote {

@@ -257,4 +257,6 @@ fn the_most_specific_socket_scores_highest() {
     assert_eq!(sockets[2].score(at("10.0.0.9:1"), at(B4)), None);
     assert_eq!(sockets[0].score(at(A6), at(B6)), None);
     assert_eq!(sockets[1].score(at(A4), at("10.0.0.3:53")), None);
+    let any = UdpPcb::new(at("[::]:53"));
+    assert!(any.score(at(A4), at(B4)).is_some() && any.score(at(A6), at(B6)).is_some(), "`[::]` takes both families");
 }

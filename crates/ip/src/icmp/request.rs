@@ -3,29 +3,27 @@
 use core::net::IpAddr;
 
 use pktbuf::PktBuf;
-use wire::{icmpv4, icmpv6, protocol};
+use wire::{icmpv4, icmpv6};
 
-use crate::output::{self, DEFAULT_TTL};
+use super::put_header;
 
-/// An echo request with `data`, beginning at its network header; it may exceed the MTU. `None` when there is no buffer,
-/// or the addresses are of different families.
-pub fn echo_request(src: IpAddr, dst: IpAddr, ident: u16, seq: u16, data: &[u8]) -> Option<PktBuf> {
+/// An echo request with `data`, beginning at its network header. If it exceeds `mtu` it may be fragmented. `None` when
+/// there is no buffer, or the addresses are of different families.
+pub fn echo_request(src: IpAddr, dst: IpAddr, ident: u16, seq: u16, data: &[u8], mtu: usize) -> Option<PktBuf> {
     let mut packet = PktBuf::alloc(icmpv4::HEADER_LEN + data.len())?;
     packet.append(icmpv4::HEADER_LEN);
     if !packet.extend_from_slice(data) {
         return None;
     }
-    let protocol = match (src, dst) {
+    match (src, dst) {
         (IpAddr::V4(_), IpAddr::V4(_)) => {
             icmpv4::Message::EchoRequest { ident, seq }.emit(&mut packet);
-            protocol::ICMP
         }
         (IpAddr::V6(src), IpAddr::V6(dst)) => {
             icmpv6::Message::EchoRequest { ident, seq }.emit(src, dst, &mut packet);
-            protocol::ICMPV6
         }
         _ => return None,
-    };
-    output::header(&mut packet, src, dst, protocol, 0, DEFAULT_TTL);
+    }
+    put_header(&mut packet, src, dst, 0, mtu);
     Some(packet)
 }

@@ -47,7 +47,7 @@ fn echo_requests_are_answered_where_they_lie() {
 #[test]
 fn our_own_requests_come_back_as_replies() {
     for (ours, peer) in [(IpAddr::V4(OURS), IpAddr::V4(PEER)), (OURS6.into(), PEER6.into())] {
-        let request = echo_request(peer, ours, 21, 22, b"ping").unwrap();
+        let request = echo_request(peer, ours, 21, 22, b"ping", 1500).unwrap();
         let Received::Reply { packet, .. } = outcome(framed(request)).0 else { panic!("a reply to {ours}") };
         let there = InterfaceView::new(0, PEER_MAC, 1500).with_address(peer, 24).unwrap();
         let counters = Counters::new();
@@ -57,7 +57,15 @@ fn our_own_requests_come_back_as_replies() {
         };
         assert_eq!(&*datagram.buf, b"ping");
     }
-    assert!(echo_request(PEER.into(), OURS6.into(), 1, 1, b"").is_none());
+    assert!(echo_request(PEER.into(), OURS6.into(), 1, 1, b"", 1500).is_none());
+}
+
+#[test]
+fn a_request_may_be_fragmented_if_it_must_be() {
+    for (len, dont_fragment) in [(1472, true), (1473, false)] {
+        let request = echo_request(PEER.into(), OURS.into(), 1, 1, &vec![0; len], 1500).unwrap();
+        assert_eq!(wire::ipv4::parse(&request).unwrap().dont_fragment, dont_fragment, "{len}");
+    }
 }
 
 #[test]

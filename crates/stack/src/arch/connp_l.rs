@@ -49,6 +49,7 @@ impl<P: Platform> ConnPL<P> {
     fn enter<R>(&self, group: usize, f: impl FnOnce(&mut Cell<P>) -> R) -> R {
         let group = &self.groups[group];
         let mut cell = group.cell.lock();
+        sync::walk::note(file!(), "holds the flow's group");
         let result = f(&mut cell);
         let deadline = cell.deadline_nanos();
         if group.deadline.load(Ordering::Relaxed) != deadline {

@@ -217,6 +217,7 @@ impl<P: Platform> Inner<P> {
         let ran = owner.cell.with(|cell| {
             let mut after = After::default();
             for message in batch.drain(..) {
+                sync::walk::note(file!(), "the protocol thread takes the message");
                 message.run(cell, now, &mut after, &self.shared);
                 after.perform(&self.shared);
             }
@@ -232,6 +233,7 @@ impl<P: Platform> Inner<P> {
     }
 
     fn send(&self, owner: &Owner<P>, message: Message<P>, announce: bool) -> Result<(), Message<P>> {
+        sync::walk::note(file!(), "sends a message to the protocol thread that owns the flow");
         owner.pending.fetch_add(1, Ordering::AcqRel);
         let sent = owner.queue.send(message, announce);
         match sent {
@@ -325,6 +327,16 @@ impl<P: Platform> Architecture<P> for ConnPT<P> {
     fn tick(&self, now: Time) {
         if !self.inner.own_threads {
             self.inner.play(now);
+        }
+    }
+
+    fn retire(&self) {
+        if self.inner.own_threads {
+            return;
+        }
+        for owner in &self.inner.owners {
+            // Refused where the calling thread does not play this owner.
+            let _ = owner.cell.release();
         }
     }
 

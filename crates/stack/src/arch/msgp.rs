@@ -103,6 +103,7 @@ impl<P: Platform> MsgP<P> {
 
     /// Finds a connection. The guard comes along if the policy keeps it.
     fn find(&self, tuple: &FourTuple) -> Option<(Arc<Connection<P>>, TableGuard<'_, P>)> {
+        sync::walk::note(file!(), "looks for the connection in the global table");
         let mut directory = self.table.lock();
         let slot = directory.connections.find(tuple)?;
         let connection = directory.connections.at(slot)?.clone();
@@ -110,6 +111,7 @@ impl<P: Platform> MsgP<P> {
     }
 
     fn find_key(&self, key: Key) -> Option<(Arc<Connection<P>>, TableGuard<'_, P>)> {
+        sync::walk::note(file!(), "looks for the connection in the global table");
         let mut directory = self.table.lock();
         let connection = directory.connections.get(key)?.clone();
         Some((connection, self.keep(directory)))
@@ -148,6 +150,7 @@ impl<P: Platform> MsgP<P> {
     ) -> W::Reply {
         let mut out = self.shared.outbox(&connection.flow, &RouteCache::default(), &self.counters);
         let way = Way { shared: &self.shared, flow: &connection.flow, counters: &self.counters, after };
+        sync::walk::note(file!(), "runs the event (tcp/src/event); hold-sets take their locks");
         let reply = match &connection.pcb {
             SharedPcb::Single(single) => {
                 let mut way = way;

@@ -30,7 +30,7 @@ const ALPHA_UNIT: u64 = 17;
 const MAX_OFFSET_MS: u64 = 1 << 20;
 
 /// What CUBIC remembers: 40 octets.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Cubic {
     /// Remainder of `w_est`, in units of 1 / (17 * cwnd) octets.
     w_est_rest: u64,
@@ -51,10 +51,6 @@ pub(super) struct Cubic {
 }
 
 impl Cubic {
-    pub(super) const fn new() -> Cubic {
-        Cubic { w_est_rest: 0, epoch: 0, last_ack: 0, w_max: 0, k: 0, w_est: 0, cwnd_prior: 0, running: false }
-    }
-
     /// The threshold after a loss with `flight` octets outstanding, without its lower bound (sections 4.6 and 4.7).
     pub(super) fn threshold(&mut self, window: &Window, flight: u32) -> u32 {
         self.w_max = if window.cwnd < self.w_max { scaled(window.cwnd, FAST_CONVERGENCE) } else { window.cwnd };
@@ -94,13 +90,13 @@ impl Cubic {
         }
         self.grow_estimate(window, ack.octets);
         let t = now.wrapping_sub(self.epoch);
-        if self.curve(window.mss, t) < self.w_est {
+        if self.curve(window.mss(), t) < self.w_est {
             window.set_cwnd(window.cwnd.max(self.w_est));
             return;
         }
         let cwnd = window.cwnd;
         let ahead = t.saturating_add(round_trip_ms(ack.srtt));
-        let target = self.curve(window.mss, ahead).clamp(cwnd, cwnd.saturating_add(cwnd / 2));
+        let target = self.curve(window.mss(), ahead).clamp(cwnd, cwnd.saturating_add(cwnd / 2));
         let earned = u64::from(target - cwnd) * u64::from(ack.octets.min(cwnd)) + u64::from(window.credit);
         window.credit = (earned % u64::from(cwnd)) as u32;
         window.set_cwnd(cwnd.saturating_add((earned / u64::from(cwnd)) as u32));
@@ -111,7 +107,7 @@ impl Cubic {
             self.w_max = window.cwnd;
             self.k = 0;
         } else {
-            self.k = plateau_ms(self.w_max - window.cwnd, window.mss);
+            self.k = plateau_ms(self.w_max - window.cwnd, window.mss());
         }
         self.w_est = window.cwnd;
         self.w_est_rest = 0;
@@ -126,7 +122,7 @@ impl Cubic {
         let alpha = if self.w_est >= self.cwnd_prior { ALPHA_UNIT } else { ALPHA };
         let unit = ALPHA_UNIT * u64::from(window.cwnd);
         // An acknowledgement of more than a window, which slow start leaves over at times, counts as one.
-        let earned = u64::from(acked.min(window.cwnd)) * u64::from(window.mss) * alpha + self.w_est_rest;
+        let earned = u64::from(acked.min(window.cwnd)) * u64::from(window.mss()) * alpha + self.w_est_rest;
         self.w_est = self.w_est.saturating_add((earned / unit) as u32);
         self.w_est_rest = earned % unit;
     }
@@ -257,7 +253,7 @@ mod tests {
     /// Section 4.2: the window regains W_max after K seconds, having grown fast at first and hardly at all at the end.
     #[test]
     fn the_curve_is_concave_up_to_the_plateau_and_convex_after_it() {
-        let mut cubic = Cubic::new();
+        let mut cubic = Cubic::default();
         cubic.w_max = 1000 * MSS;
         cubic.k = plateau_ms(300 * MSS, MSS);
         let k = (300f64 / 0.4).cbrt();
@@ -275,7 +271,7 @@ mod tests {
         c.on_congestion(100 * MSS, Time::ZERO);
         c.on_recovery_exit(Time::ZERO);
         c.on_congestion(70 * MSS, Time::ZERO);
-        let super::super::Algorithm::Cubic(cubic) = &c.algorithm else { panic!("not cubic") };
+        let cubic = c.curve.as_ref().expect("a stage of congestion avoidance");
         assert_eq!(cubic.w_max, 70 * MSS / 20 * 17);
         assert_eq!(cubic.cwnd_prior, 70 * MSS);
     }
@@ -292,7 +288,7 @@ mod tests {
         }
         assert_eq!(c.cwnd(), 70 * MSS);
         c.on_ack(MSS, c.cwnd(), None, now, true);
-        let super::super::Algorithm::Cubic(cubic) = &c.algorithm else { panic!("not cubic") };
+        let cubic = c.curve.as_ref().expect("a stage of congestion avoidance");
         assert_eq!((cubic.k, cubic.w_max), (0, 70 * MSS));
     }
 

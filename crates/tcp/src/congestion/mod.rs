@@ -6,7 +6,7 @@
 //! lost, and how much is in the network, is decided elsewhere (`sack.rs`, `rack.rs`); during recovery the window stands
 //! still at the threshold and the caller keeps the pipe below it (RFC 6675), so no window is ever inflated.
 //!
-//! Everything is in octets, all arithmetic is on integers, and a controller is one cache line. What may never happen: a
+//! Everything is in octets, all arithmetic is on integers, and a controller is half a cache line. What may never happen: a
 //! window below one segment or above [`MAX_WINDOW`], or growth that no acknowledgement paid for.
 //!
 //! An algorithm is one variant of [`Kind`] and one file; it answers how far to cut, and how to grow.
@@ -87,7 +87,9 @@ enum Phase {
     Open,
     /// Fast recovery: the window stands still.
     Recovery,
-    /// After a time-out, until all that was outstanding then is acknowledged.
+    /// After a time-out, until an acknowledgement arrives.
+    Silence,
+    /// After a time-out and an acknowledgement, until all that was outstanding is acknowledged.
     Loss,
 }
 
@@ -98,18 +100,21 @@ struct Window {
     cwnd: u32,
     /// Slow-start threshold, octets.
     ssthresh: u32,
-    /// Sender maximum segment size, octets.
-    mss: u32,
     /// Octets acknowledged that have not yet paid for growth; its unit is the algorithm's.
     credit: u32,
+    /// Sender maximum segment size, octets.
+    mss: u16,
     phase: Phase,
-    /// No acknowledgement has arrived since the last time-out.
-    silent: bool,
 }
 
 impl Window {
+    #[inline]
+    fn mss(&self) -> u32 {
+        u32::from(self.mss)
+    }
+
     fn set_cwnd(&mut self, octets: u32) {
-        self.cwnd = octets.clamp(self.mss, MAX_WINDOW);
+        self.cwnd = octets.clamp(self.mss(), MAX_WINDOW);
     }
 
     /// Slow start for `acked` octets; returns those left for congestion avoidance.
@@ -118,26 +123,10 @@ impl Window {
     /// that coalesces segments acknowledges dozens at once). After a time-out an acknowledgement may cover octets that
     /// left the network long ago, and counts for one segment at most (RFC 3465 section 2.3).
     fn slow_start(&mut self, acked: u32) -> u32 {
-        let counted = if self.phase == Phase::Loss { acked.min(self.mss) } else { acked };
+        let counted = if self.phase == Phase::Loss { acked.min(self.mss()) } else { acked };
         let grown = counted.min(self.ssthresh - self.cwnd);
         self.set_cwnd(self.cwnd + grown);
         counted - grown
-    }
-}
-
-/// The algorithm, with what it remembers.
-#[derive(Clone, Debug)]
-enum Algorithm {
-    NewReno,
-    Cubic(Cubic),
-}
-
-impl Algorithm {
-    fn new(kind: Kind) -> Algorithm {
-        match kind {
-            Kind::NewReno => Algorithm::NewReno,
-            Kind::Cubic => Algorithm::Cubic(Cubic::new()),
-        }
     }
 }
 
@@ -145,7 +134,9 @@ impl Algorithm {
 #[derive(Clone, Debug)]
 pub struct Controller {
     window: Window,
-    algorithm: Algorithm,
+    kind: Kind,
+    /// What CUBIC remembers, once there is something: many connections never leave slow start.
+    curve: Option<Box<Cubic>>,
 }
 
 /// One acknowledgement, as the algorithms see it.
@@ -159,24 +150,22 @@ impl Controller {
     /// A connection in slow start with the initial window `iw_bytes` and an unlimited threshold. `mss` (octets of text)
     /// is cut to 1..=65535.
     pub fn new(kind: Kind, mss: u32, iw_bytes: u32) -> Controller {
-        let mss = mss.clamp(1, MAX_MSS);
-        let mut window = Window { cwnd: 0, ssthresh: MAX_WINDOW, mss, credit: 0, phase: Phase::Open, silent: false };
+        let mss = mss.clamp(1, MAX_MSS) as u16;
+        let mut window = Window { cwnd: 0, ssthresh: MAX_WINDOW, credit: 0, mss, phase: Phase::Open };
         window.set_cwnd(iw_bytes);
-        Controller { window, algorithm: Algorithm::new(kind) }
+        Controller { window, kind, curve: None }
     }
 
     /// The algorithm.
     pub fn kind(&self) -> Kind {
-        match self.algorithm {
-            Algorithm::NewReno => Kind::NewReno,
-            Algorithm::Cubic(_) => Kind::Cubic,
-        }
+        self.kind
     }
 
     /// Changes the algorithm; window, threshold and phase stay.
     pub fn set_kind(&mut self, kind: Kind) {
-        if kind != self.kind() {
-            self.algorithm = Algorithm::new(kind);
+        if kind != self.kind {
+            self.kind = kind;
+            self.curve = None;
             self.window.credit = 0;
         }
     }
@@ -208,8 +197,10 @@ impl Controller {
     #[inline]
     pub fn on_ack(&mut self, acked: u32, flight_before: u32, srtt: Option<Duration>, now: Time, cwnd_limited: bool) {
         let window = &mut self.window;
-        window.silent = false;
-        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+        if window.phase == Phase::Silence {
+            window.phase = Phase::Loss;
+        }
+        if let Some(cubic) = &mut self.curve {
             cubic.advance_clock(srtt, now, cwnd_limited);
         }
         // More than was outstanding cannot have been acknowledged; an unused window does not grow.
@@ -222,9 +213,9 @@ impl Controller {
             window.phase = Phase::Open;
         }
         if octets > 0 {
-            match &mut self.algorithm {
-                Algorithm::NewReno => newreno::grow(window, octets),
-                Algorithm::Cubic(cubic) => cubic.grow(window, &Acked { octets, srtt, now }),
+            match self.kind {
+                Kind::NewReno => newreno::grow(window, octets),
+                Kind::Cubic => self.curve.get_or_insert_default().grow(window, &Acked { octets, srtt, now }),
             }
         }
     }
@@ -245,11 +236,11 @@ impl Controller {
     /// Sets the threshold for a loss with `flight` octets outstanding; never below two segments (RFC 5681 equation 4).
     fn cut(&mut self, flight: u32) {
         let window = &mut self.window;
-        let target = match &mut self.algorithm {
-            Algorithm::NewReno => newreno::threshold(flight),
-            Algorithm::Cubic(cubic) => cubic.threshold(window, flight),
+        let target = match self.kind {
+            Kind::NewReno => newreno::threshold(flight),
+            Kind::Cubic => self.curve.get_or_insert_default().threshold(window, flight),
         };
-        window.ssthresh = target.clamp(2 * window.mss, MAX_WINDOW);
+        window.ssthresh = target.clamp(2 * window.mss(), MAX_WINDOW);
         window.credit = 0;
     }
 
@@ -270,15 +261,14 @@ impl Controller {
     /// The retransmission timer expired with `flight` octets outstanding: the window falls to one segment (RFC 5681
     /// section 3.1). The threshold is cut unless the timer already expired since the last acknowledgement.
     pub fn on_timeout(&mut self, flight: u32, _now: Time) {
-        if !self.window.silent {
+        if self.window.phase != Phase::Silence {
             self.cut(flight);
         }
-        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+        if let Some(cubic) = &mut self.curve {
             cubic.forget();
         }
-        self.window.set_cwnd(self.window.mss);
-        self.window.phase = Phase::Loss;
-        self.window.silent = true;
+        self.window.set_cwnd(self.window.mss());
+        self.window.phase = Phase::Silence;
     }
 
     /// Sending resumes after an idle time of more than one RTO: the window falls to the initial window `iw`, octets (RFC
@@ -290,7 +280,7 @@ impl Controller {
             window.set_cwnd(iw);
             window.credit = 0;
         }
-        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+        if let Some(cubic) = &mut self.curve {
             cubic.end_epoch();
         }
     }
@@ -298,9 +288,9 @@ impl Controller {
     /// The path's MSS changed to `mss` octets of text (cut to 1..=65535). The window in octets stays (RFC 1191 section
     /// 6.5: a smaller MTU is no sign of congestion), unless it is less than one new segment.
     pub fn set_mss(&mut self, mss: u32) {
-        self.window.mss = mss.clamp(1, MAX_MSS);
+        self.window.mss = mss.clamp(1, MAX_MSS) as u16;
         self.window.set_cwnd(self.window.cwnd);
-        self.window.ssthresh = self.window.ssthresh.max(2 * self.window.mss);
+        self.window.ssthresh = self.window.ssthresh.max(2 * self.window.mss());
     }
 }
 
@@ -321,8 +311,8 @@ mod tests {
     }
 
     #[test]
-    fn is_one_cache_line() {
-        assert!(size_of::<Controller>() <= 64, "{} octets", size_of::<Controller>());
+    fn is_half_a_cache_line() {
+        assert!(size_of::<Controller>() <= 32, "{} octets", size_of::<Controller>());
     }
 
     #[test]
@@ -506,7 +496,7 @@ mod tests {
                         now += Duration::from_micros(wait_us);
                         c.on_ack(octets, flight, rtt_us.map(Duration::from_micros), now, limited);
                         let grown = c.cwnd() - before;
-                        prop_assert!(grown <= octets.min(flight).max(c.window.mss), "grew by {grown}");
+                        prop_assert!(grown <= octets.min(flight).max(c.window.mss()), "grew by {grown}");
                         prop_assert!(limited || grown == 0);
                     }
                     Step::Congestion(flight) => { c.on_congestion(flight, now); }
@@ -516,8 +506,8 @@ mod tests {
                     Step::Mss(mss) => c.set_mss(mss),
                     Step::Kind(cubic) => c.set_kind(if cubic { Kind::Cubic } else { Kind::NewReno }),
                 }
-                prop_assert!(c.cwnd() >= c.window.mss && c.cwnd() <= MAX_WINDOW);
-                prop_assert!(c.ssthresh() >= 2 * c.window.mss && c.ssthresh() <= MAX_WINDOW);
+                prop_assert!(c.cwnd() >= c.window.mss() && c.cwnd() <= MAX_WINDOW);
+                prop_assert!(c.ssthresh() >= 2 * c.window.mss() && c.ssthresh() <= MAX_WINDOW);
             }
         }
     }

@@ -20,7 +20,7 @@ pub(super) fn grow(window: &mut Window, acked: u32) {
     window.credit = window.credit.saturating_add(acked);
     if window.credit >= window.cwnd {
         window.credit = (window.credit - window.cwnd).min(window.cwnd);
-        window.set_cwnd(window.cwnd + window.mss);
+        window.set_cwnd(window.cwnd + window.mss());
     }
 }
 

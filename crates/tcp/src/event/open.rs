@@ -82,7 +82,7 @@ impl Pcb {
         let mut send_window = SendWindow::new(isn.iss, mss, options, config, now);
         send_window.ts_offset = isn.ts_offset;
         let receive_window = ReceiveWindow::new(State::Closed, options, config, now);
-        let mut header_out = HeaderOut::new(&tuple, mss, isn.ts_offset, isn.flow_hash);
+        let mut header_out = HeaderOut::new(&tuple, mss, &isn, now);
         // The window field of our SYN, before there is anything to acknowledge.
         header_out.edge = header_out.nxt + receive_window.limit.min(receive_window.clamp);
         Pcb {
@@ -103,7 +103,7 @@ impl crate::access::PcbMut<'_> {
         sw.nxt = sw.una + 1;
         sw.timed = sw.nxt;
         sw.timed_at = now;
-        sw.set_timer(Timer::Retransmit, now + sw.rtt.rto());
+        sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
         sw.arm(out);
         output::syn(sw, self.header_out, out, now);
         self.header_in.arm(out);
@@ -118,7 +118,7 @@ impl crate::access::PcbMut<'_> {
         rw.synchronise(header.seq, now);
         rw.timestamps = agreed.timestamps.is_some();
         rw.ts_recent = agreed.timestamps.unwrap_or(0);
-        rw.ts_recent_at = now;
+        rw.confirm_timestamp(now);
         rw.sack = agreed.sack;
         let snapshot = RecvSnapshot { nxt: rw.nxt, edge: rw.edge, ts_recent: rw.ts_recent, sack: None };
         self.header_out.shift = rw.shift;

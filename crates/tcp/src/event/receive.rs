@@ -48,7 +48,7 @@ impl Event for Receive {
         });
         if let Some(snapshot) = update {
             let told = pcb.transmit(out, |sw, rq, ho, out| {
-                ho.merge(&snapshot);
+                ho.merge(snapshot);
                 output::transmit(sw, rq, ho, out, now, Ack::Now)
             });
             if told.is_some() {

@@ -32,7 +32,6 @@ impl Event for Timeouts {
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Option<Time> {
         pcb.whole(out, |mut parts, out| {
             // The wake that brought us here is used up: everything must be asked for again.
-            parts.header_in.armed = Time::MAX;
             parts.receive_window.armed = Time::MAX;
             parts.send_window.armed = Time::MAX;
             if now >= parts.header_in.state_deadline {
@@ -71,7 +70,7 @@ fn delayed_ack(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let snapshot = rw.snapshot(parts.reassembly);
     rw.acked(snapshot.nxt, snapshot.edge);
     rw.ack_deadline = Time::MAX;
-    parts.header_out.merge(&snapshot);
+    parts.header_out.merge(snapshot);
     parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::Now));
 }
 
@@ -107,7 +106,7 @@ fn persist(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let sw = &mut *parts.send_window;
     sw.unanswered = sw.unanswered.saturating_add(1);
     sw.rtt.backoff();
-    sw.set_timer(Timer::Persist, now + sw.rtt.rto());
+    sw.set_timer(Timer::Persist, sw.rtt.deadline(now));
     // Text that only waits for the device needs no probe.
     if !push(parts, out, now) && parts.send_window.timer_kind == Timer::Persist {
         out.count(Counter::WindowProbesOut, 1);
@@ -130,7 +129,7 @@ fn retransmit(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     sw.unanswered = sw.unanswered.saturating_add(1);
     sw.timed_at = Time::MAX;
     sw.rtt.backoff();
-    sw.set_timer(Timer::Retransmit, now + sw.rtt.rto());
+    sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
     out.count(Counter::Timeouts, 1);
     if matches!(state, State::SynSent | State::SynReceived) {
         out.count(Counter::Retransmits, 1);
@@ -162,7 +161,7 @@ fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
 fn gives_up(parts: &mut PcbMut<'_>, retries: u8, out: &mut Outbox<'_>, now: Time) -> bool {
     let limit = Duration::from_millis(u64::from(parts.header_in.user_timeout));
     let sw = &*parts.send_window;
-    let timed_out = !limit.is_zero() && now - sw.progress >= limit;
+    let timed_out = !limit.is_zero() && sw.progress.elapsed(now) >= limit;
     if sw.unanswered < retries && !timed_out {
         return false;
     }

@@ -7,6 +7,7 @@ use observe::Time;
 use wire::FourTuple;
 use wire::tcp::TcpFlags;
 
+use super::Tick;
 use crate::config::{ConnectionOptions, KeepAlive};
 use crate::error::Error;
 use crate::outbox::Outbox;
@@ -45,12 +46,10 @@ pub struct HeaderIn {
     pub(crate) user_timeout: u32,
     /// When a segment of this connection last arrived.
     pub(crate) last_heard: Time,
-    /// No challenge acknowledgement before this time (RFC 5961 section 7).
-    pub(crate) next_challenge: Time,
+    /// When the last challenge acknowledgement was sent (RFC 5961 section 7).
+    pub(crate) challenged: Tick,
     /// End of TIME-WAIT, or of an orphaned FIN-WAIT-2.
     pub(crate) state_deadline: Time,
-    /// Earliest wake that was asked for on behalf of this part and has not come yet.
-    pub(crate) armed: Time,
     pub(crate) keep_alive: Option<Box<KeepAliveState>>,
 }
 
@@ -81,9 +80,8 @@ impl HeaderIn {
             tuple,
             user_timeout: options.user_timeout.map_or(0, milliseconds),
             last_heard: now,
-            next_challenge: Time::ZERO,
+            challenged: Tick::long_before(now),
             state_deadline: Time::MAX,
-            armed: Time::MAX,
             keep_alive: options
                 .keep_alive
                 .map(|timing| Box::new(KeepAliveState { timing, sent: 0, deadline: now + timing.idle })),
@@ -110,19 +108,18 @@ impl HeaderIn {
 
     /// May a challenge acknowledgement be sent now? If so, the next one must wait (RFC 5961 section 7).
     pub(crate) fn may_challenge(&mut self, now: Time, interval: Duration) -> bool {
-        let may = now >= self.next_challenge;
+        let may = self.challenged.elapsed(now) >= interval;
         if may {
-            self.next_challenge = now + interval;
+            self.challenged = Tick::of(now);
         }
         may
     }
 
-    /// Ask for a wake at the earliest of this part's deadlines, unless an earlier one is on its way.
+    /// Ask for a wake at the earliest of this part's deadlines. They change too rarely to remember what was asked for.
     pub(crate) fn arm(&mut self, out: &mut Outbox<'_>) {
         let keep_alive = self.keep_alive.as_ref().map_or(Time::MAX, |state| state.deadline);
         let deadline = self.state_deadline.min(keep_alive);
-        if deadline < self.armed {
-            self.armed = deadline;
+        if deadline != Time::MAX {
             out.wake_by(deadline);
         }
     }

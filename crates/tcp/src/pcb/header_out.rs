@@ -6,11 +6,13 @@
 
 use core::net::IpAddr;
 
+use observe::Time;
 use wire::checksum::{Sum, pseudo_header};
 use wire::tcp::SackBlocks;
 use wire::{FourTuple, SeqNumber};
 
 use super::receive_window::RecvSnapshot;
+use crate::event::Isn;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -26,10 +28,11 @@ pub struct HeaderOut {
     pub(crate) ts_recent: u32,
     /// Offset of our timestamp clock, in ms.
     pub(crate) ts_offset: u32,
-    /// The timestamp that left last, once one has: the clock that peers see never goes back, though two threads with
-    /// batches of different age may take turns here.
-    pub(crate) ts_sent: Option<u32>,
-    pub(crate) flow_hash: Option<u32>,
+    /// The timestamp that left last, or that of the PCB's birth: the clock that peers see never goes back, though two
+    /// threads with batches of different age may take turns here.
+    pub(crate) ts_sent: u32,
+    /// Means something if `has_flow_hash`.
+    pub(crate) flow_hash: u32,
     /// Sum of the pseudo-header without its length, folded to 16 bits.
     pub(crate) pseudo: u16,
     pub(crate) local_port: u16,
@@ -42,21 +45,23 @@ pub struct HeaderOut {
     pub(crate) scales: bool,
     /// Timestamps are on.
     pub(crate) timestamps: bool,
+    pub(crate) has_flow_hash: bool,
     /// Blocks of the last snapshot, while there are any.
     pub(crate) sack: Option<Box<SackBlocks>>,
 }
 
 impl HeaderOut {
-    pub(crate) fn new(tuple: &FourTuple, announce_mss: u16, ts_offset: u32, flow_hash: Option<u32>) -> Self {
+    pub(crate) fn new(tuple: &FourTuple, announce_mss: u16, isn: &Isn, now: Time) -> Self {
         HeaderOut {
             nxt: SeqNumber(0),
             edge: SeqNumber(0),
             acked: SeqNumber(0),
             told_edge: SeqNumber(0),
             ts_recent: 0,
-            ts_offset,
-            ts_sent: None,
-            flow_hash,
+            ts_offset: isn.ts_offset,
+            ts_sent: (now.as_millis() as u32).wrapping_add(isn.ts_offset),
+            flow_hash: isn.flow_hash.unwrap_or(0),
+            has_flow_hash: isn.flow_hash.is_some(),
             pseudo: !pseudo(tuple.local_addr, tuple.remote_addr).finish(),
             local_port: tuple.local_port,
             remote_port: tuple.remote_port,
@@ -79,27 +84,16 @@ impl HeaderOut {
 
     /// Merge a snapshot of the receive side.
     #[inline]
-    pub(crate) fn merge(&mut self, snapshot: &RecvSnapshot) {
+    pub(crate) fn merge(&mut self, snapshot: RecvSnapshot) {
         if snapshot.nxt.ge(self.nxt) {
             self.nxt = snapshot.nxt;
             if snapshot.ts_recent.wrapping_sub(self.ts_recent) as i32 > 0 {
                 self.ts_recent = snapshot.ts_recent;
             }
-            if snapshot.sack.is_some() || self.sack.is_some() {
-                self.merge_sack(snapshot.sack);
-            }
+            self.sack = snapshot.sack;
         }
         if snapshot.edge.gt(self.edge) {
             self.edge = snapshot.edge;
-        }
-    }
-
-    #[cold]
-    fn merge_sack(&mut self, blocks: Option<SackBlocks>) {
-        match (blocks, &mut self.sack) {
-            (None, _) => self.sack = None,
-            (Some(new), Some(old)) => **old = new,
-            (Some(new), slot) => *slot = Some(Box::new(new)),
         }
     }
 

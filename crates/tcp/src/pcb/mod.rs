@@ -11,6 +11,7 @@ pub mod reassembly;
 mod receive_window;
 mod retransmit_queue;
 mod send_window;
+mod tick;
 
 pub use header_in::HeaderIn;
 pub use header_out::HeaderOut;
@@ -22,6 +23,7 @@ pub use send_window::SendWindow;
 pub(crate) use header_in::{KeepAliveState, Path, milliseconds};
 pub(crate) use receive_window::{Ack, RecvSnapshot};
 pub(crate) use send_window::{Mode, Timer, initial_window};
+pub(crate) use tick::{SKEW_MS, Tick};
 
 use observe::{Counter, Time};
 

@@ -39,6 +39,9 @@ const COPY_ABOVE: usize = 4096;
 /// Blocks in a SACK option.
 const MAX_BLOCKS: usize = SackBlocks::CAPACITY;
 
+/// No octets.
+const NOTHING: (SeqNumber, SeqNumber) = (SeqNumber(0), SeqNumber(0));
+
 /// What became of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -88,20 +91,26 @@ struct Queue {
 #[derive(Debug, Default)]
 pub struct Reassembly {
     queue: Option<Box<Queue>>,
-    /// A duplicate not yet reported (RFC 2883).
-    dsack: Option<(SeqNumber, SeqNumber)>,
+    /// A duplicate not yet reported (RFC 2883); empty for none.
+    dsack: (SeqNumber, SeqNumber),
 }
 
 impl Reassembly {
     /// An empty queue.
     pub const fn new() -> Reassembly {
-        Reassembly { queue: None, dsack: None }
+        Reassembly { queue: None, dsack: NOTHING }
     }
 
     /// Whether no segment is queued.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.queue.is_none()
+    }
+
+    /// Whether [`Reassembly::sack_blocks`] has anything to say.
+    #[inline]
+    pub fn has_blocks(&self) -> bool {
+        self.queue.is_some() || self.dsack.0 != self.dsack.1
     }
 
     /// Octets of text queued.
@@ -132,7 +141,7 @@ impl Reassembly {
     #[inline]
     pub fn record_duplicate(&mut self, left: SeqNumber, right: SeqNumber) {
         if left.lt(right) {
-            self.dsack = Some((left, right));
+            self.dsack = (left, right);
         }
     }
 
@@ -170,7 +179,7 @@ impl Reassembly {
         if queue.runs.is_empty() {
             self.queue = None;
         }
-        self.dsack = duplicate.or(self.dsack);
+        self.dsack = duplicate.unwrap_or(self.dsack);
         match stored {
             Ok(true) => Inserted::Stored,
             Ok(false) => Inserted::Duplicate(seq, right),
@@ -198,7 +207,8 @@ impl Reassembly {
     pub fn sack_blocks(&mut self, rcv_nxt: SeqNumber) -> SackBlocks {
         let mut blocks = SackBlocks::EMPTY;
         let mut duplicates = 0;
-        if let Some((left, right)) = self.dsack.take() {
+        let (left, right) = core::mem::replace(&mut self.dsack, NOTHING);
+        if left != right {
             blocks.push(left, right);
             duplicates = 1;
         }
@@ -834,7 +844,7 @@ mod tests {
 
     /// Every block but a duplicate is a whole run of the model, and none is named twice.
     fn check_blocks(r: &mut Reassembly, model: &BTreeMap<u32, u8>, nxt: u32) -> Result<(), TestCaseError> {
-        let duplicates = usize::from(r.dsack.is_some());
+        let duplicates = usize::from(r.dsack.0 != r.dsack.1);
         let blocks = r.sack_blocks(at(nxt));
         let runs = &blocks.as_slice()[duplicates..];
         for (i, &(left, right)) in runs.iter().enumerate() {

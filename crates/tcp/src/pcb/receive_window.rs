@@ -9,7 +9,7 @@ use pktbuf::PktBuf;
 use wire::SeqNumber;
 use wire::tcp::SackBlocks;
 
-use super::Reassembly;
+use super::{Reassembly, Tick};
 use super::fifo::Fifo;
 use crate::config::{Config, ConnectionOptions};
 use crate::outbox::Outbox;
@@ -19,13 +19,23 @@ use crate::state::State;
 /// octet at a time does not pin one buffer per octet.
 const COALESCE: usize = 256;
 
+/// RFC 7323 section 5.5: a timestamp that was not confirmed for 24 days may have wrapped.
+const TS_RECENT_LIFE: u32 = ((24 * 86_400 * 1_000_000_000_u64) >> 30) as u32;
+
+/// `time` in units of 2^30 ns, about a second: a shift, where seconds would be a division per segment.
+#[inline]
+fn gibinanos(time: Time) -> u32 {
+    (time.as_nanos() >> 30) as u32
+}
+
 /// What the receive side tells the header-out part. Merged monotonically: a stale snapshot changes nothing.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct RecvSnapshot {
     pub(crate) nxt: SeqNumber,
     pub(crate) edge: SeqNumber,
     pub(crate) ts_recent: u32,
-    pub(crate) sack: Option<SackBlocks>,
+    /// Boxed, because text in order has none.
+    pub(crate) sack: Option<Box<SackBlocks>>,
 }
 
 /// How urgently the peer must hear from us.
@@ -80,9 +90,9 @@ pub struct ReceiveWindow {
     pub(crate) clamp: u32,
     /// Sequence number at which the window measured for growth ends.
     pub(crate) growth_mark: SeqNumber,
-    pub(crate) growth_since: Time,
-    /// When `ts_recent` was last confirmed; it expires after 24 days (RFC 7323 section 5.5).
-    pub(crate) ts_recent_at: Time,
+    pub(crate) growth_since: Tick,
+    /// When `ts_recent` was last confirmed, in units of 2^30 ns.
+    ts_recent_at: u32,
     /// When a delayed acknowledgement is due.
     pub(crate) ack_deadline: Time,
     /// Earliest wake asked for by this part that has not come yet.
@@ -115,8 +125,8 @@ impl ReceiveWindow {
             limit,
             clamp: options.window_clamp.unwrap_or(1 << 30),
             growth_mark: SeqNumber(0),
-            growth_since: now,
-            ts_recent_at: now,
+            growth_since: Tick::of(now),
+            ts_recent_at: gibinanos(now),
             ack_deadline: Time::MAX,
             armed: Time::MAX,
             queue: Fifo::new(),
@@ -130,7 +140,7 @@ impl ReceiveWindow {
         self.edge = self.nxt + self.limit.min(self.clamp).min(u32::from(u16::MAX));
         self.told_edge = self.edge;
         self.growth_mark = self.edge;
-        self.growth_since = now;
+        self.growth_since = Tick::of(now);
     }
 
     /// Octets that may still arrive beyond RCV.NXT. A scaled window is rounded up on the wire, so the peer may use
@@ -196,9 +206,25 @@ impl ReceiveWindow {
     /// What the header-out part needs to know.
     #[inline]
     pub(crate) fn snapshot(&self, reassembly: &mut Reassembly) -> RecvSnapshot {
-        let blocks = if self.sack { Some(reassembly.sack_blocks(self.nxt)) } else { None };
-        let sack = blocks.filter(|blocks| !blocks.is_empty());
+        let sack = if self.sack && reassembly.has_blocks() { self.blocks(reassembly) } else { None };
         RecvSnapshot { nxt: self.nxt, edge: self.edge, ts_recent: self.ts_recent, sack }
+    }
+
+    #[cold]
+    fn blocks(&self, reassembly: &mut Reassembly) -> Option<Box<SackBlocks>> {
+        let blocks = reassembly.sack_blocks(self.nxt);
+        (!blocks.is_empty()).then(|| Box::new(blocks))
+    }
+
+    /// The peer's timestamp, just taken over, is as fresh as can be.
+    #[inline]
+    pub(crate) fn confirm_timestamp(&mut self, now: Time) {
+        self.ts_recent_at = gibinanos(now);
+    }
+
+    /// Was the peer's timestamp confirmed so lately that it cannot have wrapped since?
+    pub(crate) fn timestamp_is_fresh(&self, now: Time) -> bool {
+        gibinanos(now).saturating_sub(self.ts_recent_at) <= TS_RECENT_LIFE
     }
 
     /// Note that a segment with this acknowledgement and window left.
@@ -243,12 +269,12 @@ impl ReceiveWindow {
         if self.nxt.lt(self.growth_mark) {
             return;
         }
-        let quick = now - self.growth_since <= config.receive_growth_horizon;
+        let quick = self.growth_since.elapsed(now) <= config.receive_growth_horizon;
         if self.grows && quick && self.queued <= self.limit / 4 {
             self.limit = self.limit.saturating_mul(2).min(config.receive_buffer.max.max(self.limit));
         }
         self.growth_mark = self.edge;
-        self.growth_since = now;
+        self.growth_since = Tick::of(now);
     }
 
     /// Is there something to receive, or is the end of the stream reached?

@@ -7,7 +7,7 @@
 use observe::Time;
 use wire::SeqNumber;
 
-use super::RetransmitQueue;
+use super::{RetransmitQueue, Tick};
 use crate::config::{Config, ConnectionOptions};
 use crate::congestion::Controller;
 use crate::outbox::Outbox;
@@ -99,8 +99,9 @@ pub struct SendWindow {
     /// Earliest wake asked for by this part that has not come yet.
     pub(crate) armed: Time,
     /// When something last moved forward (user time-out).
-    pub(crate) progress: Time,
-    pub(crate) last_sent: Time,
+    pub(crate) progress: Tick,
+    /// When text or FIN last left (restart after idle).
+    pub(crate) last_sent: Tick,
     pub(crate) congestion: Controller,
 }
 
@@ -143,8 +144,8 @@ impl SendWindow {
             timed_at: Time::MAX,
             timer: Time::MAX,
             armed: Time::MAX,
-            progress: now,
-            last_sent: now,
+            progress: Tick::of(now),
+            last_sent: Tick::of(now),
             congestion: Controller::new(kind, u32::from(mss), window),
         }
     }

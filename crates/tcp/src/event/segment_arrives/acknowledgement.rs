@@ -11,7 +11,7 @@ use wire::SeqNumber;
 use wire::tcp::Header;
 
 use crate::outbox::{Outbox, Readiness};
-use crate::pcb::{Mode, RetransmitQueue, SendWindow, Timer};
+use crate::pcb::{Mode, RetransmitQueue, SendWindow, Tick, Timer};
 use crate::sack::DUP_THRESH;
 
 /// What the ACK field meant.
@@ -90,7 +90,7 @@ fn acknowledge(
     // All of the queue before SND.NXT, so only the FIN exceeds it.
     rq.acknowledge(advance.min(sw.sent_text()));
     sw.una = header.ack;
-    sw.progress = now;
+    sw.progress = Tick::of(now);
     if sw.small_end.lt(sw.una) {
         sw.small_end = sw.una;
     }
@@ -111,7 +111,7 @@ fn acknowledge(
         sw.stop_timer();
     } else {
         // RFC 6298 section 5.3. Moved later it needs no new wake, but the sample may have made it earlier.
-        sw.set_timer(Timer::Retransmit, now + sw.rtt.rto());
+        sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
         sw.arm(out);
     }
     grow_send_buffer(sw, out);
@@ -223,7 +223,7 @@ fn enter_recovery(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) {
     sw.rescue = true;
     sw.timed_at = Time::MAX;
     sw.congestion.on_congestion(sw.flight(), now);
-    sw.set_timer(Timer::Retransmit, now + sw.rtt.rto());
+    sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
     out.count(Counter::FastRetransmits, 1);
     out.count(Counter::CongestionEvents, 1);
 }

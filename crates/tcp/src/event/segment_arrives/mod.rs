@@ -57,17 +57,20 @@ impl Event for SegmentArrives {
 
     #[inline]
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Disposition {
-        let segment = self.0;
+        let SegmentArrives(segment) = &self;
         out.count(Counter::SegmentsIn, 1);
         let judged = pcb.header_in(|header_in| {
             // Inside the hold-set, if that is where the configuration puts the work.
-            if segment.checksum_holds() { Ok(header_in.judge(&segment, now)) } else { Err(DropReason::TcpBadChecksum) }
+            if segment.checksum_holds() { Ok(header_in.judge(segment, now)) } else { Err(DropReason::TcpBadChecksum) }
         });
         match judged {
-            Ok(Path::Established) => fast_path::established(segment, pcb, out, now),
+            Ok(Path::Established) => match fast_path::take_header(segment, pcb, out, now) {
+                Some(disposition) => disposition,
+                None => fast_path::take_text(self.0.header.seq, self.0.text, pcb, out, now),
+            },
             Ok(Path::Whole) => {
                 out.count(Counter::SlowPathIn, 1);
-                pcb.whole(out, |parts, out| whole(segment, parts, out, now))
+                pcb.whole(out, |parts, out| whole(self.0, parts, out, now))
             }
             Err(reason) => Disposition::Dropped(out.dropped(reason)),
         }
@@ -95,7 +98,7 @@ pub(crate) fn answer<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Time)
         snapshot
     });
     pcb.transmit(out, |sw, rq, ho, out| {
-        ho.merge(&snapshot);
+        ho.merge(snapshot);
         output::transmit(sw, rq, ho, out, now, Ack::Pure)
     });
 }

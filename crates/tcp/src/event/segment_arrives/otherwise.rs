@@ -119,7 +119,7 @@ pub(super) fn take_text(
     }
     let (seq, text) = (segment.header.seq, segment.text);
     let taken = parts.receive_side(|rw, ra| text::accept(rw, ra, (seq, text, fin), out, now));
-    parts.header_out.merge(&taken.snapshot);
+    parts.header_out.merge(taken.snapshot);
     let mut ack = taken.ack;
     if taken.fin {
         ack = ack.max(take_fin(parts, out, now));
@@ -159,7 +159,7 @@ fn take_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Ack {
     parts.reassembly.clear();
     let snapshot = parts.receive_window.snapshot(parts.reassembly);
     parts.receive_window.acked(snapshot.nxt, snapshot.edge);
-    parts.header_out.merge(&snapshot);
+    parts.header_out.merge(snapshot);
     out.ready |= Readiness::READABLE | Readiness::PEER_CLOSED;
     parts.enter(Cause::Fin, out, now);
     Ack::Now

@@ -1,15 +1,10 @@
 //! First: check the sequence number (RFC 9293 section 3.10.7.4), after PAWS (RFC 7323 section 5.3).
 
-use core::time::Duration;
-
 use observe::{DropReason, Time};
 use wire::tcp::TcpFlags;
 
 use crate::pcb::{Reassembly, ReceiveWindow};
 use crate::segment::Segment;
-
-/// RFC 7323 section 5.5: a timestamp that was not confirmed for this long may have wrapped.
-const TS_RECENT_LIFE: Duration = Duration::from_secs(24 * 86_400);
 
 /// How to answer a segment that is not acceptable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +58,7 @@ pub(crate) fn check(
         && header.seq.le(rw.last_ack_sent)
     {
         rw.ts_recent = timestamps.value;
-        rw.ts_recent_at = now;
+        rw.confirm_timestamp(now);
     }
     Ok(())
 }
@@ -83,7 +78,7 @@ fn paws(rw: &ReceiveWindow, segment: &Segment, now: Time) -> Result<(), Unaccept
         return Err(Unacceptable { reason: DropReason::TcpMissingTimestamp, answer: Answer::None });
     };
     let age = timestamps.value.wrapping_sub(rw.ts_recent) as i32;
-    if age < 0 && now - rw.ts_recent_at <= TS_RECENT_LIFE {
+    if age < 0 && rw.timestamp_is_fresh(now) {
         return Err(old_timestamp(segment));
     }
     Ok(())

@@ -9,7 +9,7 @@ use crate::congestion::Controller;
 use crate::error::Error;
 use crate::outbox::{Outbox, Readiness};
 use crate::output;
-use crate::pcb::{Ack, Timer};
+use crate::pcb::{Ack, Tick, Timer};
 use crate::segment::Segment;
 use crate::state::Cause;
 
@@ -67,7 +67,7 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, now: Time) {
     sw.small_end = sw.una;
     sw.recover = sw.una - 1;
     sw.high_rxt = sw.una;
-    sw.progress = now;
+    sw.progress = Tick::of(now);
     if sw.rtt.backoff_count() == 0 && sw.timed_at != Time::MAX {
         sw.rtt.sample(now - sw.timed_at);
     } else {

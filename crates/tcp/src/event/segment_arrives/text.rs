@@ -14,7 +14,7 @@ use crate::pcb::{Ack, Reassembly, ReceiveWindow, RecvSnapshot};
 pub(crate) const IDLE_CHECK: Duration = Duration::from_secs(1);
 
 /// What became of the text.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) ack: Ack,
     pub(crate) snapshot: RecvSnapshot,

@@ -1,0 +1,144 @@
+//! The command line over `mem`: both ends in the process, so neither rights nor a network are needed.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use heddle::ALL_PLANS;
+
+/// Runs the binary in `directory` with the words of `arguments`; it ends by itself or is ended.
+fn heddle_in(directory: &Path, arguments: &str) -> Output {
+    let mut command = Command::new("timeout");
+    command.args(["-k", "5", "120", env!("CARGO_BIN_EXE_heddle")]).args(arguments.split_whitespace());
+    command.current_dir(directory).output().expect("the binary runs")
+}
+
+fn heddle(arguments: &str) -> Output {
+    heddle_in(Path::new("."), arguments)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stdout)))
+}
+
+#[test]
+fn every_level_has_a_help_with_examples() {
+    for command in ["", "serve", "serve http", "serve echo", "serve discard", "serve chargen", "get", "ping"] {
+        let output = heddle(&format!("{command} --help"));
+        let help = text(&output.stdout);
+        assert!(output.status.success(), "{command}: {}", text(&output.stderr));
+        assert!(help.contains("Example") || help.contains("Try this first"), "{command}: {help}");
+        assert!(help.contains("Usage: heddle"), "{command}: {help}");
+    }
+}
+
+#[test]
+fn all_architectures_are_listed() {
+    let list = text(&heddle("serve --list-arch").stdout);
+    let names: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, ALL_PLANS);
+}
+
+#[test]
+fn a_peer_in_the_process_answers_under_every_architecture() {
+    for arch in ALL_PLANS {
+        for address in ["10.0.0.1", "fd00::1"] {
+            let output = heddle(&format!("ping {address} -c 2 -i 0.001 -W 30 -s 4000 --queues 2 -j --arch {arch}"));
+            let report = json(&output);
+            assert_eq!((output.status.code(), &report["received"]), (Some(0), &2.into()), "{arch}: {report}");
+            assert_eq!(report["replies"][1]["bytes"], 4000);
+        }
+    }
+}
+
+#[test]
+fn a_ping_that_nobody_answers_fails_without_another_word() {
+    let lost = Command::new(env!("CARGO_BIN_EXE_heddle"))
+        .args(["ping", "10.0.0.1", "-c", "1", "-W", "0.05", "--fault", "loss 100%"])
+        .output()
+        .expect("the binary runs");
+    assert_eq!((lost.status.code(), text(&lost.stderr).as_str()), (Some(1), ""));
+    assert!(text(&lost.stdout).contains("1 sent, 0 received, 100 % lost"), "{}", text(&lost.stdout));
+}
+
+#[test]
+fn a_file_is_fetched_whole_under_every_architecture() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let content: Vec<u8> = (0..5_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    std::fs::write(directory.path().join("file"), &content).expect("written");
+    for (index, arch) in ALL_PLANS.iter().enumerate() {
+        let host = if index % 2 == 0 { "10.0.0.1" } else { "[fd00::1]:8080" };
+        let output = heddle_in(directory.path(), &format!("get http://{host}/file -o copy -j --queues 2 --arch {arch}"));
+        assert!(output.status.success(), "{arch}: {}", text(&output.stderr));
+        let report = json(&output);
+        assert_eq!((report["bytes"].as_u64(), report["arch"].as_str()), (Some(5_000_000), Some(*arch)));
+        assert!(std::fs::read(directory.path().join("copy")).expect("the copy") == content, "{arch}");
+    }
+}
+
+#[test]
+fn without_a_file_the_content_goes_to_standard_output() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("a b"), "content").expect("written");
+    let output = heddle_in(directory.path(), "get http://10.0.0.1/a%20b");
+    assert_eq!(text(&output.stdout), "content");
+}
+
+#[test]
+fn what_cannot_be_is_a_usage_error_of_one_sentence() {
+    for (arguments, remedy) in [
+        ("serve http", "--dev tap:NAME"),
+        ("serve http --root /nonexistent --dev tap:x", "/nonexistent"),
+        ("serve echo --dev tap:heddle0", "--addr"),
+        ("serve echo --dev eth0", "tap:NAME"),
+        ("serve echo --port 0", "port"),
+        ("get http://example.com/", "--host"),
+        ("get https://10.0.0.1/", "http://"),
+        ("get http://10.0.0.1/ -j", "--output"),
+        ("get http://10.0.0.1/ --addr 10.0.0.1/24", "own address"),
+        ("get http://10.0.0.1/ --addr 192.168.0.1/24", "10.0.0.1"),
+        ("get http://10.0.0.1/ --lock null", "null lock"),
+        ("ping somewhere", "10.0.0.1"),
+        ("ping 10.0.0.1 --arch best", "connp-l"),
+        ("ping 10.0.0.1 --lock best", "mcs"),
+        ("ping 10.0.0.1 --addr 10.0.0.1", "10.0.0.1/24"),
+        ("ping 10.0.0.1 --fault gremlins", "loss"),
+        ("ping 10.0.0.1 -s 70000", "65507"),
+        ("ping 10.0.0.1 -i 0", "seconds"),
+        ("weave", "--help"),
+    ] {
+        let output = heddle(arguments);
+        let (out, error) = (text(&output.stdout), text(&output.stderr));
+        let expected = if arguments.contains("nonexistent") { 1 } else { 2 };
+        assert_eq!(output.status.code(), Some(expected), "{arguments}: {out}{error}");
+        assert!(error.contains(remedy) && !error.contains("panicked"), "{arguments}: {error}");
+    }
+}
+
+#[test]
+fn what_goes_wrong_names_the_thing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (arguments, name) in [
+        ("get http://10.0.0.1/nothing", "404"),
+        ("get http://10.0.0.1/ -o no/such/directory", "no/such/directory"),
+        ("get http://10.0.0.1/ --root no/such/directory", "no/such/directory"),
+        ("ping 10.0.0.1 --pcap no/such/directory", "no/such/directory"),
+        ("get http://10.0.0.1/ -o /dev/full", "/dev/full"),
+    ] {
+        let output = heddle_in(directory.path(), arguments);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments}: {error}");
+        assert!(error.contains(name) && error.lines().count() == 1, "{arguments}: {error}");
+    }
+}
+
+#[test]
+fn a_recording_on_a_full_disk_is_reported_after_the_work_is_done() {
+    let output = heddle("ping 10.0.0.1 -c 3 -i 0.001 --pcap /dev/full");
+    assert!(text(&output.stdout).contains("3 sent, 3 received"), "{}", text(&output.stdout));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("/dev/full"), "{}", text(&output.stderr));
+}

@@ -1,0 +1,10 @@
+//! Prints the walk of one segment and one write through the stack: what `cargo xtask walk` runs.
+
+#[path = "../tests/walk/mod.rs"]
+mod walk;
+#[path = "../tests/world/mod.rs"]
+mod world;
+
+fn main() {
+    print!("{}", walk::page());
+}

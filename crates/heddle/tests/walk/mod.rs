@@ -1,0 +1,81 @@
+//! Follows one received segment and one `write` through the stack under three architectures, and writes it down.
+
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Read, Write};
+
+use heddle::{TcpListener, TcpStream};
+use sync::walk::{Step, record};
+
+use crate::world::World;
+
+/// The architectures that are walked through.
+pub const PLANS: [&str; 3] = ["connp-l:128", "connp-t:spsc", "msgp:6"];
+
+/// The page: what a received segment and a write do under each of [`PLANS`], step by step.
+pub fn page() -> String {
+    let mut page = String::from(
+        "One received data segment and one write() under three architectures, as recorded by a debug build (`cargo xtask \
+         walk`).\nEach line is a source file and what happens there; [class] is a lock taken, /class its release. Under \
+         connp-t the one\nthread of this recording plays caller, receive thread and protocol thread in turn.\n",
+    );
+    for plan in PLANS {
+        let (received, written) = walk(plan);
+        let _ = write!(page, "\n== {plan}: a data segment arrives ==\n{}", render(&received));
+        let _ = write!(page, "\n== {plan}: write() of 100 bytes ==\n{}", render(&written));
+    }
+    page
+}
+
+fn walk(plan: &str) -> (Vec<Step>, Vec<Step>) {
+    let mut world = World::new(plan.parse().expect("a plan's name"));
+    let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
+    listener.set_nonblocking(true);
+    let mut client = TcpStream::start_connect(&world.b, None, "10.0.0.1:80".parse().expect("an address")).expect("a port");
+    world.settle();
+    let (mut server, _) = listener.accept().expect("the handshake is complete");
+    server.set_nonblocking(true);
+    // Once each way first: a route to learn, a quick acknowledgement, are not what is shown.
+    client.write_all(&[0; 100]).expect("there is room");
+    world.settle();
+    drain(&mut server);
+    world.settle();
+    // The caller is no protocol thread, where there are such.
+    world.drivers().iter_mut().for_each(heddle::Polled::rest);
+    let ((), written) = record(|| client.write_all(&[1; 100]).expect("there is room"));
+    let ((), received) = record(|| {
+        world.drivers()[0].poll();
+    });
+    world.settle();
+    drain(&mut server);
+    (received, written)
+}
+
+fn drain(stream: &mut TcpStream) {
+    let mut buffer = [0; 1000];
+    while stream.read(&mut buffer).map_err(|error| assert_eq!(error.kind(), ErrorKind::WouldBlock)).is_ok() {}
+}
+
+fn render(steps: &[Step]) -> String {
+    let mut text = String::new();
+    let mut depth = 0;
+    for step in steps {
+        match step {
+            Step::Note { file, text: what } => {
+                let file = file.trim_start_matches("crates/").replace("/src/", "/");
+                let _ = writeln!(text, "{:indent$}{file}: {what}", "", indent = 2 * depth);
+            }
+            Step::Take(class) => {
+                let _ = writeln!(text, "{:indent$}[{class}]", "", indent = 2 * depth);
+                depth += 1;
+            }
+            Step::Release(class) => {
+                depth = depth.saturating_sub(1);
+                let _ = writeln!(text, "{:indent$}/{class}", "", indent = 2 * depth);
+            }
+            Step::HandOff => {
+                let _ = writeln!(text, "{:indent$}--> handed to another thread's queue", "", indent = 2 * depth);
+            }
+        }
+    }
+    text
+}

@@ -1,0 +1,79 @@
+//! A record of what one thread does: locks taken and released, and notes left by the code on the way.
+//!
+//! For documentation that cannot rot: `cargo xtask walk` follows one segment and one `send()` through the stack and
+//! prints this record, and a test compares it with the page. Debug builds only; a release build compiles all of it to
+//! nothing.
+
+use std::cell::RefCell;
+
+use crate::LockClass;
+
+/// One step of a walk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The code in `file` says what it does.
+    Note {
+        /// Path of the source file in the workspace.
+        file: &'static str,
+        /// What happens there.
+        text: &'static str,
+    },
+    /// A lock was taken.
+    Take(LockClass),
+    /// A lock was released.
+    Release(LockClass),
+    /// Work was handed to another thread's queue.
+    HandOff,
+}
+
+thread_local! {
+    static STEPS: RefCell<Option<Vec<Step>>> = const { RefCell::new(None) };
+}
+
+/// Records what the calling thread does in `work`. Empty in release builds.
+pub fn record<R>(work: impl FnOnce() -> R) -> (R, Vec<Step>) {
+    STEPS.with(|steps| *steps.borrow_mut() = Some(Vec::new()));
+    let result = work();
+    let steps = STEPS.with(|steps| steps.borrow_mut().take());
+    (result, steps.unwrap_or_default())
+}
+
+/// Leaves a note, if the calling thread is being recorded. Use `file!()` for `file`.
+#[inline(always)]
+pub fn note(file: &'static str, text: &'static str) {
+    step(|| Step::Note { file, text });
+}
+
+#[inline(always)]
+pub(crate) fn step(step: impl FnOnce() -> Step) {
+    if cfg!(debug_assertions) {
+        // A thread that ends has no record any more.
+        let _ = STEPS.try_with(|steps| {
+            if let Ok(mut steps) = steps.try_borrow_mut()
+                && let Some(steps) = steps.as_mut()
+            {
+                steps.push(step());
+            }
+        });
+    }
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+    use crate::{Lock, LockKind};
+
+    #[test]
+    fn a_walk_has_locks_and_notes_in_order_and_ends() {
+        let lock: Lock<()> = Lock::new(LockKind::Tas, LockClass::Group, ());
+        let ((), steps) = record(|| {
+            let guard = lock.lock();
+            note("here.rs", "inside");
+            drop(guard);
+        });
+        let inside = Step::Note { file: "here.rs", text: "inside" };
+        assert_eq!(steps, [Step::Take(LockClass::Group), inside, Step::Release(LockClass::Group)]);
+        drop(lock.lock());
+        assert_eq!(record(|| ()).1, []);
+    }
+}

@@ -1,0 +1,57 @@
+//! A moment in 4 octets, for what a connection remembers and never waits for.
+//!
+//! Deadlines are [`Time`]s, because the stack compares them across connections. What only answers "how long ago?" does
+//! not need 64 bits in every PCB. What may never happen: a deadline kept as a tick, which would come back after 50 days.
+
+use core::time::Duration;
+
+use observe::Time;
+
+/// So far may a clock reading lie before the tick it is compared with: threads with batches of different age take turns
+/// on a connection.
+pub(crate) const SKEW_MS: u32 = 3_600_000;
+
+/// Whole milliseconds modulo 2^32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tick(u32);
+
+impl Tick {
+    /// The tick that `now` falls into.
+    #[inline]
+    pub(crate) fn of(now: Time) -> Tick {
+        Tick(now.as_millis() as u32)
+    }
+
+    /// A tick from which any limit of less than 24 days has passed at `now`.
+    pub(crate) fn long_before(now: Time) -> Tick {
+        Tick((now.as_millis() as u32).wrapping_sub(1 << 31))
+    }
+
+    /// Time from this tick to `now` in whole milliseconds, as far as 49 days; zero if `now` is a little earlier.
+    #[inline]
+    pub(crate) fn elapsed(self, now: Time) -> Duration {
+        Duration::from_millis(u64::from(self.elapsed_ms(now)))
+    }
+
+    /// [`Tick::elapsed`] in milliseconds.
+    #[inline]
+    pub(crate) fn elapsed_ms(self, now: Time) -> u32 {
+        let ms = (now.as_millis() as u32).wrapping_sub(self.0);
+        if ms > u32::MAX - SKEW_MS { 0 } else { ms }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_across_its_own_wrap_and_never_backwards() {
+        let wrap = Time::from_millis(1 << 32);
+        let before = Tick::of(wrap - Duration::from_millis(10));
+        assert_eq!(before.elapsed_ms(wrap + Duration::from_millis(5)), 15);
+        assert_eq!(Tick::of(wrap + Duration::from_millis(5)).elapsed_ms(wrap), 0);
+        assert!(Tick::long_before(wrap).elapsed(wrap) > Duration::from_secs(24 * 86_400));
+        assert!(Tick::long_before(Time::ZERO).elapsed(Time::ZERO) > Duration::from_secs(24 * 86_400));
+    }
+}
