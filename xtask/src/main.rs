@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod deps;
+mod exclusive;
 mod metadata;
 mod steps;
 
@@ -15,6 +16,7 @@ cargo xtask deps --bless    write the edges as they are to xtask/deps.txt (edges
 cargo xtask check           formatting, clippy, deps, documentation
 cargo xtask ci              everything that `make test` runs: check, tests, models, benches, licences
 cargo xtask ci STEP..       some steps of it
+cargo xtask exclusive       count what `up` adds to a plain call, in instructions (needs valgrind)
 cargo xtask walk            follow one segment and one write through the stack under three architectures
 cargo xtask help            this text";
 
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
         ["deps", "--bless"] => deps::bless(),
         ["check"] => steps::run(steps::CHECK),
         ["walk"] => steps::walk(),
+        ["exclusive"] => steps::run(&["exclusive"]),
         ["ci"] => steps::run(steps::ALL),
         ["ci", ref names @ ..] => steps::run(names),
         ["help" | "--help"] => {

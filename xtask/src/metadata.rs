@@ -33,6 +33,15 @@ pub fn root() -> PathBuf {
 
 /// All packages of the workspace, by name.
 pub fn packages() -> Result<Vec<Package>, String> {
+    Ok(parse(&read()?))
+}
+
+/// Where cargo puts what it builds.
+pub fn target_directory() -> Result<PathBuf, String> {
+    Ok(PathBuf::from(text(&read()?["target_directory"])))
+}
+
+fn read() -> Result<Value, String> {
     let output = cargo()
         .current_dir(root())
         .args(["metadata", "--format-version=1", "--no-deps"])
@@ -41,9 +50,7 @@ pub fn packages() -> Result<Vec<Package>, String> {
     if !output.status.success() {
         return Err(format!("cargo metadata failed:\n{}", String::from_utf8_lossy(&output.stderr)));
     }
-    let metadata: Value =
-        serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata is not JSON: {error}"))?;
-    Ok(parse(&metadata))
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata is not JSON: {error}"))
 }
 
 fn room(package: &str) -> &str {

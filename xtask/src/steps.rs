@@ -6,10 +6,11 @@
 use std::process::Command;
 use std::time::Instant;
 
+use crate::exclusive::{self, Outcome};
 use crate::{deps, metadata};
 
 /// All steps, in order.
-pub const ALL: &[&str] = &["fmt", "clippy", "deps", "docs", "test", "models", "bench", "licences"];
+pub const ALL: &[&str] = &["fmt", "clippy", "deps", "docs", "test", "models", "bench", "exclusive", "licences"];
 
 /// The steps that do not run anything of the product.
 pub const CHECK: &[&str] = &["fmt", "clippy", "deps", "docs"];
@@ -79,6 +80,7 @@ fn step(name: &str) -> Result<Done, String> {
         "models" => models(),
         // As tests and not with `cargo bench`: the same profile, hence nothing to compile again, and no measurement.
         "bench" => cargo(&["test", "--locked", "--workspace", "--bench=*", "--", "--smoke"]),
+        "exclusive" => exclusive(),
         "licences" => licences(),
         _ => Err("it has no body".to_owned()),
     }
@@ -108,6 +110,14 @@ fn docs() -> Result<Done, String> {
     let mut command = command(&["doc", "--locked", "--workspace", "--all-features", "--no-deps", "--lib"]);
     command.env("RUSTDOCFLAGS", "--deny=warnings");
     finish(command)
+}
+
+/// What the architecture costs where access is exclusive.
+fn exclusive() -> Result<Done, String> {
+    match exclusive::compare()? {
+        Outcome::Within => Ok(Done::Passed),
+        Outcome::NoValgrind => Ok(Done::Skipped("valgrind is not installed: apt-get install valgrind".to_owned())),
+    }
 }
 
 /// The model checkers: tests of packages that declare the features `loom` or `shuttle`, with these on.

@@ -227,7 +227,10 @@ impl Network {
 
 fn create(path: &Path) -> Result<File, Failure> {
     File::create(path).map_err(|error| {
-        Failure::Failed(format!("cannot write {}: {error}; name a file in a directory that you may write", path.display()))
+        Failure::Failed(format!(
+            "cannot write {}: {error}; name a file in a directory that you may write",
+            path.display()
+        ))
     })
 }
 

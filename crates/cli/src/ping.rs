@@ -199,7 +199,8 @@ impl RoundTrips {
         let count = replies.len() as f64;
         let avg = replies.iter().map(|reply| reply.ms).sum::<f64>() / count;
         let variance = replies.iter().map(|reply| (reply.ms - avg).powi(2)).sum::<f64>() / count;
-        let (min, max) = replies.iter().fold((first, first), |(min, max), reply| (min.min(reply.ms), max.max(reply.ms)));
+        let (min, max) =
+            replies.iter().fold((first, first), |(min, max), reply| (min.min(reply.ms), max.max(reply.ms)));
         Some(RoundTrips { min, avg, max, mdev: variance.sqrt() })
     }
 }

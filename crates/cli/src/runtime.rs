@@ -30,7 +30,8 @@ impl Stop {
     /// The system has no room for another signal handler.
     pub fn listen() -> Result<Stop, Failure> {
         let register = |kind| {
-            signal(kind).map_err(|error| Failure::Failed(format!("cannot listen for Ctrl-C: {error}; close some programs")))
+            signal(kind)
+                .map_err(|error| Failure::Failed(format!("cannot listen for Ctrl-C: {error}; close some programs")))
         };
         Ok(Stop { interrupt: register(SignalKind::interrupt())?, terminate: register(SignalKind::terminate())? })
     }

@@ -266,7 +266,11 @@ fn listen(
 ///
 /// # Errors
 /// The directory cannot be read, or the port is in use.
-pub fn http_peer(stack: &Stack, port: u16, root: &std::path::Path) -> Result<impl Future<Output = ()> + use<>, Failure> {
+pub fn http_peer(
+    stack: &Stack,
+    port: u16,
+    root: &std::path::Path,
+) -> Result<impl Future<Output = ()> + use<>, Failure> {
     let totals = Arc::new(Totals::default());
     let site = Site::open(root, None, false, totals.clone())?;
     let (quit, quitting) = watch::channel(());

@@ -71,7 +71,8 @@ fn a_file_is_fetched_whole_under_every_architecture() {
     std::fs::write(directory.path().join("file"), &content).expect("written");
     for (index, arch) in ALL_PLANS.iter().enumerate() {
         let host = if index % 2 == 0 { "10.0.0.1" } else { "[fd00::1]:8080" };
-        let output = heddle_in(directory.path(), &format!("get http://{host}/file -o copy -j --queues 2 --arch {arch}"));
+        let output =
+            heddle_in(directory.path(), &format!("get http://{host}/file -o copy -j --queues 2 --arch {arch}"));
         assert!(output.status.success(), "{arch}: {}", text(&output.stderr));
         let report = json(&output);
         assert_eq!((report["bytes"].as_u64(), report["arch"].as_str()), (Some(5_000_000), Some(*arch)));

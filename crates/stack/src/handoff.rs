@@ -1,7 +1,8 @@
 //! Work that crosses threads: a message, and the slot in which a caller waits for the answer.
 //!
 //! Used by the architectures in which a thread other than the caller runs the event. A message is run in a cell by
-//! [`Message::run`], which answers as soon as the event is done and its effects performed.
+//! [`Message::run`], which leaves what is to be said to the caller in an [`Answer`]: it is given when the cell has been
+//! let go and the effects have been performed, because whoever is woken may call back at once, on this very thread.
 
 use std::sync::Arc;
 
@@ -12,7 +13,6 @@ use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
 use crate::cell::Cell;
 use crate::flow::Target;
-use crate::shared::Shared;
 
 /// One piece of work for the runner of a cell.
 pub enum Message<P: Platform> {
@@ -27,21 +27,35 @@ pub enum Message<P: Platform> {
 }
 
 impl<P: Platform> Message<P> {
-    /// Runs the message in `cell`, which the caller holds exclusively, and answers who waits.
-    pub fn run(self, cell: &mut Cell<P>, now: Time, after: &mut After<P>, shared: &Shared<P>) {
-        match self {
-            Message::Ingress(ingress) => cell.ingress(ingress, now, after),
-            Message::Call(target, call, slot) => {
-                let reply = cell.call(&target, call, now, after);
-                after.perform(shared);
-                slot.fill(reply);
+    /// Runs the message in `cell`, which the caller holds exclusively. Returns the answer if somebody waits for one.
+    pub fn run(self, cell: &mut Cell<P>, now: Time, after: &mut After<P>) -> Option<Answer<P>> {
+        let (reply, slot) = match self {
+            Message::Ingress(ingress) => {
+                cell.ingress(ingress, now, after);
+                return None;
             }
+            Message::Call(target, call, slot) => (cell.call(&target, call, now, after), slot),
             Message::Control(change, slot) => {
                 cell.control(change);
-                slot.fill(Reply::Done);
+                (Reply::Done, slot)
             }
-            Message::Census(slot) => slot.fill(Reply::Census(Box::new(cell.census()))),
-        }
+            Message::Census(slot) => (Reply::Census(Box::new(cell.census())), slot),
+        };
+        Some(Answer { reply, slot })
+    }
+}
+
+/// The answer to a message, not given yet.
+#[must_use = "a caller sleeps until the answer is given"]
+pub struct Answer<P: Platform> {
+    reply: Reply,
+    slot: Arc<ReplySlot<P>>,
+}
+
+impl<P: Platform> Answer<P> {
+    /// Wakes the caller. The cell has been let go, and what the event left to do has been done.
+    pub fn give(self) {
+        self.slot.fill(self.reply);
     }
 }
 

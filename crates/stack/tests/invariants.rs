@@ -14,7 +14,7 @@ use stack::socket::readiness::Watch;
 use stack::socket::{Readiness, TcpSocket};
 use stack::{Plan, Stack};
 use support::frames::{ISS, Segment, tcp_of};
-use support::node::{Node, Terms, received, send};
+use support::node::{Node, Terms, send};
 use sync::Real;
 use wire::tcp::TcpFlags;
 
@@ -93,8 +93,9 @@ impl Watch for Reader {
         if !level.contains(Readiness::READABLE) {
             return;
         }
-        let receive = Call::Receive(tcp::Receive { max: 1000 });
-        if let Some((text, _)) = received(self.stack.call(&self.socket.target(), receive)) {
+        let reply = self.stack.call(&self.socket.target(), Call::Receive(tcp::Receive { max: 1000 }));
+        if let Reply::Received(Ok(got)) = reply {
+            let text: Vec<u8> = got.data.iter().flat_map(|data| data.to_vec()).collect();
             self.stack.call(&self.socket.target(), send(&text));
             let mut whole = self.text.lock().unwrap();
             whole.extend(text);

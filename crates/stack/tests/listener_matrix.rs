@@ -121,7 +121,9 @@ fn close_between_syn_and_ack_resets_the_peer(plan: Plan) {
 fn close_after_a_syn_that_nobody_completes(plan: Plan) {
     let mut node = node(plan);
     let listener = node.listen(PORT, 128);
-    PEERS.for_each(|peer| drop(half_open(&mut node, peer)));
+    for peer in PEERS {
+        half_open(&mut node, peer);
+    }
     node.stack.unlisten(&listener);
     node.pass(Duration::from_secs(200), Duration::from_millis(250));
     at_rest(&node, &listener, 0);
@@ -152,7 +154,9 @@ fn an_accepted_child_outlives_its_listener(plan: Plan) {
 fn children_that_nobody_accepted_are_reset(plan: Plan) {
     let mut node = node(plan);
     let listener = node.listen(PORT, 128);
-    PEERS.for_each(|peer| drop(open(&mut node, peer)));
+    for peer in PEERS {
+        open(&mut node, peer);
+    }
     node.stack.unlisten(&listener);
     let sent = node.settle();
     let mut reset: Vec<u16> = sent

@@ -142,8 +142,7 @@ fn requester(config: &Config, counters: &Counters) {
 }
 
 fn main() {
-    let mut config = Config::default();
-    config.quick_acks = 0;
+    let config = Config { quick_acks: 0, ..Config::default() };
     let counters = Counters::new();
     receiver(&config, &counters);
     requester(&config, &counters);

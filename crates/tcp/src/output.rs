@@ -13,7 +13,7 @@ use wire::tcp::{CHECKSUM_OFFSET, Header, Options, SackBlocks, TcpFlags, Timestam
 
 use crate::config::Config;
 use crate::outbox::Outbox;
-use crate::pcb::{Ack, HeaderOut, Mode, RetransmitQueue, SendWindow, SKEW_MS, Tick, Timer, initial_window};
+use crate::pcb::{Ack, HeaderOut, Mode, RetransmitQueue, SKEW_MS, SendWindow, Tick, Timer, initial_window};
 use crate::sack::{NextSegment, Permits};
 use crate::state::State;
 
@@ -63,14 +63,16 @@ pub(crate) fn transmit(
 }
 
 impl SendWindow {
+    /// Were all text and the FIN, if the user has closed, sent at least once?
+    #[inline]
+    fn nothing_unsent(&self, rq: &RetransmitQueue) -> bool {
+        rq.len == self.sent_text() && self.fin_sent == self.fin_queued
+    }
+
     /// Is there text or a FIN to send, or to send again?
     #[inline]
     pub(crate) fn has_work(&self, rq: &RetransmitQueue) -> bool {
-        self.state.may_transmit()
-            && (rq.len > self.sent_text()
-                || self.fin_queued && !self.fin_sent
-                || self.mode != Mode::Open
-                || self.resend_first)
+        self.state.may_transmit() && (!self.nothing_unsent(rq) || self.mode != Mode::Open || self.resend_first)
     }
 }
 
@@ -135,6 +137,8 @@ fn send_new(
     loop {
         let room = sw.congestion.cwnd().saturating_sub(pipe);
         match send_one_new(sw, rq, ho, out, now, Room { congestion: room, push }) {
+            // Mostly that was all there is.
+            Ok(_) if sw.nothing_unsent(rq) => return Hold::Empty,
             Ok(octets) => pipe += octets,
             Err(hold) => return hold,
         }

@@ -119,9 +119,10 @@ impl RttEstimator {
     fn smooth(&mut self, r: u32, expected: u32) {
         let error = i64::from(r) - i64::from(self.srtt8 >> 3);
         let deviation = error.abs() - i64::from(self.rttvar4 >> 2);
-        let n = i64::from(expected);
-        self.rttvar4 = (i64::from(self.rttvar4) + deviation / n) as u32;
-        self.srtt8 = (i64::from(self.srtt8) + error / n) as u32;
+        // One sample per round trip is the common case, and needs no division.
+        let share = |change: i64| if expected == 1 { change } else { change / i64::from(expected) };
+        self.rttvar4 = (i64::from(self.rttvar4) + share(deviation)) as u32;
+        self.srtt8 = (i64::from(self.srtt8) + share(error)) as u32;
     }
 
     /// Section 2.3 and 2.4: SRTT + max(G, 4 * RTTVAR) within the bounds; the clock granularity G is one microsecond.

@@ -43,7 +43,7 @@ impl Segment {
     pub fn parse(local: IpAddr, remote: IpAddr, mut buf: PktBuf, verify: Verify) -> Result<Segment, DropReason> {
         let header = wire::tcp::parse(&buf).map_err(reason)?;
         let len = usize::from(header.header_len);
-        let unchecked = match buf.meta().checksum {
+        let mut unchecked = match buf.meta().checksum {
             Checksum::None => {
                 let pseudo = pseudo_header(remote, local, PROTOCOL, buf.len() as u32);
                 Some(pktbuf::sum(&buf[..len]).add(pseudo))
@@ -51,20 +51,19 @@ impl Segment {
             Checksum::Verified | Checksum::Partial { .. } => None,
         };
         buf.pull_front(len);
+        if verify == Verify::Now
+            && let Some(sum) = unchecked.take()
+            && !sum.add(pktbuf::sum(&buf)).is_valid()
+        {
+            return Err(DropReason::TcpBadChecksum);
+        }
         let tuple = FourTuple {
             local_addr: local,
             remote_addr: remote,
             local_port: header.dst_port,
             remote_port: header.src_port,
         };
-        let mut segment = Segment { header, text: buf, tuple, unchecked };
-        if verify == Verify::Now {
-            if !segment.checksum_holds() {
-                return Err(DropReason::TcpBadChecksum);
-            }
-            segment.unchecked = None;
-        }
-        Ok(segment)
+        Ok(Segment { header, text: buf, tuple, unchecked })
     }
 
     /// Parse and leave the checksum for `SegmentArrives` to check.

@@ -354,3 +354,13 @@ fn a_probe_repeats_no_d_sack() {
     let probe = t.take();
     assert!(probe[0].ends_with("<sack 2001:3001>"), "{probe:?}");
 }
+
+#[test]
+fn a_month_of_silence_does_not_stop_the_timestamp_clock() {
+    let mut t = Script::connected(Setup::default(), |syn| syn.ts(1, 1000));
+    let days = 30 * 86_400_000;
+    t.pass(ms(days));
+    t.send(10);
+    let value = (t.now.as_millis() as u32).to_string();
+    assert!(t.take()[0].contains(&format!("TS {value} ")), "a clock that stands still breaks the peer's PAWS");
+}

@@ -43,7 +43,8 @@ fn curl_fetches_and_uploads_under_every_architecture() {
             let serving = Serving::start(space, &site, arch, &[]);
             for host in [OURS_V4, OURS_V6] {
                 assert_eq!(curl(&[&serving.url(host, "big")]), site.big, "{arch}: GET from {host}");
-                let uploaded = output(&["curl", "-sSf", "-m", "120", "--data-binary", &site.big_at(), &serving.url(host, "x")]);
+                let uploaded =
+                    output(&["curl", "-sSf", "-m", "120", "--data-binary", &site.big_at(), &serving.url(host, "x")]);
                 assert!(uploaded.contains(&site.big), "{arch}: POST to {host}: {uploaded}");
             }
             let chunked = ["curl", "-sSf", "-m", "120", "-H", "Transfer-Encoding: chunked", "-T"];
@@ -187,7 +188,13 @@ fn an_interface_in_use_is_named() {
         // A queue of a multi-queue interface is free as long as there are fewer than it may have: a plain one is not.
         run(&["ip", "tuntap", "add", "mode", "tap", "name", "plain0"]);
         let (status, error) = Process::start(&[
-            env!("CARGO_BIN_EXE_heddle"), "serve", "echo", "--dev", "tap:plain0", "--addr", "10.8.0.2/24",
+            env!("CARGO_BIN_EXE_heddle"),
+            "serve",
+            "echo",
+            "--dev",
+            "tap:plain0",
+            "--addr",
+            "10.8.0.2/24",
         ])
         .end();
         assert_eq!(status.code(), Some(1), "{error}");

@@ -27,7 +27,7 @@ use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
 use crate::cell::Cell;
 use crate::flow::{self, Target};
-use crate::handoff::{Message, ReplySlot};
+use crate::handoff::{Answer, Message, ReplySlot};
 use crate::shared::Shared;
 
 /// Messages that a thread runs before it looks at its timers again (DragonFly: 512).
@@ -132,10 +132,11 @@ impl<P: Platform> Queue<P> {
 
     /// Wakes the owner for what was sent without announcement.
     fn announce(&self) {
-        if let Queue::Ring { parker, unannounced, .. } = self {
-            if unannounced.load(Ordering::Relaxed) && unannounced.swap(false, Ordering::AcqRel) {
-                parker.unpark();
-            }
+        if let Queue::Ring { parker, unannounced, .. } = self
+            && unannounced.load(Ordering::Relaxed)
+            && unannounced.swap(false, Ordering::AcqRel)
+        {
+            parker.unpark();
         }
     }
 
@@ -214,20 +215,23 @@ impl<P: Platform> Inner<P> {
     fn round(&self, owner: &Owner<P>, now: Time, batch: &mut VecDeque<Message<P>>) -> bool {
         owner.queue.take(batch);
         let count = batch.len();
+        let mut after = After::default();
+        // Between two messages the cell is let go: who is told of the first may call this thread's cell from here.
+        for message in batch.drain(..) {
+            sync::walk::note(file!(), "the protocol thread takes the message");
+            let answer = owner.cell.with(|cell| message.run(cell, now, &mut after));
+            debug_assert!(answer.is_ok(), "only the owner runs its rounds");
+            after.perform(&self.shared);
+            answer.ok().flatten().into_iter().for_each(Answer::give);
+        }
         let ran = owner.cell.with(|cell| {
-            let mut after = After::default();
-            for message in batch.drain(..) {
-                sync::walk::note(file!(), "the protocol thread takes the message");
-                message.run(cell, now, &mut after, &self.shared);
-                after.perform(&self.shared);
-            }
             if cell.next_deadline().is_some_and(|deadline| deadline <= now) {
                 cell.timers(now, &mut after);
-                after.perform(&self.shared);
             }
             owner.deadline.store(cell.deadline_nanos(), Ordering::Relaxed);
         });
         debug_assert!(ran.is_ok(), "only the owner runs its rounds");
+        after.perform(&self.shared);
         owner.pending.fetch_sub(count, Ordering::AcqRel);
         count != 0
     }
@@ -254,8 +258,10 @@ impl<P: Platform> Inner<P> {
             owner.queue.wake();
             P::yield_now();
         }
-        if !self.own_threads {
-            self.play(self.shared.clock.now());
+        if !self.own_threads && owner.cell.bind_here().is_ok() {
+            // Only the one that is asked: another may be in the middle of a round, further up this thread's stack.
+            let mut batch = VecDeque::new();
+            while self.round(owner, self.shared.clock.now(), &mut batch) {}
         }
         slot.wait()
     }
@@ -320,7 +326,10 @@ impl<P: Platform> Architecture<P> for ConnPT<P> {
     fn control(&self, change: Control<P>) {
         // Every owner answers for its replica before this returns: nobody can find a stale listener afterwards.
         for owner in &self.inner.owners {
-            self.inner.ask(owner, |slot| Message::Control(change.clone(), slot));
+            let own = owner.cell.owner() == Some(P::thread_index());
+            if !own || owner.cell.with(|cell| cell.control(change.clone())).is_err() {
+                self.inner.ask(owner, |slot| Message::Control(change.clone(), slot));
+            }
         }
     }
 

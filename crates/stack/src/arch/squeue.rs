@@ -74,13 +74,31 @@ struct Squeue<P: Platform> {
 struct State<P: Platform> {
     queue: VecDeque<Message<P>>,
     running: bool,
+    /// Who runs, while somebody does.
+    runner: usize,
+}
+
+impl<P: Platform> State<P> {
+    /// The calling thread takes the flag, which is free.
+    #[inline]
+    fn take(&mut self) {
+        self.running = true;
+        self.runner = P::thread_index();
+    }
+
+    /// Whether the calling thread has the flag, further up its stack: it is telling somebody of an event, and that one
+    /// calls. It has left the cell for that.
+    #[inline]
+    fn is_own(&self) -> bool {
+        self.running && self.runner == P::thread_index()
+    }
 }
 
 impl<P: Platform> Squeues<P> {
     /// `count` shards. With `workers`, each has its own thread, pinned; without, [`Architecture::tick`] drains.
     pub fn new(shared: &Arc<Shared<P>>, mode: Mode, count: usize, workers: bool) -> Self {
         let squeue = |_| {
-            let state = State { queue: VecDeque::new(), running: false };
+            let state = State { queue: VecDeque::new(), running: false, runner: 0 };
             CachePadded::new(Squeue {
                 state: Lock::new(shared.lock_kind, LockClass::Squeue, state),
                 cell: GateCell::new(Cell::new(shared)),
@@ -117,10 +135,20 @@ impl<P: Platform> Inner<P> {
             }
             return;
         }
-        state.running = true;
+        state.take();
         drop(state);
-        self.occupy(squeue, |cell| message.run(cell, now, after, &self.shared));
+        self.run(squeue, message, now, after);
         self.leave(squeue, mode == Mode::Process);
+    }
+
+    /// Runs a message in the cell, and answers who waits; the caller has set the flag. What is left to do stays in
+    /// `after` unless somebody waits for it.
+    #[inline]
+    fn run(&self, squeue: &Squeue<P>, message: Message<P>, now: Time, after: &mut After<P>) {
+        if let Some(answer) = self.occupy(squeue, |cell| message.run(cell, now, after)) {
+            after.perform(&self.shared);
+            answer.give();
+        }
     }
 
     /// Runs `f` in the cell; the caller has set the flag.
@@ -159,7 +187,9 @@ impl<P: Platform> Inner<P> {
             drop(state);
             let now = self.shared.clock.now();
             if let Some(message) = message {
-                self.process(squeue, |cell, after| message.run(cell, now, after, &self.shared));
+                let mut after = After::default();
+                self.run(squeue, message, now, &mut after);
+                after.perform(&self.shared);
             }
             left = if now - start > DRAIN_TIME { 0 } else { left - 1 };
         }
@@ -172,18 +202,11 @@ impl<P: Platform> Inner<P> {
             // Whoever runs sees the queue when it leaves.
             return;
         }
-        state.running = true;
+        state.take();
         let mut batch = std::mem::take(&mut state.queue);
         drop(state);
         loop {
-            self.process(squeue, |cell, after| {
-                for message in batch.drain(..) {
-                    message.run(cell, now, after, &self.shared);
-                }
-                if cell.next_deadline().is_some_and(|deadline| deadline <= now) {
-                    cell.timers(now, after);
-                }
-            });
+            self.run_all(squeue, &mut batch, now);
             let mut state = squeue.state.lock();
             if state.queue.is_empty() {
                 state.running = false;
@@ -193,12 +216,38 @@ impl<P: Platform> Inner<P> {
         }
     }
 
+    /// Runs a batch and due timers; the caller has set the flag. The cell is let go only where somebody waits for an
+    /// answer, and at the end.
+    fn run_all(&self, squeue: &Squeue<P>, batch: &mut VecDeque<Message<P>>, now: Time) {
+        loop {
+            let answer = self.process(squeue, |cell, after| {
+                while let Some(message) = batch.pop_front() {
+                    if let Some(answer) = message.run(cell, now, after) {
+                        return Some(answer);
+                    }
+                }
+                if cell.next_deadline().is_some_and(|deadline| deadline <= now) {
+                    cell.timers(now, after);
+                }
+                None
+            });
+            match answer {
+                Some(answer) => answer.give(),
+                None => return,
+            }
+        }
+    }
+
     /// Waits for the flag and runs `f`: for the control plane, which is in no hurry.
     fn seize<R>(&self, squeue: &Squeue<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> R {
         loop {
             let mut state = squeue.state.lock();
+            if state.is_own() {
+                drop(state);
+                return self.process(squeue, |cell, _| f(cell));
+            }
             if !state.running {
-                state.running = true;
+                state.take();
                 break;
             }
             drop(state);
@@ -234,17 +283,19 @@ impl<P: Platform> Inner<P> {
     fn call(&self, target: &Target, call: Call<P>) -> Reply {
         let index = target.flow.index(self.queues.len());
         let squeue = &self.queues[index];
-        if self.mode != Mode::Fill {
-            let mut state = squeue.state.lock();
-            if !state.running && state.queue.is_empty() {
-                state.running = true;
-                drop(state);
-                let now = self.shared.clock.now();
-                let reply = self.process(squeue, |cell, after| cell.call(target, call, now, after));
+        let mut state = squeue.state.lock();
+        let own = state.is_own();
+        if own || (self.mode != Mode::Fill && !state.running && state.queue.is_empty()) {
+            state.take();
+            drop(state);
+            let now = self.shared.clock.now();
+            let reply = self.process(squeue, |cell, after| cell.call(target, call, now, after));
+            if !own {
                 self.leave(squeue, self.mode == Mode::Process);
-                return reply;
             }
+            return reply;
         }
+        drop(state);
         self.ask(index, self.mode, |slot| Message::Call(*target, call, slot))
     }
 }
@@ -260,8 +311,13 @@ impl<P: Platform> Architecture<P> for Squeues<P> {
     }
 
     fn control(&self, change: Control<P>) {
-        for index in 0..self.inner.queues.len() {
-            self.inner.ask(index, self.inner.mode, |slot| Message::Control(change.clone(), slot));
+        for (index, squeue) in self.inner.queues.iter().enumerate() {
+            let own = squeue.state.lock().is_own();
+            if own {
+                self.inner.occupy(squeue, |cell| cell.control(change.clone()));
+            } else {
+                self.inner.ask(index, self.inner.mode, |slot| Message::Control(change.clone(), slot));
+            }
         }
     }
 

@@ -19,7 +19,7 @@ use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
 use crate::cell::Cell;
 use crate::flow::Target;
-use crate::handoff::{Message, ReplySlot};
+use crate::handoff::{Answer, Message, ReplySlot};
 use crate::shared::Shared;
 
 /// The architecture `up`.
@@ -57,6 +57,10 @@ impl<P: Platform> Up<P> {
         if !owned {
             // The thread that polls the devices will be the owner, not the one that sets things up.
             let _ = self.cell.release();
+            // Who was turned away meanwhile has left mail, and the owner to be may have looked in vain.
+            if self.waiting.load(Ordering::Acquire) != 0 {
+                self.shared.wake_drivers();
+            }
         }
         after.perform(&self.shared);
         Some(result)
@@ -81,9 +85,9 @@ impl<P: Platform> Up<P> {
                 message
             };
             let Some(message) = message else { return };
-            let shared = &self.shared;
-            let ran = self.hold(|cell, after| message.run(cell, now, after, shared));
-            debug_assert!(ran.is_some(), "only the owner drains the mailbox");
+            let answer = self.hold(|cell, after| message.run(cell, now, after));
+            debug_assert!(answer.is_some(), "only the owner drains the mailbox");
+            answer.flatten().into_iter().for_each(Answer::give);
         }
     }
 }

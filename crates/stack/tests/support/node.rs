@@ -99,6 +99,7 @@ impl<P: Platform> Node<P> {
             if taken == 0 && sent.len() == before && self.stack.is_quiescent() {
                 return sent;
             }
+            P::yield_now();
         }
     }
 

@@ -253,9 +253,7 @@ mod tests {
     /// Section 4.2: the window regains W_max after K seconds, having grown fast at first and hardly at all at the end.
     #[test]
     fn the_curve_is_concave_up_to_the_plateau_and_convex_after_it() {
-        let mut cubic = Cubic::default();
-        cubic.w_max = 1000 * MSS;
-        cubic.k = plateau_ms(300 * MSS, MSS);
+        let cubic = Cubic { w_max: 1000 * MSS, k: plateau_ms(300 * MSS, MSS), ..Cubic::default() };
         let k = (300f64 / 0.4).cbrt();
         assert_eq!(cubic.k, (k * 1000.0) as u32);
         assert!(cubic.curve(MSS, 0).abs_diff(700 * MSS) < MSS);

@@ -6,7 +6,7 @@
 //! lost, and how much is in the network, is decided elsewhere (`sack.rs`, `rack.rs`); during recovery the window stands
 //! still at the threshold and the caller keeps the pipe below it (RFC 6675), so no window is ever inflated.
 //!
-//! Everything is in octets, all arithmetic is on integers, and a controller is half a cache line. What may never happen: a
+//! Everything is in octets, all arithmetic is on integers, and a controller is 24 octets. What may never happen: a
 //! window below one segment or above [`MAX_WINDOW`], or growth that no acknowledgement paid for.
 //!
 //! An algorithm is one variant of [`Kind`] and one file; it answers how far to cut, and how to grow.
@@ -105,6 +105,7 @@ struct Window {
     /// Sender maximum segment size, octets.
     mss: u16,
     phase: Phase,
+    kind: Kind,
 }
 
 impl Window {
@@ -134,7 +135,6 @@ impl Window {
 #[derive(Clone, Debug)]
 pub struct Controller {
     window: Window,
-    kind: Kind,
     /// What CUBIC remembers, once there is something: many connections never leave slow start.
     curve: Option<Box<Cubic>>,
 }
@@ -151,20 +151,20 @@ impl Controller {
     /// is cut to 1..=65535.
     pub fn new(kind: Kind, mss: u32, iw_bytes: u32) -> Controller {
         let mss = mss.clamp(1, MAX_MSS) as u16;
-        let mut window = Window { cwnd: 0, ssthresh: MAX_WINDOW, credit: 0, mss, phase: Phase::Open };
+        let mut window = Window { cwnd: 0, ssthresh: MAX_WINDOW, credit: 0, mss, phase: Phase::Open, kind };
         window.set_cwnd(iw_bytes);
-        Controller { window, kind, curve: None }
+        Controller { window, curve: None }
     }
 
     /// The algorithm.
     pub fn kind(&self) -> Kind {
-        self.kind
+        self.window.kind
     }
 
     /// Changes the algorithm; window, threshold and phase stay.
     pub fn set_kind(&mut self, kind: Kind) {
-        if kind != self.kind {
-            self.kind = kind;
+        if kind != self.window.kind {
+            self.window.kind = kind;
             self.curve = None;
             self.window.credit = 0;
         }
@@ -213,7 +213,7 @@ impl Controller {
             window.phase = Phase::Open;
         }
         if octets > 0 {
-            match self.kind {
+            match window.kind {
                 Kind::NewReno => newreno::grow(window, octets),
                 Kind::Cubic => self.curve.get_or_insert_default().grow(window, &Acked { octets, srtt, now }),
             }
@@ -236,7 +236,7 @@ impl Controller {
     /// Sets the threshold for a loss with `flight` octets outstanding; never below two segments (RFC 5681 equation 4).
     fn cut(&mut self, flight: u32) {
         let window = &mut self.window;
-        let target = match self.kind {
+        let target = match window.kind {
             Kind::NewReno => newreno::threshold(flight),
             Kind::Cubic => self.curve.get_or_insert_default().threshold(window, flight),
         };
@@ -311,8 +311,8 @@ mod tests {
     }
 
     #[test]
-    fn is_half_a_cache_line() {
-        assert!(size_of::<Controller>() <= 32, "{} octets", size_of::<Controller>());
+    fn is_small() {
+        assert!(size_of::<Controller>() <= 24, "{} octets", size_of::<Controller>());
     }
 
     #[test]

@@ -41,10 +41,10 @@ impl Event for Receive {
 
     #[inline]
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Received, Error> {
-        let (received, update, state) = pcb.receive_side(|rw, ra| {
-            let received = take(rw, self.max);
-            let update = window_update(rw, ra);
-            (received, update, rw.state)
+        let mut received = Received::default();
+        let (update, state) = pcb.receive_side(|rw, ra| {
+            take(rw, self.max, &mut received);
+            (window_update(rw, ra), rw.state)
         });
         if let Some(snapshot) = update {
             let told = pcb.transmit(out, |sw, rq, ho, out| {
@@ -66,8 +66,7 @@ impl Event for Receive {
 }
 
 #[inline]
-fn take(rw: &mut ReceiveWindow, max: usize) -> Received {
-    let mut received = Received::default();
+fn take(rw: &mut ReceiveWindow, max: usize, received: &mut Received) {
     let first = rw.nxt - (rw.queued + u32::from(rw.finished));
     let mut taken = 0;
     while taken < max.max(1)
@@ -85,7 +84,6 @@ fn take(rw: &mut ReceiveWindow, max: usize) -> Received {
         // Past the mark the mode ends.
         rw.urgent_valid = mark > taken as i32;
     }
-    received
 }
 
 /// Reading made room: is it enough to tell the peer?

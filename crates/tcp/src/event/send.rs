@@ -41,22 +41,22 @@ impl Event for Send {
 
     #[inline]
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Sent, Error> {
-        let mut told = None;
-        let sent = pcb.transmit(out, |sw, rq, ho, out| {
-            let sent = append(sw, rq, self.chunks, out, now)?;
-            told = output::transmit(sw, rq, ho, out, now, Ack::None);
-            Ok(sent)
+        let mut sent = Sent::default();
+        let told = pcb.transmit(out, |sw, rq, ho, out| {
+            append(sw, rq, self.chunks, &mut sent, out, now)?;
+            Ok(output::transmit(sw, rq, ho, out, now, Ack::None))
         });
-        if let Some((nxt, edge)) = told {
+        if let Ok(Some((nxt, edge))) = told {
             pcb.receive_side(|rw, _| {
                 // Text carried the acknowledgement: this is a dialogue, and delaying pays.
                 rw.quick = 0;
                 rw.acked(nxt, edge);
             });
         }
-        match sent {
+        match told {
+            Ok(_) => Ok(sent),
             Err(Error::NotConnected) => Err(pcb.header_in(|header_in| header_in.error).unwrap_or(Error::NotConnected)),
-            other => other,
+            Err(error) => Err(error),
         }
     }
 }
@@ -66,17 +66,37 @@ impl Event for Send {
 fn append(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
-    chunks: Chunks,
+    mut chunks: Chunks,
+    sent: &mut Sent,
     out: &mut Outbox<'_>,
     now: Time,
-) -> Result<Sent, Error> {
+) -> Result<(), Error> {
     if sw.fin_queued {
         return Err(Error::Shutdown);
     }
     if !sw.state.accepts_send() {
         return Err(Error::NotConnected);
     }
-    let mut sent = Sent::default();
+    if let [chunk] = &chunks[..]
+        && chunk.len() <= sw.space(rq) as usize
+    {
+        sent.accepted = chunk.len();
+        chunks.pop().into_iter().for_each(|chunk| enqueue(rq, chunk, out, now));
+        return Ok(());
+    }
+    append_some(sw, rq, chunks, sent, out, now);
+    Ok(())
+}
+
+/// [`append`] for several chunks, or one that does not fit.
+fn append_some(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    chunks: Chunks,
+    sent: &mut Sent,
+    out: &mut Outbox<'_>,
+    now: Time,
+) {
     for mut chunk in chunks {
         let space = sw.space(rq) as usize;
         let len = chunk.len();
@@ -95,7 +115,6 @@ fn append(
         sent.accepted += len;
         enqueue(rq, chunk, out, now);
     }
-    Ok(sent)
 }
 
 #[inline]

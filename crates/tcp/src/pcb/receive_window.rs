@@ -9,8 +9,8 @@ use pktbuf::PktBuf;
 use wire::SeqNumber;
 use wire::tcp::SackBlocks;
 
-use super::{Reassembly, Tick};
 use super::fifo::Fifo;
+use super::{Reassembly, Tick};
 use crate::config::{Config, ConnectionOptions};
 use crate::outbox::Outbox;
 use crate::state::State;

@@ -78,7 +78,8 @@ impl FileBody {
         let length = (self.end - self.at).min(PIECE) as usize;
         // Made where it will stay: a vector would have to be copied into shared memory.
         let mut piece: Arc<[u8]> = std::iter::repeat_n(0, length).collect();
-        let bytes = Arc::get_mut(&mut piece).ok_or_else(|| io::Error::other("memory that is shared before it is filled"))?;
+        let bytes =
+            Arc::get_mut(&mut piece).ok_or_else(|| io::Error::other("memory that is shared before it is filled"))?;
         self.file.read_exact_at(bytes, self.at)?;
         self.at += length as u64;
         if length >= SHARED_LEAST {

@@ -28,7 +28,12 @@ pub fn respond<T>(root: &Directory, request: &Request<T>, pieces: &SharedPieces)
     find(root, request, inside, pieces).unwrap_or_else(refusal)
 }
 
-fn find<T>(root: &Directory, request: &Request<T>, path: &[u8], pieces: &SharedPieces) -> Result<Response<Body>, Errno> {
+fn find<T>(
+    root: &Directory,
+    request: &Request<T>,
+    path: &[u8],
+    pieces: &SharedPieces,
+) -> Result<Response<Body>, Errno> {
     let file = root.entry(path)?;
     let metadata = file.metadata().map_err(errno)?;
     if metadata.is_file() {
@@ -83,7 +88,8 @@ fn serve<T>(request: &Request<T>, file: File, path: &[u8], pieces: &SharedPieces
 
 /// To the same path with a slash behind it, without which the links of an index page lead elsewhere.
 fn moved(path: &[u8]) -> Response<Body> {
-    let parts: Vec<String> = path.split(|byte| *byte == b'/').map(|part| percent_encode(part, ESCAPED).to_string()).collect();
+    let parts: Vec<String> =
+        path.split(|byte| *byte == b'/').map(|part| percent_encode(part, ESCAPED).to_string()).collect();
     let mut response = plain(StatusCode::MOVED_PERMANENTLY, "");
     response.headers_mut().insert(LOCATION, value(format!("/{}/", parts.join("/"))));
     response
@@ -91,9 +97,8 @@ fn moved(path: &[u8]) -> Response<Body> {
 
 fn listing(path: &[u8], directory: &File) -> Result<Response<Body>, Errno> {
     let title = escape(&String::from_utf8_lossy(path));
-    let mut page = format!(
-        "<!doctype html>\n<meta charset=\"utf-8\">\n<title>/{title}</title>\n<h1>/{title}</h1>\n<ul>\n"
-    );
+    let mut page =
+        format!("<!doctype html>\n<meta charset=\"utf-8\">\n<title>/{title}</title>\n<h1>/{title}</h1>\n<ul>\n");
     if !path.is_empty() {
         page.push_str("<li><a href=\"../\">../</a>\n");
     }

@@ -1,0 +1,157 @@
+//! What `up` adds to a plain function call: the same segments given to a cell directly, and through the architecture.
+//!
+//! `exclusive direct N` and `exclusive trait N` run N data segments into one connection whose user reads them;
+//! `cargo xtask exclusive` counts the instructions of both under callgrind and prints the ratio.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use dev::Device;
+use observe::Time;
+use pktbuf::PktBuf;
+use stack::after::After;
+use stack::arch::Architecture;
+use stack::arch::select::{self, Plan, Staffing};
+use stack::call::{Call, Control, Ingress, Reply, Segment};
+use stack::cell::Cell;
+use stack::flow::{Flow, Target};
+use stack::shared::Shared;
+use stack::socket::ListenerShared;
+use stack::{InterfaceConfig, Stack, StackConfig};
+use sync::Real;
+use wire::checksum::pseudo_header;
+use wire::tcp::{Header, Options, TcpFlags};
+use wire::{FourTuple, SeqNumber};
+
+const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+const REMOTE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+const TEXT: usize = 1448;
+
+/// The two ways into a cell.
+enum Way {
+    Direct(Box<Cell<Real>>),
+    Trait(Arc<dyn Architecture<Real>>),
+}
+
+impl Way {
+    #[inline(never)]
+    fn post(&mut self, ingress: Ingress, now: Time, after: &mut After<Real>) {
+        match self {
+            Way::Direct(cell) => cell.ingress(ingress, now, after),
+            Way::Trait(arch) => arch.post(ingress, now, after),
+        }
+    }
+
+    fn call(&mut self, target: &Target, call: Call<Real>, now: Time, after: &mut After<Real>) -> Reply {
+        match self {
+            Way::Direct(cell) => cell.call(target, call, now, after),
+            Way::Trait(arch) => arch.call(target, call),
+        }
+    }
+
+    fn control(&mut self, change: Control<Real>) {
+        match self {
+            Way::Direct(cell) => cell.control(change),
+            Way::Trait(arch) => arch.control(change),
+        }
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let count: u32 = arguments.get(2).and_then(|count| count.parse().ok()).unwrap_or(10_000);
+    let direct = match arguments.get(1).map(String::as_str) {
+        Some("direct") => true,
+        Some("trait") => false,
+        _ => {
+            eprintln!("usage: exclusive direct|trait [SEGMENTS]");
+            std::process::exit(2);
+        }
+    };
+    let (ours, mut theirs) = dev::mem::pair::<Real>(dev::mem::MemConfig::default());
+    let interface = InterfaceConfig { device: Box::new(ours), addresses: vec![(LOCAL, 24)], gateways: vec![] };
+    let (stack, drivers) = Stack::build(StackConfig::new(Plan::Up), vec![interface]).expect("the stack builds");
+    let mut far = theirs.take_queues();
+    let shared = stack.shared().clone();
+    let way = if direct {
+        Way::Direct(Box::new(Cell::new(&shared)))
+    } else {
+        let arch = select::build(Plan::Up, &shared, Staffing { cpus: 1, own_threads: false });
+        arch.tick(shared.clock.now());
+        Way::Trait(arch)
+    };
+    let delivered = run(way, &shared, &mut far[0].rx, count);
+    assert_eq!(delivered, u64::from(count) * TEXT as u64, "every segment was delivered");
+    println!("{count} segments, {delivered} bytes");
+    drop(drivers);
+}
+
+/// A handshake, then `count` segments, read two by two. Bytes delivered.
+fn run(mut way: Way, shared: &Arc<Shared<Real>>, far: &mut Box<dyn dev::RxQueue>, count: u32) -> u64 {
+    let listener = ListenerShared::new("10.0.0.1:80".parse().expect("an address"), 16, 16, Default::default());
+    way.control(Control::Listen(listener.clone()));
+    let now = shared.clock.now();
+    let mut after = After::default();
+    // The neighbour's link address, so that answers need not wait for it.
+    let mac = wire::ethernet::MacAddr([2, 0, 0, 0, 0, 9]);
+    let arp = wire::arp::Packet { op: wire::arp::Operation::Request, sha: mac, spa: REMOTE_V4, tha: mac, tpa: LOCAL_V4 };
+    shared.arp_arrives(0, &arp, now, &shared.counters, &mut after);
+    way.post(segment(SeqNumber(0), SeqNumber(0), TcpFlags::SYN, 0), now, &mut after);
+    let ours = answer(far) + 1;
+    way.post(segment(SeqNumber(1), ours, TcpFlags::ACK, 0), now, &mut after);
+    let socket = listener.accept().expect("the handshake is complete");
+    let target = socket.target();
+    let (mut seq, mut delivered, mut sink) = (SeqNumber(1), 0, Vec::new());
+    for n in 0..count {
+        way.post(segment(seq, ours, TcpFlags::ACK, TEXT), now, &mut after);
+        after.perform(shared);
+        seq = seq + TEXT as u32;
+        if n % 2 == 1 || n + 1 == count {
+            let call = Call::Receive(tcp::Receive { max: 1 << 20 });
+            if let Reply::Received(Ok(received)) = way.call(&target, call, now, &mut after) {
+                delivered += received.data.iter().map(|buffer| buffer.len() as u64).sum::<u64>();
+            }
+            after.perform(shared);
+            far.receive(&mut sink, 64);
+            sink.clear();
+        }
+    }
+    delivered
+}
+
+const LOCAL_V4: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 0, 0, 1);
+const REMOTE_V4: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 0, 0, 2);
+
+/// A segment of the far end's, as the receive path posts it.
+fn segment(seq: SeqNumber, ack: SeqNumber, flags: TcpFlags, text: usize) -> Ingress {
+    let header = Header {
+        src_port: 4711,
+        dst_port: 80,
+        seq,
+        ack,
+        flags,
+        window: 65_535,
+        urgent: 0,
+        header_len: 20,
+        options: Options::NONE,
+    };
+    let mut buffer = PktBuf::alloc(text).expect("a buffer");
+    buffer.append(text).fill(7);
+    let length = header.emitted_len();
+    header.emit(buffer.push_front(length));
+    let sum = pseudo_header(REMOTE, LOCAL, wire::protocol::TCP, buffer.len() as u32).add(pktbuf::sum(&buffer));
+    buffer[16..18].copy_from_slice(&sum.finish().to_be_bytes());
+    let tuple = FourTuple { local_addr: LOCAL, remote_addr: REMOTE, local_port: 80, remote_port: 4711 };
+    let flow = Flow { tuple, hash: 1 };
+    let segment = tcp::Segment::parse(LOCAL, REMOTE, buffer, tcp::Verify::Now).expect("a good segment");
+    Ingress::Segment(Segment { hash: flow.hash, segment })
+}
+
+/// The sequence number of the last TCP segment that the stack has sent.
+fn answer(far: &mut Box<dyn dev::RxQueue>) -> SeqNumber {
+    let mut frames = Vec::new();
+    far.receive(&mut frames, 64);
+    let last = frames.iter().rev().find(|frame| frame.len() > 54 && frame[23] == wire::protocol::TCP);
+    let frame = last.expect("the stack has answered the SYN");
+    wire::tcp::parse(&frame[34..]).expect("a good segment").seq
+}

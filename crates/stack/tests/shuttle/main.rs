@@ -1,0 +1,104 @@
+//! Whole stacks under the randomised checker: every architecture, a receive thread, callers, the architecture's own
+//! threads, and a peer made of hand-made segments.
+//!
+//! Every lock, atomic, queue and sleep of the stack, of its device and of its driver is a scheduling point, and each
+//! test tries many schedules: at random, and by priorities that change a few times (PCT: Burckhardt et al., ASPLOS
+//! 2010). A wake-up that is lost shows as a deadlock, because on [`Patient`] no sleep ends by itself. The cells of the
+//! platform refuse a second thread (G1), the lock order and the sleeps are checked as in every debug build (G2, G4).
+//!
+//! # When a schedule fails
+//! Shuttle prints `failing schedule:` with a string. Run the test that failed again with that string, and the same
+//! schedule is followed:
+//!
+//! ```text
+//! HEDDLE_SCHEDULE=910102... cargo test -p heddle-stack --features shuttle --test shuttle -- --exact connection::giant
+//! ```
+//!
+//! # What is left out
+//! `connp-l:128` and `connp-l:1024` are the code of `connp-l:4` with more groups; making a thousand of them for each
+//! schedule would leave time for few schedules.
+
+mod models;
+mod patient;
+#[allow(dead_code)] // not every fault can be shown here
+#[path = "../../../sync/tests/planted/mod.rs"]
+mod planted;
+#[path = "../support/mod.rs"]
+mod support;
+mod twins;
+
+use every_arch::every_arch;
+use patient::Patient;
+use planted::{BlindSleep, NoWake, Planted, TornUpdate, outcome};
+use stack::Plan;
+
+const RANDOM: usize = 60;
+const PCT: usize = 30;
+/// Schedules in which a planted fault must show.
+const HUNT: usize = 400;
+
+fn holds(model: impl Fn() + Clone + Send + Sync + 'static) {
+    if let Ok(schedule) = std::env::var("HEDDLE_SCHEDULE") {
+        return shuttle::replay(model, &schedule);
+    }
+    shuttle::check_random(model.clone(), RANDOM);
+    shuttle::check_pct(model, PCT, 3);
+}
+
+fn fails(model: impl Fn() + Copy + Send + Sync + 'static) {
+    outcome(move || shuttle::check_random(model, HUNT)).expect_err("shuttle must find the planted fault");
+}
+
+#[every_arch(except(connp_l_128, connp_l_1024))]
+fn connection(plan: Plan) {
+    holds(move || models::connection::<Patient>(plan));
+}
+
+#[every_arch(except(connp_l_128, connp_l_1024))]
+fn listener_closes(plan: Plan) {
+    holds(move || models::listener_closes::<Patient>(plan));
+}
+
+#[every_arch(except(connp_l_128, connp_l_1024))]
+fn two_writers(plan: Plan) {
+    holds(move || models::two_writers::<Patient>(plan));
+}
+
+/// The models can fail: on a machine that loses wake-ups, sleeps without looking, or tears updates, they do. One
+/// architecture of each kind of hand-over.
+#[every_arch(only(up, giant, msgp_6, connp_t, connp_t_spsc, squeue_nodrain))]
+fn planted_faults_are_found(plan: Plan) {
+    fails(move || models::connection::<Planted<Patient, NoWake>>(plan));
+    fails(move || models::connection::<Planted<Patient, BlindSleep>>(plan));
+    fails(move || models::connection::<Planted<Patient, TornUpdate>>(plan));
+}
+
+#[test]
+fn a_squeue_that_leaves_without_looking_is_found() {
+    holds(|| twins::squeue::<Patient>(true));
+    fails(|| twins::squeue::<Patient>(false));
+}
+
+#[test]
+fn an_owner_that_sleeps_without_looking_is_found() {
+    holds(|| twins::owner::<Patient>(true));
+    fails(|| twins::owner::<Patient>(false));
+}
+
+#[test]
+fn a_mailbox_that_is_not_looked_into_after_release_is_found() {
+    holds(|| twins::mailbox::<Patient>(true));
+    fails(|| twins::mailbox::<Patient>(false));
+}
+
+#[test]
+fn a_child_between_two_looks_at_the_listener_is_found() {
+    holds(|| twins::listener::<Patient>(true));
+    fails(|| twins::listener::<Patient>(false));
+}
+
+#[test]
+fn a_waiter_that_does_not_look_again_is_found() {
+    holds(|| twins::readiness::<Patient>(true));
+    fails(|| twins::readiness::<Patient>(false));
+}

@@ -1,0 +1,190 @@
+//! What happens to a stack in one execution. Each model starts the threads of a running stack, and ends with all joined.
+
+use std::sync::Arc;
+
+use dev::QueuePair;
+use pktbuf::PktBuf;
+use stack::call::{Call, Reply};
+use stack::socket::{ListenerShared, Readiness, TcpSocket};
+use stack::{Plan, Stack};
+use sync::{Atomic, Ordering, Platform};
+use wire::tcp::{Header, TcpFlags};
+
+use crate::support::frames::{ISS, Segment, tcp_of};
+use crate::support::node::{Node, Terms, send};
+
+const PORT: u16 = 80;
+
+/// A stack with its receive thread, and the peer's end of its link.
+struct Running<P: Platform> {
+    stack: Stack<P>,
+    peer: Peer,
+    stop: Arc<P::AtomicBool>,
+    receiver: P::JoinHandle,
+}
+
+struct Peer {
+    far: QueuePair,
+    batch: Vec<PktBuf>,
+}
+
+impl Peer {
+    fn put(&mut self, segment: Segment<'_>) {
+        let buffer = PktBuf::from_slice(&segment.frame()).expect("a packet buffer");
+        assert!(self.far.tx.transmit(buffer).is_ok(), "the ring to the stack is full");
+        self.far.tx.flush();
+    }
+
+    /// Sleeps until the stack has sent a segment like that; what came before it is of no interest.
+    fn expect<R>(&mut self, like: impl Fn(&Header, &[u8]) -> Option<R>) -> R {
+        loop {
+            while !self.batch.is_empty() {
+                let frame = self.batch.remove(0);
+                if let Some(found) = tcp_of(&frame).and_then(|(header, text)| like(&header, text)) {
+                    return found;
+                }
+            }
+            if self.far.rx.receive(&mut self.batch, 64) == 0 {
+                self.far.rx.wait(None);
+            }
+        }
+    }
+
+    /// Sends a SYN from `port`; the sequence number of the SYN-ACK, or `None` for a reset.
+    fn connect(&mut self, port: u16) -> Option<u32> {
+        self.put(Segment::syn(port, PORT));
+        self.expect(|header, _| {
+            let reset = header.flags.contains(TcpFlags::RST);
+            (header.dst_port == port).then(|| (!reset).then(|| header.seq.0.wrapping_add(1)))
+        })
+    }
+}
+
+/// The peer's text at the beginning of its stream.
+fn segment(port: u16, ack: u32, text: &[u8]) -> Segment<'_> {
+    let seq = ISS.wrapping_add(1);
+    Segment { ports: (port, PORT), flags: TcpFlags::ACK | TcpFlags::PSH, seq, ack, text }
+}
+
+impl<P: Platform> Running<P> {
+    fn start(plan: Plan) -> (Running<P>, Arc<ListenerShared<P>>) {
+        let mut node = Node::<P>::introduced(Terms { cpus: 1, own_threads: true, ring_frames: 128, ..Terms::new(plan) });
+        let listener = node.listen(PORT, 4);
+        node.driver.rest();
+        let Node { stack, mut driver, far, .. } = node;
+        let stop = Arc::new(P::AtomicBool::new(false));
+        let stopped = stop.clone();
+        let receiver = P::spawn("receiver", None, move || {
+            while !stopped.load(Ordering::Acquire) {
+                if driver.poll() == 0 {
+                    driver.wait(None);
+                }
+            }
+        });
+        (Running { stack, peer: Peer { far, batch: Vec::new() }, stop, receiver }, listener)
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::Release);
+        // The wakers of the stack are its own: a frame that means nothing ends the sleep as well.
+        let mut peer = self.peer;
+        peer.put(Segment { flags: TcpFlags::RST, ..Segment::syn(9, 9) });
+        P::join(self.receiver).expect("the receive thread ends well");
+    }
+}
+
+fn accept<P: Platform>(listener: &ListenerShared<P>) -> Arc<TcpSocket<P>> {
+    loop {
+        if let Some(child) = listener.accept() {
+            return child;
+        }
+        listener.ready.wait(Readiness::ACCEPTABLE, None);
+    }
+}
+
+fn read<P: Platform>(stack: &Stack<P>, socket: &TcpSocket<P>, len: usize) -> Vec<u8> {
+    let mut text = Vec::new();
+    while text.len() < len {
+        match stack.call(&socket.target(), Call::Receive(tcp::Receive { max: 100 })) {
+            Reply::Received(Ok(got)) => text.extend(got.data.iter().flat_map(|data| data.to_vec())),
+            Reply::Received(Err(tcp::Error::WouldBlock)) => {
+                socket.ready.wait(Readiness::READABLE, None);
+            }
+            _ => panic!("the connection has failed"),
+        }
+    }
+    text
+}
+
+fn write<P: Platform>(stack: &Stack<P>, socket: &TcpSocket<P>, text: &[u8]) {
+    match stack.call(&socket.target(), send(text)) {
+        Reply::Sent(Ok(sent)) => assert_eq!(sent.accepted, text.len()),
+        _ => panic!("the connection takes no text"),
+    }
+}
+
+/// Handshake, a question, an answer, close; a caller sleeps for each.
+pub fn connection<P: Platform>(plan: Plan) {
+    let (mut running, listener) = Running::<P>::start(plan);
+    let stack = running.stack.clone();
+    let caller = P::spawn("caller", None, move || {
+        let socket = accept(&listener);
+        assert_eq!(read(&stack, &socket, 8), b"question");
+        write(&stack, &socket, b"answer");
+        stack.call(&socket.target(), Call::Close(tcp::Close));
+        stack.unlisten(&listener);
+    });
+    let next = running.peer.connect(2000).expect("the listener is open");
+    running.peer.put(segment(2000, next, b"question"));
+    running.peer.expect(|_, text| (text == b"answer").then_some(()));
+    running.peer.expect(|header, _| header.flags.contains(TcpFlags::FIN).then_some(()));
+    P::join(caller).expect("the caller ends well");
+    running.end();
+}
+
+/// A listener closes while a peer is in the middle of its handshake: the peer is reset, whichever comes first.
+pub fn listener_closes<P: Platform>(plan: Plan) {
+    let (mut running, listener) = Running::<P>::start(plan);
+    let (stack, closing) = (running.stack.clone(), listener.clone());
+    let caller = P::spawn("caller", None, move || stack.unlisten(&closing));
+    if let Some(next) = running.peer.connect(2000) {
+        running.peer.put(segment(2000, next, b""));
+        running.peer.expect(|header, _| header.flags.contains(TcpFlags::RST).then_some(()));
+    }
+    P::join(caller).expect("the caller ends well");
+    assert_eq!(running.peer.connect(2001), None, "after unlisten() no cell answers a SYN");
+    assert_eq!(listener.occupancy(), (0, 0));
+    assert!(listener.accept().is_none());
+    running.end();
+}
+
+/// Two callers write and one of them reads, while text arrives: the wire has the order of the sequence numbers (G7).
+pub fn two_writers<P: Platform>(plan: Plan) {
+    let (mut running, listener) = Running::<P>::start(plan);
+    let first = running.peer.connect(2000).expect("the listener is open");
+    running.peer.put(segment(2000, first, b""));
+    let socket = accept(&listener);
+    let no_delay = tcp::SetOption(tcp::SocketOption::NoDelay(true));
+    running.stack.call(&socket.target(), Call::SetOption(no_delay));
+    let callers = [b"aaaa", b"bbbb"].map(|text| {
+        let (stack, socket) = (running.stack.clone(), socket.clone());
+        P::spawn("writer", None, move || {
+            write(&stack, &socket, text);
+            if text == b"aaaa" {
+                assert_eq!(read(&stack, &socket, 4), b"cccc");
+            }
+        })
+    });
+    running.peer.put(segment(2000, first, b"cccc"));
+    let mut next = first;
+    while next != first.wrapping_add(8) {
+        let (seq, len) = running.peer.expect(|header, text| (!text.is_empty()).then_some((header.seq.0, text.len())));
+        assert_eq!(seq, next, "a segment overtook another");
+        next = next.wrapping_add(len as u32);
+    }
+    callers.into_iter().for_each(|caller| P::join(caller).expect("the caller ends well"));
+    running.stack.call(&socket.target(), Call::Abort(tcp::Abort));
+    running.stack.unlisten(&listener);
+    assert_eq!(running.stack.census().connections, 0);
+    running.end();
+}
