@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use dev::Device;
 use stack::{Census, Clock, InterfaceConfig, Plan, StackConfig, StoppableClock, VirtualClock};
@@ -52,9 +51,6 @@ pub struct Builder {
 
 /// Whom to tell when every device has vanished.
 type DeviceGone = Arc<dyn Fn() + Send + Sync>;
-
-/// How long a receive thread without any device sleeps between looks at its timers.
-const GONE_NAP: Duration = Duration::from_millis(10);
 
 impl Stack {
     /// A stack to be: add at least one device.
@@ -223,14 +219,12 @@ fn spawn_driver(
             if driver.poll() > 0 {
                 continue;
             }
-            driver.wait(None);
-            if driver.gone() {
-                if let Some(told) = told.take() {
-                    told();
-                }
-                // Waiting on a device that is gone returns at once.
-                std::thread::park_timeout(GONE_NAP);
+            if driver.gone()
+                && let Some(told) = told.take()
+            {
+                told();
             }
+            driver.wait(None);
         }
     })
 }

@@ -132,6 +132,12 @@ impl Options {
         }
     }
 
+    /// The plan for one load: a connection among thousands gets its turn seldom, so its slow start takes longer.
+    fn plan_for(&self, connections: u32) -> sampling::Plan {
+        let more = connections as usize / 4096;
+        sampling::Plan { warmup_slices: self.plan.warmup_slices + more, ..self.plan }
+    }
+
     /// Every parameter, for the record.
     pub fn parameters(&self) -> Map<String, Value> {
         let value = json!({
@@ -147,7 +153,7 @@ impl Options {
             "segmentation_offload": self.offload,
             "checksums": "computed and verified in software",
             "send": match self.send { SendMode::Shared => "zero-copy", SendMode::Write => "copied" },
-            "warmup_slices": self.plan.warmup_slices,
+            "warmup_slices": format!("{}, and one more for each 4096 connections", self.plan.warmup_slices),
             "repetitions": self.plan.repetitions,
             "slice_ms": self.plan.slice_ms,
             "device": "mem (two linked ports in this process, RSS by a symmetric Toeplitz hash)",
@@ -313,7 +319,7 @@ impl Comparison<'_> {
     }
 
     fn measure(&mut self, load: usize, entries: &mut [Entry]) -> Vec<Samples> {
-        let runner = Runner::new(self.options.plan);
+        let runner = Runner::new(self.options.plan_for(self.options.connections[load]));
         let mut contenders: Vec<&mut dyn Contender> =
             entries.iter_mut().map(|entry| entry.contender.as_mut() as &mut dyn Contender).collect();
         runner.run(&mut contenders, |progress| {

@@ -34,7 +34,7 @@ pub fn recommend(rows: &[Row]) -> Option<Recommendation> {
         let faster = b.average.mean.total_cmp(&a.average.mean);
         complexity(a.arch()).cmp(&complexity(b.arch())).then(faster)
     })?;
-    Some(Recommendation { arch: chosen.arch().to_owned(), reason: sentence(chosen, leader, &candidates) })
+    Some(Recommendation { arch: chosen.name(), reason: sentence(chosen, leader, &candidates) })
 }
 
 /// The best variant of each architecture among those that carried the most loads, with its average over them.
@@ -62,6 +62,12 @@ fn candidates<'a>(rows: &[&'a Row]) -> Vec<Candidate<'a>> {
 impl Candidate<'_> {
     fn arch(&self) -> &str {
         &self.rows[0].key.arch
+    }
+
+    /// As `--arch` takes it: "connp-l:128".
+    fn name(&self) -> String {
+        let groups = self.rows[0].key.groups.map(|groups| format!(":{groups}")).unwrap_or_default();
+        format!("{}{groups}", self.arch())
     }
 
     fn variant(&self) -> String {
@@ -164,7 +170,7 @@ mod tests {
             row(KERNEL, 192, 50.0, 0.1),
         ];
         let advice = recommend(&rows).unwrap();
-        assert_eq!(advice.arch, "connp-l");
+        assert_eq!(advice.arch, "connp-l:128");
         assert_eq!(
             advice.reason,
             "connp-l, 128 groups averaged 26.0 ± 0.1 Gb/s over 2 loads from 6 to 192 connections on 2 threads, 30.0 % \
@@ -177,7 +183,7 @@ mod tests {
     fn overlapping_intervals_prefer_the_simpler() {
         let rows = [row("connp-t", 6, 20.5, 1.0), row("connp-l", 6, 20.0, 0.2), row("up", 6, 12.0, 0.2)];
         let advice = recommend(&rows).unwrap();
-        assert_eq!(advice.arch, "connp-l");
+        assert_eq!(advice.arch, "connp-l:128");
         assert!(advice.reason.contains("with 6 connections on 2 threads"));
         assert!(advice.reason.contains("20.5 ± 1.0 Gb/s of connp-t"), "{}", advice.reason);
         let clear = [row("connp-t", 6, 20.5, 0.1), row("connp-l", 6, 20.0, 0.1)];

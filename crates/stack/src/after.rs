@@ -16,6 +16,8 @@ pub struct After<P: Platform> {
     wakes: SmallVec<[Wake<P>; 4]>,
     /// Bit `q` set: device queue `q` has been given frames since its doorbell was rung.
     doorbells: u64,
+    /// Bit `c` set: cell `c`, counted modulo 64, was sent events and its thread has not been told.
+    unannounced: u64,
 }
 
 enum Wake<P: Platform> {
@@ -26,7 +28,7 @@ enum Wake<P: Platform> {
 
 impl<P: Platform> Default for After<P> {
     fn default() -> Self {
-        After { wakes: SmallVec::new(), doorbells: 0 }
+        After { wakes: SmallVec::new(), doorbells: 0, unannounced: 0 }
     }
 }
 
@@ -55,7 +57,20 @@ impl<P: Platform> After<P> {
         self.doorbells |= 1 << (port & 63);
     }
 
-    /// Does what is left. The caller holds no guard.
+    /// The thread of cell `cell` was sent an event and is to be told at the end of the batch. Kept by the sender and not
+    /// beside the queue: a sender that relied on another's mark could find it gone before its own event is seen.
+    #[inline]
+    pub fn announce(&mut self, cell: usize) {
+        self.unannounced |= 1 << (cell & 63);
+    }
+
+    /// The cells whose threads are to be told, as bits modulo 64; they are told by who takes them.
+    #[inline]
+    pub fn take_announcements(&mut self) -> u64 {
+        std::mem::take(&mut self.unannounced)
+    }
+
+    /// Does what is left, but for announcements. The caller holds no guard.
     #[inline]
     pub fn perform(&mut self, shared: &Shared<P>) {
         if self.doorbells != 0 {

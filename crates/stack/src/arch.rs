@@ -30,7 +30,7 @@ pub trait Architecture<P: Platform>: Send + Sync {
     fn post(&self, ingress: Ingress, now: Time, after: &mut After<P>);
 
     /// The receive thread has posted all of a batch: wake who has been given work.
-    fn end_of_batch(&self) {}
+    fn end_of_batch(&self, _after: &mut After<P>) {}
 
     /// Runs a user's call on its connection and returns the answer; may sleep until the connection's owner has it.
     fn call(&self, target: &Target, call: Call<P>) -> Reply;

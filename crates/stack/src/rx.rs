@@ -115,7 +115,7 @@ impl<P: Platform> Driver<P> {
             self.batch = batch;
         }
         after.perform(&self.shared);
-        self.arch.end_of_batch();
+        self.arch.end_of_batch(&mut after);
         self.housekeeping(now, &mut after);
         frames
     }
@@ -140,12 +140,12 @@ impl<P: Platform> Driver<P> {
         }
         for _ in 0..STARVED_TURNS {
             if !port.has_starved() {
-                return;
+                break;
             }
-            let Some(target) = port.next_starved() else { return };
+            let Some(target) = port.next_starved() else { break };
             self.arch.post(Ingress::TransmitReady(target), now, after);
         }
-        self.arch.end_of_batch();
+        self.arch.end_of_batch(after);
     }
 
     /// Sleeps until a frame comes, a timer is due, somebody calls for the driver, or `limit` has passed.
@@ -166,8 +166,14 @@ impl<P: Platform> Driver<P> {
         if self.queues.len() > 1 {
             bound(STARVED_NAP);
         }
+        // Waiting on a queue that is gone returns at once. That a device has vanished is told at once, too; only then
+        // is there nothing left to wait for but timers and callers.
+        if self.gone() {
+            self.idle.0.park(timeout);
+            return WaitOutcome::Gone;
+        }
         let outcome = self.queues.first_mut().map_or(WaitOutcome::Gone, |(_, queue)| queue.wait(timeout));
-        if outcome == WaitOutcome::Gone {
+        if outcome == WaitOutcome::Gone && !self.gone() {
             self.idle.0.park(timeout);
         }
         outcome

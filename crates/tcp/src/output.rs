@@ -211,9 +211,9 @@ fn advance(sw: &mut SendWindow, len: u32, fin: bool, now: Time) {
     if len < mss || len != mss && !len.is_multiple_of(mss) {
         sw.small_end = sw.nxt;
     }
-    if sw.timed_at == Time::MAX {
+    if !sw.rtt.is_timing() {
         sw.timed = sw.nxt;
-        sw.timed_at = now;
+        sw.rtt.start(now);
     }
 }
 
@@ -390,7 +390,7 @@ fn resend(
         return false;
     }
     // Karn: an acknowledgement of it says nothing about the round trip.
-    sw.timed_at = Time::MAX;
+    sw.rtt.cancel();
     sw.last_sent = Tick::of(now);
     out.count(Counter::Retransmits, 1);
     out.count(Counter::RetransmittedBytes, u64::from(len));

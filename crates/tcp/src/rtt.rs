@@ -1,6 +1,6 @@
 //! The retransmission time-out of one connection: RFC 6298, with the per-sample gain of RFC 7323 appendix G.
 //!
-//! This file owns SRTT, RTTVAR, the back-off exponent and nothing else. The send side calls it with round-trip samples
+//! This file owns SRTT, RTTVAR, the back-off exponent, the measurement under way and nothing else. The send side calls it with round-trip samples
 //! that already obey Karn's rule (never from a retransmitted segment, unless its timestamp echo tells which copy was
 //! acknowledged), and reads [`RttEstimator::rto`] whenever it arms the timer. When the timer expires it calls
 //! [`RttEstimator::backoff`].
@@ -70,6 +70,10 @@ pub struct RttEstimator {
     floor: RtoFloor,
     sampled: bool,
     backoff: u8,
+    /// A measurement is under way since `timed_at`.
+    timing: bool,
+    /// Microseconds modulo 2^32.
+    timed_at: u32,
 }
 
 impl RttEstimator {
@@ -86,7 +90,37 @@ impl RttEstimator {
             floor: config.floor,
             sampled: false,
             backoff: 0,
+            timing: false,
+            timed_at: 0,
         }
+    }
+
+    /// A segment left at `now` whose acknowledgement will give a sample; forgets an earlier one.
+    #[inline]
+    pub fn start(&mut self, now: Time) {
+        self.timing = true;
+        self.timed_at = now.as_micros() as u32;
+    }
+
+    /// The segment that is timed was sent again: its acknowledgement says nothing (Karn's rule, section 3).
+    #[inline]
+    pub fn cancel(&mut self) {
+        self.timing = false;
+    }
+
+    /// Whether the acknowledgement of a segment is awaited for a sample.
+    #[inline]
+    pub fn is_timing(&self) -> bool {
+        self.timing
+    }
+
+    /// The segment that is timed was acknowledged at `now`: takes the sample. A reading of the clock that lies a little
+    /// before [`RttEstimator::start`], from a thread with an older batch, counts as no time.
+    #[inline]
+    pub fn finish(&mut self, now: Time) {
+        let elapsed = (now.as_micros() as u32).wrapping_sub(self.timed_at);
+        self.timing = false;
+        self.take(if elapsed > u32::MAX / 2 { 0 } else { elapsed }, 1);
     }
 
     /// Takes one round-trip sample, the only one of its round trip, and ends any back-off.
@@ -101,7 +135,12 @@ impl RttEstimator {
     /// filter at the round trips that RFC 6298 meant (RFC 7323 appendix G). `expected` is FlightSize / (2 * SMSS),
     /// rounded up; 0 counts as 1.
     pub fn sample_one_of(&mut self, rtt: Duration, expected: u32) {
-        let r = micros(rtt).min(MAX_SAMPLE_US);
+        self.take(micros(rtt), expected);
+    }
+
+    #[inline]
+    fn take(&mut self, us: u32, expected: u32) {
+        let r = us.min(MAX_SAMPLE_US);
         if self.sampled {
             self.smooth(r, expected.max(1));
         } else {
@@ -184,7 +223,8 @@ impl RttEstimator {
         self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
     }
 
-    /// Ends the back-off without a sample: new data was acknowledged, but Karn's rule forbids to time it.
+    /// Ends the back-off without a sample: it was that of window probes, and the window has opened. After a retransmission
+    /// only a sample ends it (section 5, Karn's rule), though new data may be acknowledged before.
     #[inline]
     pub fn reset_backoff(&mut self) {
         self.backoff = 0;
@@ -223,6 +263,22 @@ mod tests {
 
     fn estimator() -> RttEstimator {
         RttEstimator::new(&RttConfig::default())
+    }
+
+    #[test]
+    fn times_a_segment_across_the_wrap_of_its_clock() {
+        let wrap = Time::from_micros(1 << 32);
+        for (start, end, expected) in [(wrap - ms(3), wrap + ms(4), ms(7)), (wrap + ms(1), wrap, ms(0))] {
+            let mut e = estimator();
+            e.start(start);
+            assert!(e.is_timing());
+            e.finish(end);
+            assert_eq!((e.srtt(), e.is_timing()), (Some(expected), false));
+        }
+        let mut e = estimator();
+        e.start(wrap);
+        e.cancel();
+        assert!(!e.is_timing() && e.srtt().is_none());
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub enum Ending {
 #[derive(Debug, Default)]
 pub struct Totals {
     connections: AtomicU64,
-    broken: AtomicU64,
+    cut_off: AtomicU64,
     requests: AtomicU64,
     refused: AtomicU64,
     bytes_in: AtomicU64,
@@ -37,9 +37,9 @@ impl Totals {
         add(&self.connections, 1);
     }
 
-    /// A connection ended with an error.
+    /// A connection was reset, or ended with another error.
     pub fn broke(&self) {
-        add(&self.broken, 1);
+        add(&self.cut_off, 1);
     }
 
     /// A request, or a datagram, was answered; `refused`: with an error status.
@@ -74,7 +74,7 @@ impl Totals {
                 "reason": match ending { Ending::Signal => "signal", Ending::DeviceGone => "device-gone" },
                 "seconds": after.as_secs_f64(),
                 "connections": get(&self.connections),
-                "connections_broken": get(&self.broken),
+                "connections_cut_off": get(&self.cut_off),
                 "requests": get(&self.requests),
                 "requests_refused": get(&self.refused),
                 "bytes_in": get(&self.bytes_in),
@@ -86,9 +86,9 @@ impl Totals {
         }
         println!();
         println!(
-            "{} connections ({} broken), {} requests ({} refused), {} in, {} out in {:.1} s",
+            "{} connections ({} cut off by the client), {} requests ({} refused), {} in, {} out in {:.1} s",
             get(&self.connections),
-            get(&self.broken),
+            get(&self.cut_off),
             get(&self.requests),
             get(&self.refused),
             indicatif::BinaryBytes(get(&self.bytes_in)),

@@ -74,7 +74,7 @@ fn sixty_four_curls_at_once_under_every_architecture() {
 fn every_hash_agrees_in_spite_of_loss_reordering_and_duplicates() {
     in_namespace(&["curl"], |space| {
         for arch in ALL_PLANS {
-            let site = space.site(if full() { 256 * MIB } else { 2 * MIB });
+            let site = space.site(if full() { 256 * MIB } else { 8 * MIB });
             let serving = Serving::start(space, &site, arch, &["--fault", FAULTS]);
             for host in [OURS_V4, OURS_V6] {
                 assert_eq!(curl(&[&serving.url(host, "big")]), site.big, "{arch}: GET from {host}");

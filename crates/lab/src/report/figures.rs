@@ -147,7 +147,7 @@ fn contention(bulk: &[&Row]) -> Option<Figure> {
         "Lock contention against groups",
         ("connection groups (logarithmic)", "% of lock acquisitions that did not succeed at once"),
         over_groups(bulk, |row| Some((row.contended_percent()?, None))),
-        "All lock classes together; the table of contention has every row. Compare Willmann et al. 2006, table 1. No error \
+        "The stack's own locks together (tables, groups, connections); the table of contention has every row. Compare Willmann et al. 2006, table 1. No error \
          bars: the counts are complete over all slices.",
         EXACT,
     )

@@ -68,7 +68,7 @@ struct Owner<P: Platform> {
 
 enum Queue<P: Platform> {
     Mutex { list: Lock<VecDeque<Message<P>>, P>, arrived: Condvar<P> },
-    Ring { ring: Mpsc<Message<P>, P>, parker: Parker<P>, unannounced: P::AtomicBool },
+    Ring { ring: Mpsc<Message<P>, P>, parker: Parker<P> },
 }
 
 impl<P: Platform> ConnPT<P> {
@@ -101,11 +101,7 @@ impl<P: Platform> Queue<P> {
                 list: Lock::new(LockKind::Blocking, LockClass::Handoff, VecDeque::new()),
                 arrived: Condvar::new(),
             },
-            QueueKind::Ring => Queue::Ring {
-                ring: Mpsc::new(RING),
-                parker: Parker::new(),
-                unannounced: P::AtomicBool::new(false),
-            },
+            QueueKind::Ring => Queue::Ring { ring: Mpsc::new(RING), parker: Parker::new() },
         }
     }
 
@@ -118,24 +114,19 @@ impl<P: Platform> Queue<P> {
                 drop(list);
                 arrived.notify_one();
             }
-            Queue::Ring { ring, parker, unannounced } => {
+            Queue::Ring { ring, parker } => {
                 ring.push(message).map_err(|full| full.0)?;
                 if announce {
                     parker.unpark();
-                } else if !unannounced.load(Ordering::Relaxed) {
-                    unannounced.store(true, Ordering::Relaxed);
                 }
             }
         }
         Ok(())
     }
 
-    /// Wakes the owner for what was sent without announcement.
+    /// Wakes the owner for what the calling thread has sent without announcement.
     fn announce(&self) {
-        if let Queue::Ring { parker, unannounced, .. } = self
-            && unannounced.load(Ordering::Relaxed)
-            && unannounced.swap(false, Ordering::AcqRel)
-        {
+        if let Queue::Ring { parker, .. } = self {
             parker.unpark();
         }
     }
@@ -161,18 +152,20 @@ impl<P: Platform> Queue<P> {
     }
 
     /// Sleeps until a message comes or `timeout` has passed. Only the owner calls it.
-    fn wait(&self, timeout: Option<Duration>) {
+    fn wait(&self, stop: &P::AtomicBool, timeout: Option<Duration>) {
         match self {
             Queue::Mutex { list, arrived } => {
                 let list = list.lock();
-                if list.is_empty() {
+                // Looked at behind the lock as `wake` goes through it: who stops this thread is seen here, or sees it
+                // asleep.
+                if list.is_empty() && !stop.load(Ordering::Acquire) {
                     drop(match timeout {
                         Some(timeout) => arrived.wait_timeout(list, timeout),
                         None => arrived.wait(list),
                     });
                 }
             }
-            Queue::Ring { ring, parker, .. } => {
+            Queue::Ring { ring, parker } => {
                 if ring.is_empty() {
                     parker.park(timeout);
                 }
@@ -205,7 +198,7 @@ impl<P: Platform> Inner<P> {
             if !self.round(owner, self.shared.clock.now(), &mut batch) {
                 let deadline = owner.deadline.load(Ordering::Relaxed);
                 let nap = (deadline != u64::MAX).then(|| Time::from_nanos(deadline) - self.shared.clock.now());
-                owner.queue.wait(nap);
+                owner.queue.wait(&owner.stop, nap);
             }
         }
         let _ = owner.cell.release();
@@ -289,16 +282,24 @@ impl<P: Platform> Inner<P> {
 
 impl<P: Platform> Architecture<P> for ConnPT<P> {
     #[inline]
-    fn post(&self, ingress: Ingress, _now: Time, _after: &mut After<P>) {
-        let owner = self.inner.owner(ingress.hash());
+    fn post(&self, ingress: Ingress, _now: Time, after: &mut After<P>) {
+        let index = flow::index(ingress.hash(), self.inner.owners.len());
+        let owner = &self.inner.owners[index];
+        after.announce(index);
         if self.inner.send(owner, Message::Ingress(ingress), false).is_err() {
             self.inner.shared.counters.drop(DropReason::RxRingFull);
         }
     }
 
-    fn end_of_batch(&self) {
-        for owner in &self.inner.owners {
-            owner.queue.announce();
+    fn end_of_batch(&self, after: &mut After<P>) {
+        let sent = after.take_announcements();
+        if sent == 0 {
+            return;
+        }
+        for (index, owner) in self.inner.owners.iter().enumerate() {
+            if sent & (1 << (index & 63)) != 0 {
+                owner.queue.announce();
+            }
         }
     }
 

@@ -51,7 +51,8 @@ impl<P: Platform> Up<P> {
     /// Runs `f` in the cell if the calling thread owns it; or if nobody does yet, and then gives it up again.
     #[inline]
     fn hold<R>(&self, f: impl FnOnce(&mut Cell<P>, &mut After<P>) -> R) -> Option<R> {
-        let owned = self.cell.owner().is_some();
+        // Not "somebody's": whoever uses the cell now may give it up before this thread takes it.
+        let owned = self.cell.owner() == Some(P::thread_index());
         let mut after = After::default();
         let result = self.cell.with(|cell| f(cell, &mut after)).ok()?;
         if !owned {

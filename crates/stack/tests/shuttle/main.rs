@@ -32,10 +32,10 @@ use patient::Patient;
 use planted::{BlindSleep, NoWake, Planted, TornUpdate, outcome};
 use stack::Plan;
 
-const RANDOM: usize = 60;
-const PCT: usize = 30;
+const RANDOM: usize = 1000;
+const PCT: usize = 300;
 /// Schedules in which a planted fault must show.
-const HUNT: usize = 400;
+const HUNT: usize = 10_000;
 
 fn holds(model: impl Fn() + Clone + Send + Sync + 'static) {
     if let Ok(schedule) = std::env::var("HEDDLE_SCHEDULE") {

@@ -10,7 +10,7 @@ use stack::{Plan, Stack};
 use sync::{Atomic, Ordering, Platform};
 use wire::tcp::{Header, TcpFlags};
 
-use crate::support::frames::{ISS, Segment, tcp_of};
+use crate::support::frames::{ISS, STACK, Segment, tcp_of};
 use crate::support::node::{Node, Terms, send};
 
 const PORT: u16 = 80;
@@ -147,11 +147,18 @@ pub fn listener_closes<P: Platform>(plan: Plan) {
     let (mut running, listener) = Running::<P>::start(plan);
     let (stack, closing) = (running.stack.clone(), listener.clone());
     let caller = P::spawn("caller", None, move || stack.unlisten(&closing));
+    // Another caller at the same time, who may find the cell in use.
+    let stack = running.stack.clone();
+    let other = P::spawn("other", None, move || {
+        let address = std::net::SocketAddr::new(STACK.into(), 53);
+        drop(stack.bind_udp(address).expect("the port is free"));
+    });
     if let Some(next) = running.peer.connect(2000) {
         running.peer.put(segment(2000, next, b""));
         running.peer.expect(|header, _| header.flags.contains(TcpFlags::RST).then_some(()));
     }
     P::join(caller).expect("the caller ends well");
+    P::join(other).expect("the other caller ends well");
     assert_eq!(running.peer.connect(2001), None, "after unlisten() no cell answers a SYN");
     assert_eq!(listener.occupancy(), (0, 0));
     assert!(listener.accept().is_none());

@@ -112,7 +112,7 @@ fn lower_mss(mss: u16, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) 
         sw.high_rxt = sw.una;
         sw.duplicates = 0;
         sw.resend_first = true;
-        sw.timed_at = Time::MAX;
+        sw.rtt.cancel();
         let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
         if let Some((nxt, edge)) = told {
             parts.receive_window.acked(nxt, edge);

@@ -102,7 +102,7 @@ impl crate::access::PcbMut<'_> {
         let sw = &mut *self.send_window;
         sw.nxt = sw.una + 1;
         sw.timed = sw.nxt;
-        sw.timed_at = now;
+        sw.rtt.start(now);
         sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
         sw.arm(out);
         output::syn(sw, self.header_out, out, now);

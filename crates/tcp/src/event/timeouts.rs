@@ -127,7 +127,7 @@ fn retransmit(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let state = parts.header_in.state;
     let sw = &mut *parts.send_window;
     sw.unanswered = sw.unanswered.saturating_add(1);
-    sw.timed_at = Time::MAX;
+    sw.rtt.cancel();
     sw.rtt.backoff();
     sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
     out.count(Counter::Timeouts, 1);

@@ -153,6 +153,6 @@ mod tests {
             size_of::<RetransmitQueue>(),
             size_of::<HeaderOut>(),
         ];
-        assert!(size_of::<Pcb>() <= 480, "{} octets: {sizes:?}", size_of::<Pcb>());
+        assert!(size_of::<Pcb>() <= 472, "{} octets: {sizes:?}", size_of::<Pcb>());
     }
 }

@@ -56,7 +56,7 @@ pub struct SendWindow {
     pub(crate) high_rxt: SeqNumber,
     /// End of the last segment sent that was not full (Nagle's test, as modified by Minshall).
     pub(crate) small_end: SeqNumber,
-    /// The acknowledgement of this sequence number gives an RTT sample, if `timed_at` is set.
+    /// The acknowledgement of this sequence number gives an RTT sample, if `rtt` is timing one.
     pub(crate) timed: SeqNumber,
     /// Octets of text that a segment of ours may carry.
     pub(crate) mss: u16,
@@ -93,8 +93,6 @@ pub struct SendWindow {
     /// Size of the send buffer.
     pub(crate) limit: u32,
     pub(crate) rtt: RttEstimator,
-    /// When the octet before `timed` left; `Time::MAX`: no sample is being taken.
-    pub(crate) timed_at: Time,
     pub(crate) timer: Time,
     /// Earliest wake asked for by this part that has not come yet.
     pub(crate) armed: Time,
@@ -141,7 +139,6 @@ impl SendWindow {
             grows: options.send_buffer.is_none(),
             limit: options.send_buffer.unwrap_or(config.send_buffer.initial).clamp(1, 1 << 30),
             rtt: RttEstimator::new(&config.rto),
-            timed_at: Time::MAX,
             timer: Time::MAX,
             armed: Time::MAX,
             progress: Tick::of(now),

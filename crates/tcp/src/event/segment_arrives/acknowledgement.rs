@@ -134,10 +134,9 @@ fn grow_send_buffer(sw: &mut SendWindow, out: &Outbox<'_>) {
 /// timestamp's echo can tell which transmission was acknowledged.
 #[inline]
 fn sample_round_trip(sw: &mut SendWindow, header: &Header, out: &Outbox<'_>, now: Time) {
-    if sw.timed_at != Time::MAX {
+    if sw.rtt.is_timing() {
         if sw.una.ge(sw.timed) {
-            sw.rtt.sample(now - sw.timed_at);
-            sw.timed_at = Time::MAX;
+            sw.rtt.finish(now);
             out.count(Counter::RttSamples, 1);
         }
     } else if sw.timestamps && (sw.mode != Mode::Open || sw.rtt.backoff_count() > 0) {
@@ -221,7 +220,7 @@ fn enter_recovery(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) {
     sw.high_rxt = sw.una;
     sw.resend_first = true;
     sw.rescue = true;
-    sw.timed_at = Time::MAX;
+    sw.rtt.cancel();
     sw.congestion.on_congestion(sw.flight(), now);
     sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
     out.count(Counter::FastRetransmits, 1);

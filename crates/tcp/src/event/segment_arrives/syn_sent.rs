@@ -68,15 +68,15 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, now: Time) {
     sw.recover = sw.una - 1;
     sw.high_rxt = sw.una;
     sw.progress = Tick::of(now);
-    if sw.rtt.backoff_count() == 0 && sw.timed_at != Time::MAX {
-        sw.rtt.sample(now - sw.timed_at);
+    if sw.rtt.backoff_count() == 0 && sw.rtt.is_timing() {
+        sw.rtt.finish(now);
     } else {
         // RFC 5681 section 3.1: a lost SYN, of either side, speaks of congestion; begin with one segment.
         let mss = u32::from(sw.mss);
         sw.congestion = Controller::new(sw.congestion.kind(), mss, mss);
         sw.rtt.restart_after_lost_syn();
     }
-    sw.timed_at = Time::MAX;
+    sw.rtt.cancel();
     sw.unanswered = 0;
     sw.set_timer(Timer::Off, Time::MAX);
 }
