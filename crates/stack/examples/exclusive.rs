@@ -42,9 +42,15 @@ impl Way {
         }
     }
 
-    fn call(&mut self, target: &Target, call: Call<Real>, now: Time, after: &mut After<Real>) -> Reply {
+    /// A user's call, which reads the clock, as any caller must, and leaves nothing undone.
+    fn call(&mut self, target: &Target, call: Call<Real>, shared: &Shared<Real>) -> Reply {
         match self {
-            Way::Direct(cell) => cell.call(target, call, now, after),
+            Way::Direct(cell) => {
+                let mut after = After::default();
+                let reply = cell.call(target, call, shared.clock.now(), &mut after);
+                after.perform(shared);
+                reply
+            }
             Way::Trait(arch) => arch.call(target, call),
         }
     }
@@ -108,10 +114,9 @@ fn run(mut way: Way, shared: &Arc<Shared<Real>>, far: &mut Box<dyn dev::RxQueue>
         seq = seq + TEXT as u32;
         if n % 2 == 1 || n + 1 == count {
             let call = Call::Receive(tcp::Receive { max: 1 << 20 });
-            if let Reply::Received(Ok(received)) = way.call(&target, call, now, &mut after) {
+            if let Reply::Received(Ok(received)) = way.call(&target, call, shared) {
                 delivered += received.data.iter().map(|buffer| buffer.len() as u64).sum::<u64>();
             }
-            after.perform(shared);
             far.receive(&mut sink, 64);
             sink.clear();
         }

@@ -70,8 +70,9 @@ impl<P: Platform> Cell<P> {
         }
     }
 
-    /// Runs an event that came from a device or a timer.
-    #[inline]
+    /// Runs an event that came from a device or a timer. One copy of it for all architectures: what they add is then
+    /// what can be counted (`cargo xtask exclusive`), and the processor's caches hold it once.
+    #[inline(never)]
     pub fn ingress(&mut self, ingress: Ingress, now: Time, after: &mut After<P>) {
         match ingress {
             Ingress::Segment(arrival) => self.segment(arrival, now, after),
@@ -231,6 +232,7 @@ impl<P: Platform> Cell<P> {
     }
 
     /// Runs a user's call.
+    #[inline(never)]
     pub fn call(&mut self, target: &Target, call: Call<P>, now: Time, after: &mut After<P>) -> Reply {
         if let Call::Open(request) = call {
             return Reply::Opened(self.open(target.flow, *request, now, after));

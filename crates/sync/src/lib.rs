@@ -55,7 +55,7 @@ pub use event_count::{EventCount, Listening};
 pub use gate_cell::{GateCell, GateGuard};
 pub use lock::{Guard, Lock, LockKind, RawLock, UnknownLockKind, raw};
 pub use lock_class::LockClass;
-pub use owner_cell::{NotOwner, OwnerCell};
+pub use owner_cell::{NotOwner, OwnerCell, OwnerGuard};
 pub use parker::Parker;
 pub use per_thread::PerThread;
 pub use platform::{Atomic, CellLike, Integer, Platform};

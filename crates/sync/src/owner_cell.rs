@@ -10,6 +10,8 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::{Atomic, CellLike, Platform, Real};
@@ -66,6 +68,30 @@ impl Drop for InUse<'_> {
     }
 }
 
+/// Use of an [`OwnerCell`]'s value by its owner; see [`OwnerCell::borrow_mine`].
+pub struct OwnerGuard<'a, T, P: Platform> {
+    cell: &'a OwnerCell<T, P>,
+    _in_use: InUse<'a>,
+    _stays_on_its_thread: PhantomData<*const ()>,
+}
+
+impl<T, P: Platform> Deref for OwnerGuard<'_, T, P> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard's thread owns the cell, and `busy`, which the guard has set, admits no other use.
+        self.cell.value.with(|value| unsafe { &*value })
+    }
+}
+
+impl<T, P: Platform> DerefMut for OwnerGuard<'_, T, P> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, and `&mut self` makes this borrow the only one.
+        self.cell.value.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
 impl<T, P: Platform> OwnerCell<T, P> {
     /// A cell that nobody owns yet.
     pub fn new(value: T) -> Self {
@@ -82,6 +108,16 @@ impl<T, P: Platform> OwnerCell<T, P> {
         // SAFETY: this thread owns the cell and `busy` was clear, so no other reference to the value exists; `busy`
         // stays set until `work` has returned or unwound.
         Ok(self.value.with_mut(|value| work(unsafe { &mut *value })))
+    }
+
+    /// The value for as long as the guard lives, if the calling thread owns the cell already and is not using it. Costs
+    /// what [`with`](Self::with) costs, and moves nothing into a closure.
+    #[inline]
+    pub fn borrow_mine(&self) -> Option<OwnerGuard<'_, T, P>> {
+        if self.owner.load(Relaxed) != P::thread_index() + 1 || self.busy.replace(true) {
+            return None;
+        }
+        Some(OwnerGuard { cell: self, _in_use: InUse(&self.busy), _stays_on_its_thread: PhantomData })
     }
 
     /// Makes the calling thread the owner, if nobody is.

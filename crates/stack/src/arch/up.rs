@@ -29,6 +29,8 @@ pub struct Up<P: Platform> {
     /// From other threads than the owner.
     mailbox: Lock<VecDeque<Message<P>>, P>,
     waiting: P::AtomicUsize,
+    /// A thread that polls found the cell in use. Whoever gives it up wakes the drivers.
+    turned_away: P::AtomicBool,
 }
 
 impl<P: Platform> Up<P> {
@@ -39,6 +41,7 @@ impl<P: Platform> Up<P> {
             cell: OwnerCell::new(Cell::new(shared)),
             mailbox: Lock::new(LockKind::Blocking, LockClass::Handoff, VecDeque::new()),
             waiting: P::AtomicUsize::new(0),
+            turned_away: P::AtomicBool::new(false),
         }
     }
 
@@ -57,14 +60,32 @@ impl<P: Platform> Up<P> {
         let result = self.cell.with(|cell| f(cell, &mut after)).ok()?;
         if !owned {
             // The thread that polls the devices will be the owner, not the one that sets things up.
-            let _ = self.cell.release();
-            // Who was turned away meanwhile has left mail, and the owner to be may have looked in vain.
-            if self.waiting.load(Ordering::Acquire) != 0 {
-                self.shared.wake_drivers();
-            }
+            self.let_go();
         }
         after.perform(&self.shared);
         Some(result)
+    }
+
+    /// Gives the cell up. A driver that was turned away meanwhile is woken; mail that came meanwhile, and that perhaps
+    /// nobody else will look for, is run first.
+    fn let_go(&self) {
+        loop {
+            let _ = self.cell.release();
+            P::fence(Ordering::SeqCst);
+            if self.turned_away.load(Ordering::Relaxed) && self.turned_away.swap(false, Ordering::AcqRel) {
+                self.shared.wake_drivers();
+            }
+            if !self.adopts_mail() {
+                return;
+            }
+            self.drain(self.shared.clock.now());
+        }
+    }
+
+    /// Whether there is mail and no owner, and the calling thread has become the owner. The fence before the call, here
+    /// and in `ask`, makes one of the two see the other: who leaves mail, or who leaves the cell.
+    fn adopts_mail(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) != 0 && self.cell.owner().is_none() && self.cell.bind_here().is_ok()
     }
 
     fn send(&self, message: Message<P>) {
@@ -91,20 +112,10 @@ impl<P: Platform> Up<P> {
             answer.flatten().into_iter().for_each(Answer::give);
         }
     }
-}
 
-impl<P: Platform> Architecture<P> for Up<P> {
-    #[inline]
-    fn post(&self, ingress: Ingress, now: Time, after: &mut After<P>) {
-        if self.cell.owner() == Some(P::thread_index()) {
-            let ran = self.cell.with(|cell| cell.ingress(ingress, now, after));
-            debug_assert!(ran.is_ok(), "an event never posts another from inside the cell");
-        } else {
-            self.send(Message::Ingress(ingress));
-        }
-    }
-
-    fn call(&self, target: &Target, call: Call<P>) -> Reply {
+    /// A call by a thread that does not own the cell.
+    #[cold]
+    fn call_from_elsewhere(&self, target: &Target, call: Call<P>) -> Reply {
         if !self.admits() {
             return self.ask(|slot| Message::Call(*target, call, slot));
         }
@@ -118,6 +129,27 @@ impl<P: Platform> Architecture<P> for Up<P> {
             (None, None) => Reply::Gone,
         }
     }
+}
+
+impl<P: Platform> Architecture<P> for Up<P> {
+    #[inline]
+    fn post(&self, ingress: Ingress, now: Time, after: &mut After<P>) {
+        match self.cell.borrow_mine() {
+            Some(mut cell) => cell.ingress(ingress, now, after),
+            None => self.send(Message::Ingress(ingress)),
+        }
+    }
+
+    fn call(&self, target: &Target, call: Call<P>) -> Reply {
+        let Some(mut cell) = self.cell.borrow_mine() else {
+            return self.call_from_elsewhere(target, call);
+        };
+        let mut after = After::default();
+        let reply = cell.call(target, call, self.shared.clock.now(), &mut after);
+        drop(cell);
+        after.perform(&self.shared);
+        reply
+    }
 
     fn control(&self, change: Control<P>) {
         if self.hold(|cell, _| cell.control(change.clone())).is_none() {
@@ -127,7 +159,11 @@ impl<P: Platform> Architecture<P> for Up<P> {
 
     fn tick(&self, now: Time) {
         if self.cell.bind_here().is_err() {
-            return;
+            self.turned_away.store(true, Ordering::Relaxed);
+            P::fence(Ordering::SeqCst);
+            if self.cell.bind_here().is_err() {
+                return;
+            }
         }
         self.drain(now);
         let _ = self.hold(|cell, after| {
@@ -140,7 +176,7 @@ impl<P: Platform> Architecture<P> for Up<P> {
     fn retire(&self) {
         if self.cell.owner() == Some(P::thread_index()) {
             self.drain(self.shared.clock.now());
-            let _ = self.cell.release();
+            self.let_go();
         }
     }
 
@@ -170,6 +206,11 @@ impl<P: Platform> Up<P> {
     fn ask(&self, message: impl FnOnce(Arc<ReplySlot<P>>) -> Message<P>) -> Reply {
         let slot = ReplySlot::new();
         self.send(message(slot.clone()));
+        P::fence(Ordering::SeqCst);
+        if self.adopts_mail() {
+            self.drain(self.shared.clock.now());
+            self.let_go();
+        }
         slot.wait()
     }
 }

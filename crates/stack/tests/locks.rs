@@ -1,0 +1,141 @@
+//! Which locks the data path takes, counted by the profile, on one thread.
+//!
+//! The profile is the process's, so the tests of this binary take turns.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use every_arch::every_arch;
+use stack::Plan;
+use stack::call::{Call, Reply};
+use stack::socket::TcpSocket;
+use support::frames::{ISS, Segment, tcp_of};
+use support::node::{Node, Terms, send};
+use sync::{LockClass, Real};
+use wire::tcp::TcpFlags;
+
+const PORT: u16 = 80;
+const SEGMENTS: u32 = 32;
+
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A connection on which nothing is under way.
+struct Connection {
+    node: Node<Real>,
+    socket: Arc<TcpSocket<Real>>,
+    next: u32,
+    /// Octets that the peer has sent.
+    sent: u32,
+}
+
+impl Connection {
+    fn open(plan: Plan) -> Connection {
+        let mut node = Node::introduced(Terms::new(plan));
+        let listener = node.listen(PORT, 8);
+        let answers = node.answers(&Segment::syn(2000, PORT).frame());
+        let next = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
+        let mut connection =
+            Connection { socket: TcpSocket::new(node.stack.flow(([0; 4], 0).into(), ([0; 4], 0).into())), node, next, sent: 0 };
+        connection.segment(b"");
+        connection.socket = listener.accept().expect("a child waits");
+        connection.node.stack.unlisten(&listener);
+        connection
+    }
+
+    /// The peer's next text arrives; everything that comes of it happens.
+    fn segment(&mut self, text: &[u8]) {
+        let seq = ISS.wrapping_add(1).wrapping_add(self.sent);
+        let segment = Segment { ports: (2000, PORT), flags: TcpFlags::ACK, seq, ack: self.next, text };
+        self.sent += text.len() as u32;
+        self.node.answers(&segment.frame());
+    }
+}
+
+/// The locks that `work` takes, by class.
+fn locks(work: impl FnOnce()) -> BTreeMap<LockClass, u64> {
+    let before = sync::profile::snapshot();
+    work();
+    let after = sync::profile::snapshot();
+    let taken = after.iter().zip(&before).map(|(after, before)| (after.class, after.acquired - before.acquired));
+    taken.filter(|(_, count)| *count > 0).collect()
+}
+
+/// Data segments in, reads and writes: what each takes in all. Device queues are left out: they are the device's.
+fn data_path(plan: Plan) -> [BTreeMap<LockClass, u64>; 3] {
+    let mut connection = Connection::open(plan);
+    // The first acknowledgement looks its route up, and the connection remembers it.
+    connection.segment(&[7; 1400]);
+    let arriving = locks(|| (0..SEGMENTS).for_each(|_| connection.segment(&[7; 1400])));
+    let Connection { node, socket, .. } = &mut connection;
+    let reading = locks(|| {
+        for _ in 0..SEGMENTS {
+            let reply = node.call(socket, Call::Receive(tcp::Receive { max: 1400 }));
+            assert!(matches!(reply, Reply::Received(_)));
+        }
+    });
+    let writing = locks(|| (0..SEGMENTS).for_each(|_| drop(node.call(socket, send(b"text")))));
+    [arriving, reading, writing].map(|mut taken| {
+        taken.remove(&LockClass::DeviceTx);
+        taken
+    })
+}
+
+/// Exactly one stack lock for each data segment and for each call.
+#[every_arch(only(connp_l_4, connp_l_128, connp_l_1024))]
+fn one_group_lock_for_each_event(plan: Plan) {
+    let _turn = turn();
+    for taken in data_path(plan) {
+        assert_eq!(taken, BTreeMap::from([(LockClass::Group, u64::from(SEGMENTS))]));
+    }
+}
+
+/// The owner takes no lock; who hands work to it, the mailbox's, and who waits for an answer, the slot's.
+#[every_arch(only(connp_t, connp_t_spsc))]
+fn protocol_threads_take_none(plan: Plan) {
+    let _turn = turn();
+    let allowed = [LockClass::Handoff, LockClass::SocketBuffer];
+    for taken in data_path(plan) {
+        assert!(taken.keys().all(|class| allowed.contains(class)), "{taken:?}");
+    }
+}
+
+/// A ring needs no lock for a segment at all.
+#[every_arch(only(connp_t_spsc))]
+fn a_segment_crosses_the_ring_without_a_lock(plan: Plan) {
+    let _turn = turn();
+    let [arriving, ..] = data_path(plan);
+    assert_eq!(arriving, BTreeMap::new());
+}
+
+#[every_arch(only(up))]
+fn one_thread_takes_none(plan: Plan) {
+    let _turn = turn();
+    assert_eq!(data_path(plan), [const { BTreeMap::new() }; 3]);
+}
+
+/// One table lock and one connection lock for each event: what MsgP is.
+#[every_arch(only(msgp_1, msgp_1_coupled))]
+fn table_then_connection(plan: Plan) {
+    let _turn = turn();
+    for taken in data_path(plan) {
+        assert_eq!(taken.get(&LockClass::ConnTable), Some(&u64::from(SEGMENTS)), "{taken:?}");
+        assert_eq!(taken.get(&LockClass::PcbHeaderIn), Some(&u64::from(SEGMENTS)), "{taken:?}");
+        let rest: Vec<_> = taken.keys().filter(|c| ![LockClass::ConnTable, LockClass::PcbHeaderIn].contains(c)).collect();
+        assert!(rest.iter().all(|class| **class == LockClass::Timers), "{taken:?}");
+    }
+}
+
+/// The count is of something: the same on an architecture with a lock around everything.
+#[every_arch(only(giant))]
+fn the_giant_lock_is_counted(plan: Plan) {
+    let _turn = turn();
+    for taken in data_path(plan) {
+        assert!(taken[&LockClass::Group] >= u64::from(SEGMENTS), "{taken:?}");
+    }
+}
