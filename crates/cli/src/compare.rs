@@ -133,7 +133,9 @@ impl Common {
         let base = if self.full { Options::full() } else { Options::quick() };
         let mut options = Options { workload, locks: self.lock.clone(), ..base };
         if self.lock.contains(&LockKind::Null) {
-            return Err(Failure::usage("the null lock excludes nobody: choose tas, ttas, ticket, mcs, spin-park or blocking"));
+            return Err(Failure::usage(
+                "the null lock excludes nobody: choose tas, ttas, ticket, mcs, spin-park or blocking",
+            ));
         }
         if !self.arch.is_empty() {
             options.plans.clone_from(&self.arch);

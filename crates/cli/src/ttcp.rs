@@ -65,7 +65,9 @@ impl Run {
 /// Runs `heddle ttcp`.
 pub fn run(args: Args) -> Result<(), Failure> {
     if args.lock == LockKind::Null {
-        return Err(Failure::usage("the null lock excludes nobody: choose tas, ttas, ticket, mcs, spin-park or blocking"));
+        return Err(Failure::usage(
+            "the null lock excludes nobody: choose tas, ttas, ticket, mcs, spin-park or blocking",
+        ));
     }
     let mut runs = Vec::new();
     for plan in &args.arch {

@@ -20,7 +20,19 @@ pub type Event = PollEvent;
 /// event loop: call [`Poller::arm`] before sleeping on it.
 #[derive(Clone)]
 pub struct Poller {
+    handle: Arc<Handle>,
+}
+
+/// What the clones of one poller share.
+struct Handle {
     set: Arc<PollSet<Real>>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Sockets that are still registered keep the set; its queue must not keep them.
+        self.set.close();
+    }
 }
 
 /// A socket that can be watched.
@@ -39,28 +51,28 @@ impl Poller {
     /// # Errors
     /// No file descriptor is left: raise the limit (`ulimit -n`) or close some.
     pub fn new() -> io::Result<Poller> {
-        Ok(Poller { set: PollSet::new(true)? })
+        Ok(Poller { handle: Arc::new(Handle { set: PollSet::new(true)? }) })
     }
 
     /// Takes events into `events` (cleared first), at most `max`, waiting up to `timeout` for the first (`None`: for
     /// ever).
     pub fn wait(&self, events: &mut Vec<Event>, max: usize, timeout: Option<Duration>) -> usize {
-        self.set.wait(events, max, timeout)
+        self.handle.set.wait(events, max, timeout)
     }
 
     /// As [`Poller::wait`], without waiting.
     pub fn try_wait(&self, events: &mut Vec<Event>, max: usize) -> usize {
-        self.set.try_wait(events, max)
+        self.handle.set.try_wait(events, max)
     }
 
     /// Says that the caller is about to sleep on the descriptor. False: there are events already, do not sleep.
     pub fn arm(&self) -> bool {
-        self.set.arm()
+        self.handle.set.arm()
     }
 
     /// Ends a [`Poller::wait`] of another thread without an event.
     pub fn wake(&self) {
-        self.set.wake();
+        self.handle.set.wake();
     }
 }
 
@@ -73,13 +85,13 @@ impl AsRawFd for Poller {
 
 impl AsFd for Poller {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.set.doorbell().expect("every poller is made with a descriptor").as_fd()
+        self.handle.set.doorbell().expect("every poller is made with a descriptor").as_fd()
     }
 }
 
 impl Source for TcpStream {
     fn register(&self, poller: &Poller, token: usize) {
-        self.socket().ready.register(self.socket(), &poller.set, token);
+        self.socket().ready.register(self.socket(), &poller.handle.set, token);
     }
 
     fn deregister(&self) {
@@ -89,7 +101,7 @@ impl Source for TcpStream {
 
 impl Source for TcpListener {
     fn register(&self, poller: &Poller, token: usize) {
-        self.shared().ready.register(self.shared(), &poller.set, token);
+        self.shared().ready.register(self.shared(), &poller.handle.set, token);
     }
 
     fn deregister(&self) {
@@ -99,7 +111,7 @@ impl Source for TcpListener {
 
 impl Source for UdpSocket {
     fn register(&self, poller: &Poller, token: usize) {
-        self.shared().ready.register(self.shared(), &poller.set, token);
+        self.shared().ready.register(self.shared(), &poller.handle.set, token);
     }
 
     fn deregister(&self) {

@@ -20,8 +20,8 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
-mod crew;
 pub mod cpu;
+mod crew;
 pub mod csv;
 pub mod kernel;
 pub mod machine;

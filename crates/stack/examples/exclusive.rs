@@ -100,7 +100,8 @@ fn run(mut way: Way, shared: &Arc<Shared<Real>>, far: &mut Box<dyn dev::RxQueue>
     let mut after = After::default();
     // The neighbour's link address, so that answers need not wait for it.
     let mac = wire::ethernet::MacAddr([2, 0, 0, 0, 0, 9]);
-    let arp = wire::arp::Packet { op: wire::arp::Operation::Request, sha: mac, spa: REMOTE_V4, tha: mac, tpa: LOCAL_V4 };
+    let arp =
+        wire::arp::Packet { op: wire::arp::Operation::Request, sha: mac, spa: REMOTE_V4, tha: mac, tpa: LOCAL_V4 };
     shared.arp_arrives(0, &arp, now, &shared.counters, &mut after);
     way.post(segment(SeqNumber(0), SeqNumber(0), TcpFlags::SYN, 0), now, &mut after);
     let ours = answer(far) + 1;
@@ -111,7 +112,7 @@ fn run(mut way: Way, shared: &Arc<Shared<Real>>, far: &mut Box<dyn dev::RxQueue>
     for n in 0..count {
         way.post(segment(seq, ours, TcpFlags::ACK, TEXT), now, &mut after);
         after.perform(shared);
-        seq = seq + TEXT as u32;
+        seq += TEXT as u32;
         if n % 2 == 1 || n + 1 == count {
             let call = Call::Receive(tcp::Receive { max: 1 << 20 });
             if let Reply::Received(Ok(received)) = way.call(&target, call, shared) {

@@ -9,7 +9,8 @@ use smallvec::SmallVec;
 use sync::Platform;
 
 use crate::shared::Shared;
-use crate::socket::{ListenerShared, Readiness, TcpSocket, UdpShared};
+use crate::socket::readiness::Hearer;
+use crate::socket::{ListenerShared, PollSet, Pollable, Readiness, TcpSocket, UdpShared};
 
 /// What is left to do when the guard is gone. Make one per guard (or per batch of events under one guard).
 pub struct After<P: Platform> {
@@ -77,13 +78,54 @@ impl<P: Platform> After<P> {
             sync::walk::note(file!(), "rings the device");
             shared.ring_doorbells(std::mem::take(&mut self.doorbells));
         }
+        if !self.wakes.is_empty() {
+            self.tell();
+        }
+    }
+
+    fn tell(&mut self) {
+        let mut round = Round { set: None, sockets: SmallVec::new() };
         for wake in self.wakes.drain(..) {
             sync::walk::note(file!(), "no guard is held any more: wakes the socket's user");
             match wake {
-                Wake::Connection(socket, bits) => socket.ready.raise(&socket, bits),
-                Wake::Listener(listener) => listener.ready.raise(&listener, Readiness::ACCEPTABLE),
-                Wake::Datagrams(socket, bits) => socket.ready.raise(&socket, bits),
+                Wake::Connection(socket, bits) => round.tell(socket, bits),
+                Wake::Listener(listener) => round.tell(listener, Readiness::ACCEPTABLE),
+                Wake::Datagrams(socket, bits) => round.tell(socket, bits),
             }
+        }
+        round.end();
+    }
+}
+
+/// Sockets on their way into one poll set: a batch of edges costs one reference to the set, one lock of its queue and
+/// one wake.
+struct Round<P: Platform> {
+    set: Option<Arc<PollSet<P>>>,
+    sockets: SmallVec<[Arc<dyn Pollable<P>>; 16]>,
+}
+
+impl<P: Platform> Round<P> {
+    #[inline]
+    fn tell<S: Pollable<P>>(&mut self, socket: Arc<S>, bits: Readiness) {
+        let set = match socket.ready_state().rise(bits) {
+            Hearer::Nobody => return,
+            Hearer::Set(set) if self.set.as_ref().is_some_and(|same| Arc::ptr_eq(same, set)) => None,
+            Hearer::Set(set) => Some(set.clone()),
+            Hearer::Moved(set) => Some(set),
+        };
+        if let Some(set) = set {
+            self.end();
+            self.set = Some(set);
+        }
+        self.sockets.push(socket);
+    }
+
+    #[inline]
+    fn end(&mut self) {
+        if let Some(set) = &self.set
+            && !self.sockets.is_empty()
+        {
+            set.push_all(self.sockets.drain(..));
         }
     }
 }

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use ip::icmp::IcmpErrorKind;
 use observe::Time;
 use sync::Platform;
-use tcp::{
-    Abort, Close, Disposition, Event, IcmpKind, Outbox, PcbAccess, Receive, Send, SetOption, Shutdown, Status,
-};
+use tcp::{Abort, Close, Disposition, Event, IcmpKind, Outbox, PcbAccess, Receive, Send, SetOption, Shutdown, Status};
 
 use crate::arch::Census;
 use crate::flow::{Key, Target};

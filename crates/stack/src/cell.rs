@@ -312,4 +312,3 @@ impl<P: Platform> Cell<P> {
         }
     }
 }
-

@@ -68,10 +68,7 @@ pub struct ReplySlot<P: Platform> {
 impl<P: Platform> ReplySlot<P> {
     /// An empty slot.
     pub fn new() -> Arc<Self> {
-        Arc::new(ReplySlot {
-            reply: Lock::new(LockKind::Blocking, LockClass::Handoff, None),
-            filled: Condvar::new(),
-        })
+        Arc::new(ReplySlot { reply: Lock::new(LockKind::Blocking, LockClass::Handoff, None), filled: Condvar::new() })
     }
 
     /// Puts the answer in and wakes the caller.

@@ -57,9 +57,7 @@ impl<P: Platform> Ports<P> {
     pub fn bind(&self, transport: Transport, secrets: &Secrets, address: SocketAddr) -> Result<SocketAddr, InUse> {
         let mut bound = self.bound.lock();
         let mut free = |port: u16| {
-            let clash = bound.iter().any(|(t, ip, p)| {
-                *t == transport && *p == port && overlap(*ip, address.ip())
-            });
+            let clash = bound.iter().any(|(t, ip, p)| *t == transport && *p == port && overlap(*ip, address.ip()));
             !clash && bound.insert((transport, address.ip(), port))
         };
         if address.port() != 0 {

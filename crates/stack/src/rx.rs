@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dev::{RxQueue, WaitOutcome, Wake};
-use ip::icmp::Received;
 use ip::Input;
+use ip::icmp::Received;
 use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
 use sync::{Parker, Platform};

@@ -267,9 +267,8 @@ mod tests {
             let mut due = Vec::new();
             wheel.expire(Time::from_nanos(now), &mut due);
             due.sort_unstable();
-            let expected: Vec<u32> = (0..1000u32)
-                .filter(|s| model[*s as usize].is_some_and(|t| t <= now >> TICK_SHIFT))
-                .collect();
+            let expected: Vec<u32> =
+                (0..1000u32).filter(|s| model[*s as usize].is_some_and(|t| t <= now >> TICK_SHIFT)).collect();
             assert_eq!(due, expected);
             for slot in expected {
                 model[slot as usize] = None;

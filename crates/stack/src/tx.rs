@@ -74,7 +74,11 @@ impl<P: Platform> TxPort<P> {
     pub fn new(queue: Box<dyn TxQueue>, lock: LockKind) -> Self {
         let credit = queue.credit();
         TxPort {
-            state: Lock::new(lock, LockClass::DeviceTx, TxState { queue, overflow: VecDeque::new(), starved: VecDeque::new() }),
+            state: Lock::new(
+                lock,
+                LockClass::DeviceTx,
+                TxState { queue, overflow: VecDeque::new(), starved: VecDeque::new() },
+            ),
             credit: P::AtomicUsize::new(credit),
             starved: P::AtomicUsize::new(0),
         }

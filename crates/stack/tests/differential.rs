@@ -432,7 +432,13 @@ fn line(frame: &[u8]) -> String {
     match tcp_of(frame) {
         Some((header, text)) => format!(
             "{} > {}: {:?} seq {} ack {} window {} options {:?} text {}",
-            header.src_port, header.dst_port, header.flags, header.seq.0, header.ack.0, header.window, header.options,
+            header.src_port,
+            header.dst_port,
+            header.flags,
+            header.seq.0,
+            header.ack.0,
+            header.window,
+            header.options,
             text.len(),
         ),
         None => format!("{} octets, not TCP", frame.len()),
@@ -488,9 +494,24 @@ fn the_trace_holds_what_it_promises() {
     let mut sum = TRACES[0].counters.clone();
     sum += &TRACES[1].counters;
     let expected = [
-        ConnectionsOpened, ConnectionsAccepted, ConnectionsClosed, ConnectionsReset, ConnectionsRefused, Retransmits,
-        FastRetransmits, Timeouts, OutOfOrderQueued, SacksIn, SacksOut, WindowUpdatesOut, TimeWaitEntered,
-        ResetsIn, ResetsOut, DelayedAckTimeouts, ChallengeAcksOut, WindowProbesOut,
+        ConnectionsOpened,
+        ConnectionsAccepted,
+        ConnectionsClosed,
+        ConnectionsReset,
+        ConnectionsRefused,
+        Retransmits,
+        FastRetransmits,
+        Timeouts,
+        OutOfOrderQueued,
+        SacksIn,
+        SacksOut,
+        WindowUpdatesOut,
+        TimeWaitEntered,
+        ResetsIn,
+        ResetsOut,
+        DelayedAckTimeouts,
+        ChallengeAcksOut,
+        WindowProbesOut,
     ];
     for counter in expected {
         assert!(sum.get(counter) > 0, "no {counter:?} in the traces: {sum:#?}");

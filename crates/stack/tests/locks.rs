@@ -40,8 +40,12 @@ impl Connection {
         let listener = node.listen(PORT, 8);
         let answers = node.answers(&Segment::syn(2000, PORT).frame());
         let next = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
-        let mut connection =
-            Connection { socket: TcpSocket::new(node.stack.flow(([0; 4], 0).into(), ([0; 4], 0).into())), node, next, sent: 0 };
+        let mut connection = Connection {
+            socket: TcpSocket::new(node.stack.flow(([0; 4], 0).into(), ([0; 4], 0).into())),
+            node,
+            next,
+            sent: 0,
+        };
         connection.segment(b"");
         connection.socket = listener.accept().expect("a child waits");
         connection.node.stack.unlisten(&listener);
@@ -126,7 +130,8 @@ fn table_then_connection(plan: Plan) {
     for taken in data_path(plan) {
         assert_eq!(taken.get(&LockClass::ConnTable), Some(&u64::from(SEGMENTS)), "{taken:?}");
         assert_eq!(taken.get(&LockClass::PcbHeaderIn), Some(&u64::from(SEGMENTS)), "{taken:?}");
-        let rest: Vec<_> = taken.keys().filter(|c| ![LockClass::ConnTable, LockClass::PcbHeaderIn].contains(c)).collect();
+        let rest: Vec<_> =
+            taken.keys().filter(|c| ![LockClass::ConnTable, LockClass::PcbHeaderIn].contains(c)).collect();
         assert!(rest.iter().all(|class| **class == LockClass::Timers), "{taken:?}");
     }
 }

@@ -123,11 +123,7 @@ impl Bench {
         Bench::start(params, "connect", |world, thread| Box::new(connect::Connect::new(world, params, thread)))
     }
 
-    fn start(
-        params: &Params,
-        what: &str,
-        work: impl Fn(&mut World, u32) -> Box<dyn Work>,
-    ) -> io::Result<Bench> {
+    fn start(params: &Params, what: &str, work: impl Fn(&mut World, u32) -> Box<dyn Work>) -> io::Result<Bench> {
         let mut world = World::new(params)?;
         let work = (0..params.effective_threads()).map(|thread| work(&mut world, thread)).collect();
         let name = format!("{}, {what}, {} connections", params.plan, params.connections);
@@ -137,7 +133,10 @@ impl Bench {
         while !world.is_open() {
             spent += crew.run_slice(OPENING_SLICE)?.wall;
             if spent > OPENING {
-                return Err(io::Error::other(format!("{name}: only {} connections opened in a minute", world.opened())));
+                return Err(io::Error::other(format!(
+                    "{name}: only {} connections opened in a minute",
+                    world.opened()
+                )));
             }
         }
         world.clock.stop();

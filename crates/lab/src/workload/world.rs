@@ -174,7 +174,9 @@ impl Opener {
         while index < self.pending.len() {
             let ready = self.pending[index].readiness();
             if ready.intersects(heddle::Readiness::ERROR | heddle::Readiness::CLOSED) {
-                return Err(self.pending[index].take_error().unwrap_or_else(|| io::Error::other("a connection failed")));
+                return Err(self.pending[index]
+                    .take_error()
+                    .unwrap_or_else(|| io::Error::other("a connection failed")));
             }
             if ready.intersects(heddle::Readiness::CONNECTED) {
                 let stream = self.pending.swap_remove(index);

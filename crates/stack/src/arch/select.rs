@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use sync::Platform;
 
+use super::Architecture;
 use super::connp_l::ConnPL;
 use super::connp_t::{ConnPT, QueueKind};
 use super::giant::Giant;
 use super::msgp::{MsgP, TablePolicy};
 use super::squeue::{Mode, Squeues};
 use super::up::Up;
-use super::Architecture;
 use crate::pcb::LockPlan;
 use crate::shared::Shared;
 
@@ -147,7 +147,9 @@ impl Plan {
             Plan::Up => "one thread, no locks",
             Plan::Giant => "one lock around the stack",
             Plan::MsgP(_, TablePolicy::Dropped) => "any thread; table lock, then the connection's lock(s)",
-            Plan::MsgP(_, TablePolicy::Coupled) => "as FreeBSD 7: the table lock is kept while waiting for a connection",
+            Plan::MsgP(_, TablePolicy::Coupled) => {
+                "as FreeBSD 7: the table lock is kept while waiting for a connection"
+            }
             Plan::ConnPT(QueueKind::Mutex) => "protocol threads own connections; mutex and condition variable",
             Plan::ConnPT(QueueKind::Ring) => "protocol threads own connections; lock-free rings, batched wakes",
             Plan::ConnPL(_) => "groups of connections, one lock each",

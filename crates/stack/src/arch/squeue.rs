@@ -109,7 +109,8 @@ impl<P: Platform> Squeues<P> {
         };
         let queues = (0..count.max(1)).map(squeue).collect();
         let inner = Arc::new(Inner { shared: shared.clone(), mode, has_workers: workers, queues });
-        let handles = if workers { (0..count.max(1)).map(|index| spawn_worker(&inner, index)).collect() } else { vec![] };
+        let handles =
+            if workers { (0..count.max(1)).map(|index| spawn_worker(&inner, index)).collect() } else { vec![] };
         let workers = Lock::new(sync::LockKind::Blocking, LockClass::Control, handles);
         Squeues { inner, workers }
     }

@@ -88,6 +88,7 @@ impl<P: Platform> Up<P> {
         self.waiting.load(Ordering::Acquire) != 0 && self.cell.owner().is_none() && self.cell.bind_here().is_ok()
     }
 
+    #[cold]
     fn send(&self, message: Message<P>) {
         let mut mailbox = self.mailbox.lock();
         mailbox.push_back(message);
@@ -134,19 +135,22 @@ impl<P: Platform> Up<P> {
 impl<P: Platform> Architecture<P> for Up<P> {
     #[inline]
     fn post(&self, ingress: Ingress, now: Time, after: &mut After<P>) {
-        match self.cell.borrow_mine() {
-            Some(mut cell) => cell.ingress(ingress, now, after),
-            None => self.send(Message::Ingress(ingress)),
-        }
+        let Some(mut guard) = self.cell.borrow_mine() else {
+            return self.send(Message::Ingress(ingress));
+        };
+        let cell = &mut *guard;
+        cell.ingress(ingress, now, after);
     }
 
     fn call(&self, target: &Target, call: Call<P>) -> Reply {
-        let Some(mut cell) = self.cell.borrow_mine() else {
+        let Some(mut guard) = self.cell.borrow_mine() else {
             return self.call_from_elsewhere(target, call);
         };
         let mut after = After::default();
-        let reply = cell.call(target, call, self.shared.clock.now(), &mut after);
-        drop(cell);
+        let now = self.shared.clock.now();
+        let cell = &mut *guard;
+        let reply = cell.call(target, call, now, &mut after);
+        drop(guard);
         after.perform(&self.shared);
         reply
     }

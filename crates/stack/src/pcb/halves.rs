@@ -1,7 +1,7 @@
 //! TCP-2: one lock for the receive side, one for the send side.
 
 use sync::{Lock, LockClass, LockKind, Platform};
-use tcp::pcb::{HeaderIn, HeaderOut, ReceiveWindow, Reassembly, RetransmitQueue, SendWindow};
+use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
 use tcp::{Outbox, Pcb, PcbAccess, PcbMut};
 
 use super::{Held, Way};

@@ -1,7 +1,7 @@
 //! Connections that several threads may enter: the six parts of a PCB behind one, two or six locks.
 //!
-//! A [`SharedPcb`] keeps the parts; a [`Passage`] is one thread's way through it, and implements what TCP asks for
-//! (`tcp::PcbAccess`). With one lock (TCP-1 of Nahum et al.) the guard lives as long as the passage: the *whole*
+//! A [`SharedPcb`] keeps the parts; a passage ([`halves::Passage`], [`six::Passage`]) is one thread's way
+//! through it, and implements what TCP asks for (`tcp::PcbAccess`). With one lock (TCP-1 of Nahum et al.) the guard lives as long as the passage: the *whole*
 //! driver. With two (TCP-2) or six (TCP-6) guards are taken as TCP asks for hold-sets, always in the one canonical
 //! order, and dropped when the hold-set ends: the *staged* driver. Segments made in a hold-set are given to the device
 //! before its guards drop, so their order on the wire is the order in which they were assigned (G7).
@@ -12,8 +12,8 @@ pub mod six;
 
 use observe::Counters;
 use sync::{LockKind, Platform};
+use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
 use tcp::{Outbox, Pcb, PcbAccess, PcbMut};
-use tcp::pcb::{HeaderIn, HeaderOut, ReceiveWindow, Reassembly, RetransmitQueue, SendWindow};
 
 use crate::after::After;
 use crate::flow::Flow;

@@ -1,7 +1,7 @@
 //! TCP-6: one lock for each part ("SICS style", Nahum et al. 1994), in the canonical order.
 
 use sync::{Lock, LockClass, LockKind, Platform};
-use tcp::pcb::{HeaderIn, HeaderOut, ReceiveWindow, Reassembly, RetransmitQueue, SendWindow};
+use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
 use tcp::{Outbox, Pcb, PcbAccess, PcbMut};
 
 use super::{Held, Way};

@@ -13,8 +13,8 @@ use observe::DropReason;
 use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
 use tcp::config::ConnectionOptions;
 
-use super::readiness::{Pollable, Readiness, ReadyState};
 use super::TcpSocket;
+use super::readiness::{Pollable, Readiness, ReadyState};
 
 /// What all replicas of one listener share. Any thread.
 pub struct ListenerShared<P: Platform> {

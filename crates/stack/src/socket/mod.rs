@@ -31,11 +31,7 @@ pub struct TcpSocket<P: Platform> {
 impl<P: Platform> TcpSocket<P> {
     /// For a connection that is about to be put into its table.
     pub fn new(flow: Flow) -> Arc<Self> {
-        Arc::new(TcpSocket {
-            ready: ReadyState::default(),
-            flow,
-            key: P::AtomicU64::new(u64::MAX),
-        })
+        Arc::new(TcpSocket { ready: ReadyState::default(), flow, key: P::AtomicU64::new(u64::MAX) })
     }
 
     /// The connection's name for [`crate::arch::Architecture::call`].

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use sync::{Atomic, DoorbellLike, Lock, LockClass, LockKind, Ordering, Parker, Platform};
 
 use super::readiness::{Pollable, Readiness};
@@ -20,15 +21,25 @@ pub struct PollEvent {
     pub ready: Readiness,
 }
 
+/// Sockets taken out of the queue at a time.
+const CHUNK: usize = 32;
+
 /// The ready queue of one watching thread. Any thread may push; one thread at a time waits.
 pub struct PollSet<P: Platform> {
-    queue: Lock<VecDeque<Arc<dyn Pollable<P>>>, P>,
-    /// Entries in the queue, readable without the lock.
+    queue: Lock<Queue<P>, P>,
+    /// Entries in the queue, written under its lock and readable without: a hint. Who sleeps does not rely on it: a push
+    /// into an empty queue is followed by a permit for the parker, and [`PollSet::arm`] takes the lock.
     length: P::AtomicUsize,
     parker: Parker<P>,
     /// [`PollSet::wake`] was called and nobody has come back for it yet.
     woken: P::AtomicBool,
     doorbell: Option<P::Doorbell>,
+}
+
+struct Queue<P: Platform> {
+    sockets: VecDeque<Arc<dyn Pollable<P>>>,
+    /// Nobody will look again.
+    closed: bool,
 }
 
 impl<P: Platform> PollSet<P> {
@@ -39,7 +50,11 @@ impl<P: Platform> PollSet<P> {
     pub fn new(pollable: bool) -> std::io::Result<Arc<Self>> {
         let doorbell = if pollable { Some(P::Doorbell::new()?) } else { None };
         Ok(Arc::new(PollSet {
-            queue: Lock::new(LockKind::Blocking, LockClass::SocketBuffer, VecDeque::new()),
+            queue: Lock::new(
+                LockKind::Blocking,
+                LockClass::SocketBuffer,
+                Queue { sockets: VecDeque::new(), closed: false },
+            ),
             length: P::AtomicUsize::new(0),
             parker: Parker::new(),
             woken: P::AtomicBool::new(false),
@@ -63,14 +78,25 @@ impl<P: Platform> PollSet<P> {
             doorbell.drain();
             doorbell.arm();
         }
-        self.length.load(Ordering::SeqCst) == 0
+        // Under the lock: whoever pushes after this look takes the lock after it, and sees the doorbell armed.
+        self.queue.lock().sockets.is_empty()
     }
 
     pub(super) fn push(&self, socket: Arc<dyn Pollable<P>>) {
+        self.push_all(std::iter::once(socket));
+    }
+
+    /// Appends sockets that have just set their queue bit, under one lock.
+    pub(crate) fn push_all(&self, sockets: impl Iterator<Item = Arc<dyn Pollable<P>>>) {
         let mut queue = self.queue.lock();
-        queue.push_back(socket);
-        let first = queue.len() == 1;
-        self.length.store(queue.len(), Ordering::SeqCst);
+        if queue.closed {
+            // Dropped with the lock released: the last reference to a socket may take much with it.
+            drop(queue);
+            return sockets.for_each(drop);
+        }
+        let first = queue.sockets.is_empty();
+        queue.sockets.extend(sockets);
+        self.length.store(queue.sockets.len(), Ordering::Relaxed);
         drop(queue);
         if first {
             self.parker.unpark();
@@ -78,6 +104,17 @@ impl<P: Platform> PollSet<P> {
                 doorbell.ring();
             }
         }
+    }
+
+    /// Nobody will look again: the queue is emptied and stays empty. Sockets keep their registration, so without this
+    /// a set with something in its queue and the sockets in it would keep each other alive.
+    pub fn close(&self) {
+        let mut queue = self.queue.lock();
+        queue.closed = true;
+        let sockets = std::mem::take(&mut queue.sockets);
+        self.length.store(0, Ordering::Relaxed);
+        drop(queue);
+        drop(sockets);
     }
 
     /// Takes what is ready into `events` (cleared first), at most `max` of them, without sleeping.
@@ -92,18 +129,26 @@ impl<P: Platform> PollSet<P> {
             return 0;
         }
         while events.len() < max {
-            let socket = {
-                let mut queue = self.queue.lock();
-                let socket = queue.pop_front();
-                self.length.store(queue.len(), Ordering::SeqCst);
-                socket
-            };
-            let Some(socket) = socket else { break };
-            if let Some((token, ready)) = socket.ready_state().dequeue() {
-                events.push(PollEvent { token, ready });
+            let chunk = self.take_chunk((max - events.len()).min(CHUNK));
+            if chunk.is_empty() {
+                break;
+            }
+            for socket in chunk {
+                if let Some((token, ready)) = socket.ready_state().dequeue(self) {
+                    events.push(PollEvent { token, ready });
+                }
             }
         }
         events.len()
+    }
+
+    #[inline]
+    fn take_chunk(&self, most: usize) -> SmallVec<[Arc<dyn Pollable<P>>; CHUNK]> {
+        let mut queue = self.queue.lock();
+        let count = queue.sockets.len().min(most);
+        let chunk = queue.sockets.drain(..count).collect();
+        self.length.store(queue.sockets.len(), Ordering::Relaxed);
+        chunk
     }
 
     /// As [`PollSet::try_wait`], but sleeps up to `timeout` (`None`: for ever) when nothing is ready. A

@@ -5,7 +5,7 @@
 //! that found nothing. So a bit may be set when there is nothing left (the user finds `WouldBlock`), but never clear
 //! while there is something: no wake-up is lost.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
@@ -15,10 +15,12 @@ use super::poll::PollSet;
 
 /// Somebody sleeps on the word.
 const WAITING: u32 = 1 << 31;
-/// The socket is registered with a poll set.
+/// The socket is registered with a poll set, or watched.
 const POLLED: u32 = 1 << 30;
-/// The socket stands in its poll set's queue.
+/// The socket stands in its poll set's queue, or whoever set this is about to put it there.
 const QUEUED: u32 = 1 << 29;
+/// The registration that counts is not the first but the one behind the lock. Never cleared.
+const MOVED: u32 = 1 << 28;
 const BITS: u32 = 0xffff;
 
 /// A socket that has a readiness word: a connection, a listener, a datagram socket.
@@ -28,14 +30,35 @@ pub trait Pollable<P: Platform>: Send + Sync + 'static {
 }
 
 /// The readiness word of one socket, with the ways to wait for it.
+///
+/// Nearly every socket is registered with one poll set for life. That first registration is written once, before
+/// [`POLLED`] is set, and read without a lock by every edge. Whatever comes after it (another set, a watch) stands
+/// behind a lock that is made only then, and [`MOVED`] says so.
 pub struct ReadyState<P: Platform> {
     word: P::AtomicU32,
-    registration: Lock<Option<Registration<P>>, P>,
+    first: OnceLock<Place<P>>,
+    later: OnceLock<Box<Lock<Option<Registration<P>>, P>>>,
+}
+
+/// A poll set, and the socket's name there.
+struct Place<P: Platform> {
+    set: Arc<PollSet<P>>,
+    token: usize,
 }
 
 enum Registration<P: Platform> {
-    Poll { set: Arc<PollSet<P>>, token: usize },
+    Poll(Place<P>),
     Watch(Arc<dyn Watch>),
+}
+
+/// Who is to hear of an edge.
+pub(crate) enum Hearer<'a, P: Platform> {
+    /// Nobody, or it is in the queue already.
+    Nobody,
+    /// This set: the caller must push the socket.
+    Set(&'a Arc<PollSet<P>>),
+    /// The same, of a registration that was replaced at least once.
+    Moved(Arc<PollSet<P>>),
 }
 
 /// Told of every edge of one socket: how another event loop is attached. Called with no lock held.
@@ -46,10 +69,7 @@ pub trait Watch: Send + Sync + 'static {
 
 impl<P: Platform> Default for ReadyState<P> {
     fn default() -> Self {
-        ReadyState {
-            word: P::AtomicU32::new(0),
-            registration: Lock::new(LockKind::Blocking, LockClass::SocketBuffer, None),
-        }
+        ReadyState { word: P::AtomicU32::new(0), first: OnceLock::new(), later: OnceLock::new() }
     }
 }
 
@@ -60,17 +80,69 @@ impl<P: Platform> ReadyState<P> {
         level(self.word.load(Ordering::Acquire))
     }
 
-    /// Sets `bits` of the socket `owner`, wakes who sleeps and queues the socket with its poll set. Phase *after*: no guard is held.
+    /// Sets `bits` of the socket `owner`, wakes who sleeps and queues the socket with its poll set. Phase *after*: no
+    /// guard is held.
     pub fn raise<S: Pollable<P>>(&self, owner: &Arc<S>, bits: Readiness) {
-        let old = self.word.fetch_or(u32::from(bits.0), Ordering::AcqRel);
-        if old & WAITING != 0 {
-            self.word.fetch_and(!WAITING, Ordering::AcqRel);
-            P::futex_wake(&self.word, u32::MAX);
+        match self.rise(bits) {
+            Hearer::Nobody => {}
+            Hearer::Set(set) => set.push(owner.clone()),
+            Hearer::Moved(set) => set.push(owner.clone()),
+        }
+    }
+
+    /// As [`ReadyState::raise`], but leaves it to the caller to push the socket into its poll set: several at a time,
+    /// and without another reference. Whoever is answered with a set owes it the push.
+    #[inline]
+    pub(crate) fn rise(&self, bits: Readiness) -> Hearer<'_, P> {
+        let mut seen = self.word.load(Ordering::Relaxed);
+        // The bits and the place in the queue in one step: there is no edge between them that nobody queues.
+        loop {
+            let queued = if seen & POLLED != 0 { QUEUED } else { 0 };
+            let risen = seen | u32::from(bits.0) | queued;
+            match self.word.compare_exchange_weak(seen, risen, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(other) => seen = other,
+            }
+        }
+        if seen & WAITING != 0 {
+            self.wake();
         }
         // A poll set is edge-triggered: an edge is news even when the bit was already set.
-        if old & POLLED != 0 && old & QUEUED == 0 {
-            self.enqueue(owner);
+        if seen & POLLED == 0 || seen & QUEUED != 0 { Hearer::Nobody } else { self.hearer(seen) }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        self.word.fetch_and(!WAITING, Ordering::AcqRel);
+        P::futex_wake(&self.word, u32::MAX);
+    }
+
+    /// Whom to tell of an edge that has just set [`QUEUED`]. A watch is told here.
+    #[inline]
+    fn hearer(&self, word: u32) -> Hearer<'_, P> {
+        match self.first.get() {
+            Some(place) if word & MOVED == 0 => Hearer::Set(&place.set),
+            _ => self.later_hearer(),
         }
+    }
+
+    #[cold]
+    fn later_hearer(&self) -> Hearer<'_, P> {
+        let watch = match &*self.later().lock() {
+            Some(Registration::Poll(place)) => return Hearer::Moved(place.set.clone()),
+            Some(Registration::Watch(watch)) => Some(watch.clone()),
+            None => None,
+        };
+        // Cleared before the bits are read: an edge that comes now tells of itself.
+        let word = self.word.fetch_and(!QUEUED, Ordering::AcqRel);
+        if let Some(watch) = watch {
+            watch.ready(level(word));
+        }
+        Hearer::Nobody
+    }
+
+    fn later(&self) -> &Lock<Option<Registration<P>>, P> {
+        self.later.get_or_init(|| Box::new(Lock::new(LockKind::Blocking, LockClass::SocketBuffer, None)))
     }
 
     /// Clears `bits`; phase *inside*: the caller holds the cell whose PCB has nothing more to offer.
@@ -83,8 +155,7 @@ impl<P: Platform> ReadyState<P> {
     pub fn restore(&self, bits: Readiness) {
         let old = self.word.fetch_or(u32::from(bits.0), Ordering::AcqRel);
         if old & WAITING != 0 {
-            self.word.fetch_and(!WAITING, Ordering::AcqRel);
-            P::futex_wake(&self.word, u32::MAX);
+            self.wake();
         }
     }
 
@@ -119,17 +190,31 @@ impl<P: Platform> ReadyState<P> {
     /// Makes `set` hear of this socket under `token`; an earlier registration is replaced. What is ready already is
     /// reported at once.
     pub fn register<S: Pollable<P>>(&self, owner: &Arc<S>, set: &Arc<PollSet<P>>, token: usize) {
-        *self.registration.lock() = Some(Registration::Poll { set: set.clone(), token });
-        let old = self.word.fetch_or(POLLED, Ordering::AcqRel);
-        if old & BITS != 0 && old & QUEUED == 0 {
-            self.enqueue(owner);
+        let place = Place { set: set.clone(), token };
+        let refused =
+            if self.word.load(Ordering::Acquire) & MOVED == 0 { self.first.set(place).err() } else { Some(place) };
+        let Some(place) = refused else {
+            let old = self.word.fetch_or(POLLED, Ordering::AcqRel);
+            if old & BITS != 0 && self.word.fetch_or(QUEUED, Ordering::AcqRel) & QUEUED == 0 {
+                set.push(owner.clone());
+            }
+            return;
+        };
+        *self.later().lock() = Some(Registration::Poll(place));
+        let old = self.word.fetch_or(POLLED | MOVED, Ordering::AcqRel);
+        // The queue that it stands in may be the old set's, who will pass over it: it is put into the new one's, too.
+        if old & (BITS | QUEUED) != 0 {
+            self.word.fetch_or(QUEUED, Ordering::AcqRel);
+            set.push(owner.clone());
         }
     }
 
     /// Makes `watch` hear of every edge; an earlier registration is replaced. Told at once of what is ready already.
     pub fn watch(&self, watch: Arc<dyn Watch>) {
-        *self.registration.lock() = Some(Registration::Watch(watch.clone()));
-        let old = self.word.fetch_or(POLLED, Ordering::AcqRel);
+        *self.later().lock() = Some(Registration::Watch(watch.clone()));
+        self.word.fetch_or(POLLED | MOVED, Ordering::AcqRel);
+        // A place in the queue of an earlier set would keep edges from being told.
+        let old = self.word.fetch_and(!QUEUED, Ordering::AcqRel);
         if old & BITS != 0 {
             watch.ready(level(old));
         }
@@ -137,34 +222,30 @@ impl<P: Platform> ReadyState<P> {
 
     /// No poll set hears of this socket any more; events already queued are skipped.
     pub fn deregister(&self) {
-        self.word.fetch_and(!POLLED, Ordering::AcqRel);
-        *self.registration.lock() = None;
+        let old = self.word.fetch_and(!POLLED, Ordering::AcqRel);
+        if old & MOVED != 0 {
+            // Dropped with the lock released: a watch may own anything.
+            drop(self.later().lock().take());
+        }
     }
 
-    fn enqueue<S: Pollable<P>>(&self, owner: &Arc<S>) {
-        if self.word.fetch_or(QUEUED, Ordering::AcqRel) & QUEUED != 0 {
-            return;
-        }
-        let (set, watch) = match &*self.registration.lock() {
-            Some(Registration::Poll { set, .. }) => (Some(set.clone()), None),
-            Some(Registration::Watch(watch)) => (None, Some(watch.clone())),
-            None => (None, None),
+    /// Called by the poll set that takes the socket out of its queue: the token and what is ready. `None` when the
+    /// socket is registered with `set` no more.
+    #[inline]
+    pub(super) fn dequeue(&self, set: &PollSet<P>) -> Option<(usize, Readiness)> {
+        let token = match self.first.get() {
+            Some(place) if self.word.load(Ordering::Acquire) & MOVED == 0 => place.token,
+            _ => self.later_token(set)?,
         };
-        if let Some(set) = set {
-            return set.push(owner.clone());
-        }
-        let word = self.word.fetch_and(!QUEUED, Ordering::AcqRel);
-        if let Some(watch) = watch {
-            watch.ready(level(word));
-        }
-    }
-
-    /// Called by the poll set that takes the socket out of its queue: the token and what is ready.
-    pub(super) fn dequeue(&self) -> Option<(usize, Readiness)> {
         // Cleared before the bits are read: an edge that comes now queues the socket again.
         let word = self.word.fetch_and(!QUEUED, Ordering::AcqRel);
-        match &*self.registration.lock() {
-            Some(Registration::Poll { token, .. }) => Some((*token, level(word))),
+        (word & POLLED != 0).then(|| (token, level(word)))
+    }
+
+    #[cold]
+    fn later_token(&self, set: &PollSet<P>) -> Option<usize> {
+        match &*self.later().lock() {
+            Some(Registration::Poll(place)) if std::ptr::eq(&*place.set, set) => Some(place.token),
             _ => None,
         }
     }

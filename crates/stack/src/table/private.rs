@@ -37,7 +37,14 @@ const NONE: u32 = u32::MAX;
 impl<T: Entry> Table<T> {
     /// An empty table hashed with the stack's key.
     pub fn new(secrets: &Secrets) -> Self {
-        Table { slots: Vec::new(), free: NONE, used: 0, index: HashTable::new(), secrets: secrets.clone(), latest: NONE }
+        Table {
+            slots: Vec::new(),
+            free: NONE,
+            used: 0,
+            index: HashTable::new(),
+            secrets: secrets.clone(),
+            latest: NONE,
+        }
     }
 
     /// How many entries there are, those hidden by [`Table::unindex`] included.

@@ -68,7 +68,8 @@ fn segment(port: u16, ack: u32, text: &[u8]) -> Segment<'_> {
 
 impl<P: Platform> Running<P> {
     fn start(plan: Plan) -> (Running<P>, Arc<ListenerShared<P>>) {
-        let mut node = Node::<P>::introduced(Terms { cpus: 1, own_threads: true, ring_frames: 128, ..Terms::new(plan) });
+        let mut node =
+            Node::<P>::introduced(Terms { cpus: 1, own_threads: true, ring_frames: 128, ..Terms::new(plan) });
         let listener = node.listen(PORT, 4);
         node.driver.rest();
         let Node { stack, mut driver, far, .. } = node;

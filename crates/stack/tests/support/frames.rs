@@ -94,8 +94,7 @@ pub fn arp_reply(frame: &[u8]) -> Option<Vec<u8>> {
     }
     let request = arp::parse(&frame[start..]).ok()?;
     let wanted = request.op == arp::Operation::Request && request.tpa == PEER;
-    let reply =
-        arp::Packet { op: arp::Operation::Reply, sha: PEER_MAC, spa: PEER, tha: request.sha, tpa: request.spa };
+    let reply = arp::Packet { op: arp::Operation::Reply, sha: PEER_MAC, spa: PEER, tha: request.sha, tpa: request.spa };
     wanted.then(|| arp_frame(&reply))
 }
 

@@ -4,3 +4,4 @@
 
 pub mod frames;
 pub mod node;
+pub mod witness;

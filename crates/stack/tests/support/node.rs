@@ -154,7 +154,9 @@ pub fn send<P: Platform>(text: &[u8]) -> Call<P> {
 /// The text that a call for data got, and whether the stream has ended; `None` if it would block.
 pub fn received(reply: Reply) -> Option<(Vec<u8>, bool)> {
     match reply {
-        Reply::Received(Ok(received)) => Some((received.data.iter().flat_map(|data| data.to_vec()).collect(), received.end)),
+        Reply::Received(Ok(received)) => {
+            Some((received.data.iter().flat_map(|data| data.to_vec()).collect(), received.end))
+        }
         Reply::Received(Err(tcp::Error::WouldBlock)) => None,
         Reply::Received(Err(error)) => panic!("the connection has failed: {error:?}"),
         _ => panic!("the connection is gone"),

@@ -1,0 +1,253 @@
+//! Two stacks with all their threads, two queue pairs and several callers on each connection, on a link that loses
+//! nothing.
+//!
+//! A panic of *any* thread fails the test: cells refuse a second runner (G1), debug builds check the order of the locks
+//! (G2) and that nobody sleeps with one held (G4), each by a panic. Then, at rest: the counters of all cells add up to
+//! what the devices saw (G6), the text of every connection left in the order in which it was assigned (G7), and no
+//! segment was out of order when it came to TCP (O1). Nothing is sent twice, because the link is perfect and the timers
+//! are too slow to be wrong about that.
+
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Once, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use dev::mem;
+use every_arch::every_arch;
+use observe::{Counter, DropReason};
+use stack::call::{Call, Reply};
+use stack::socket::{ListenerShared, Readiness, TcpSocket};
+use stack::{Clock, Driver, InterfaceConfig, Plan, Stack, StackConfig, StoppableClock};
+use support::frames::{PEER, STACK};
+use support::node::send;
+use support::witness::{Seen, Witness};
+use sync::{LockKind, Real};
+use tcp::config::ConnectionOptions;
+
+/// Longer than anything here takes on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(120);
+const CONNECTIONS: usize = 6;
+const WRITERS: usize = 2;
+/// What each writer writes, and in pieces of what size.
+const LENGTH: usize = 48 << 10;
+const PIECE: usize = 3000;
+
+static PANICS: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts the panics of all threads from now on.
+fn watch_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let print = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            PANICS.fetch_add(1, Ordering::SeqCst);
+            print(panic);
+        }));
+    });
+}
+
+type Receiver = JoinHandle<Driver<Real>>;
+
+/// A stack with its receive threads.
+struct Host {
+    stack: Stack<Real>,
+    receivers: Vec<Receiver>,
+    stop: Arc<AtomicBool>,
+    seen: Arc<Seen>,
+}
+
+impl Host {
+    fn start(device: mem::MemDevice, address: std::net::Ipv4Addr, plan: Plan, kind: LockKind, clock: Clock<Real>) -> Host {
+        let (device, seen) = Witness::new(device);
+        let mut config = StackConfig::new(plan);
+        config.lock_kind = kind;
+        config.cpus = 2;
+        config.clock = clock;
+        // Loss recovery that is driven by time must have no occasion, however busy the machine is.
+        config.tcp.sack = false;
+        config.tcp.rto.initial_rto = PATIENCE;
+        config.tcp.rto.min_rto = PATIENCE;
+        config.tcp.rto.max_rto = 2 * PATIENCE;
+        let interface =
+            InterfaceConfig { device: Box::new(device), addresses: vec![(address.into(), 24)], gateways: vec![] };
+        let (stack, drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
+        let stop = Arc::new(AtomicBool::new(false));
+        let receivers = drivers.into_iter().map(|driver| receive(driver, stop.clone())).collect();
+        Host { stack, receivers, stop, seen }
+    }
+
+    /// Ends the receive threads and gives their drivers back.
+    fn stop(&mut self) -> Vec<Driver<Real>> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.stack.shared().wake_drivers();
+        self.receivers.drain(..).map(|receiver| receiver.join().expect("the receive thread ends well")).collect()
+    }
+}
+
+fn receive(mut driver: Driver<Real>, stop: Arc<AtomicBool>) -> Receiver {
+    thread::spawn(move || {
+        while !stop.load(Ordering::SeqCst) {
+            if driver.poll() == 0 {
+                driver.wait(None);
+            }
+        }
+        driver.rest();
+        driver
+    })
+}
+
+fn accept(listener: &ListenerShared<Real>) -> Arc<TcpSocket<Real>> {
+    loop {
+        if let Some(child) = listener.accept() {
+            return child;
+        }
+        listener.ready.wait(Readiness::ACCEPTABLE, None);
+    }
+}
+
+/// Reads until the stream ends; gives each piece to `take`.
+fn read(stack: &Stack<Real>, socket: &TcpSocket<Real>, mut take: impl FnMut(&[u8])) {
+    loop {
+        match stack.call(&socket.target(), Call::Receive(tcp::Receive { max: 16_000 })) {
+            Reply::Received(Ok(got)) => {
+                got.data.iter().for_each(|data| take(data));
+                if got.end {
+                    return;
+                }
+            }
+            Reply::Received(Err(tcp::Error::WouldBlock)) => {
+                socket.ready.wait(Readiness::READABLE, None);
+            }
+            Reply::Received(Err(error)) => panic!("a read fails: {error:?}"),
+            _ => panic!("the connection is gone"),
+        }
+    }
+}
+
+fn write(stack: &Stack<Real>, socket: &TcpSocket<Real>, text: &[u8]) {
+    let mut written = 0;
+    while written < text.len() {
+        match stack.call(&socket.target(), send(&text[written..])) {
+            Reply::Sent(Ok(sent)) if sent.accepted > 0 => written += sent.accepted,
+            Reply::Sent(Ok(_)) => {
+                socket.ready.wait(Readiness::WRITABLE, None);
+            }
+            Reply::Sent(Err(error)) => panic!("a write fails: {error:?}"),
+            _ => panic!("the connection is gone"),
+        }
+    }
+}
+
+fn end(stack: &Stack<Real>, socket: &TcpSocket<Real>) {
+    stack.call(&socket.target(), Call::Shutdown(tcp::Shutdown::Write));
+}
+
+fn echo(stack: &Stack<Real>, socket: &TcpSocket<Real>) {
+    read(stack, socket, |text| write(stack, socket, text));
+    stack.call(&socket.target(), Call::Close(tcp::Close));
+}
+
+/// Several threads write to one connection, each its own octet, and one reads what comes back.
+fn client(stack: &Stack<Real>) {
+    let options = ConnectionOptions { no_delay: true, ..Default::default() };
+    let socket = stack.connect(None, SocketAddr::new(STACK.into(), 7), &options).expect("a connection");
+    socket.ready.wait(Readiness::CONNECTED, None);
+    let mut counts = [0; WRITERS];
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::scope(|scope| {
+                for writer in 0..WRITERS {
+                    let socket = &socket;
+                    scope.spawn(move || {
+                        (0..LENGTH / PIECE).for_each(|_| write(stack, socket, &[writer as u8; PIECE]));
+                    });
+                }
+            });
+            end(stack, &socket);
+        });
+        read(stack, &socket, |text| text.iter().for_each(|octet| counts[usize::from(*octet)] += 1));
+    });
+    assert_eq!(counts, [LENGTH / PIECE * PIECE; WRITERS], "what comes back is what was sent");
+    stack.call(&socket.target(), Call::Close(tcp::Close));
+}
+
+fn run(plan: Plan, kind: LockKind) {
+    watch_panics();
+    let before = PANICS.load(Ordering::SeqCst);
+    let clock = StoppableClock::<Real>::new();
+    let (left, right) = mem::pair::<Real>(mem::MemConfig { queues: 2, ..Default::default() });
+    let host = |device, address| Host::start(device, address, plan, kind, Clock::Stoppable(clock.clone()));
+    let mut hosts = [host(left, STACK), host(right, PEER)];
+    let listener = hosts[0].stack.listen(SocketAddr::new(STACK.into(), 7), 64, Default::default()).expect("a listener");
+    thread::scope(|scope| {
+        let [server, clients] = [&hosts[0].stack, &hosts[1].stack];
+        for _ in 0..CONNECTIONS {
+            scope.spawn(move || client(clients));
+            let socket = accept(&listener);
+            scope.spawn(move || echo(server, &socket));
+        }
+    });
+    clock.stop();
+    rest(&mut hosts);
+    for host in &hosts {
+        examine(host, plan);
+    }
+    hosts[0].stack.unlisten(&listener);
+    assert_eq!(PANICS.load(Ordering::SeqCst), before, "a thread has panicked");
+}
+
+/// Lets everything that is under way arrive; time stands still.
+fn rest(hosts: &mut [Host; 2]) {
+    let mut drivers: Vec<Driver<Real>> = hosts.iter_mut().flat_map(Host::stop).collect();
+    loop {
+        let frames: usize = drivers.iter_mut().map(Driver::poll).sum();
+        let quiet = hosts.iter().all(|host| host.stack.is_quiescent());
+        let sent = |hosts: &[Host; 2]| hosts.each_ref().map(|host| host.seen.sent.load(Ordering::SeqCst));
+        let received = hosts.each_ref().map(|host| host.seen.received.load(Ordering::SeqCst));
+        let [a, b] = sent(hosts);
+        if frames == 0 && quiet && received == [b, a] {
+            return;
+        }
+        thread::yield_now();
+    }
+}
+
+fn examine(host: &Host, plan: Plan) {
+    let counters = host.stack.census().counters;
+    let (sent, received) = (host.seen.sent.load(Ordering::SeqCst), host.seen.received.load(Ordering::SeqCst));
+    assert_eq!(counters.get(Counter::Retransmits), 0, "{plan}: the link is perfect: {counters:#?}");
+    assert_eq!(host.seen.displaced.load(Ordering::SeqCst), 0, "{plan}: segments that left in another order");
+    assert_eq!(counters.get(Counter::OutOfOrderAtEntry), 0, "{plan}: segments that came in another order");
+    assert_eq!(counters.get(Counter::SegmentsOut), sent, "{plan}: counted and seen to leave: {counters:#?}");
+    assert_eq!(counters.get(Counter::SegmentsIn), received, "{plan}: counted and seen to come: {counters:#?}");
+    assert_eq!(counters.dropped(DropReason::RxRingFull) + counters.dropped(DropReason::TxRingFull), 0);
+}
+
+/// Runs `test` on a thread of its own; fails if it hangs.
+fn within(test: impl FnOnce() + Send + 'static) {
+    let (done, finished) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        test();
+        let _ = done.send(());
+    });
+    match finished.recv_timeout(PATIENCE) {
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("the test hangs"),
+        _ => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+    }
+}
+
+#[every_arch]
+fn order_counters_and_exclusion(plan: Plan) {
+    within(move || run(plan, LockKind::Blocking));
+}
+
+/// The other kinds of lock, where threads share locks that are not always the same.
+#[every_arch(only(giant, msgp_1, msgp_6, connp_l_4, squeue_process))]
+fn every_kind_of_lock(plan: Plan) {
+    for kind in [LockKind::Tas, LockKind::Ttas, LockKind::Ticket, LockKind::Mcs, LockKind::SpinPark] {
+        within(move || run(plan, kind));
+    }
+}
