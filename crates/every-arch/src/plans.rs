@@ -28,7 +28,7 @@ mod tests {
     #[test]
     fn an_identifier_is_its_plan_with_underscores() {
         for (identifier, plan) in PLANS {
-            assert_eq!(*identifier, plan.replace([':', ',', '-'], "_"));
+            assert_eq!(*identifier, plan.replace([':', '+', '-'], "_"));
         }
     }
 

@@ -322,12 +322,24 @@ impl TcpStream {
 
     /// Hands received text to `copy`, piece by piece, at most `max` octets in all (at least 1); 0: the stream has
     /// ended. `None`: there is nothing now.
-    pub(crate) fn try_read(&self, max: usize, copy: impl FnMut(&[u8])) -> io::Result<Option<usize>> {
+    pub(crate) fn try_read(&self, max: usize, mut copy: impl FnMut(&[u8])) -> io::Result<Option<usize>> {
         let mut residue = self.inner.residue.lock();
-        if residue.buffers.is_empty() && !residue.end && !self.refill(&mut residue, max)? {
-            return Ok(None);
+        if !residue.buffers.is_empty() || residue.end {
+            return Ok(Some(copy_out(&mut residue.buffers, max, copy)));
         }
-        Ok(Some(copy_out(&mut residue.buffers, max, copy)))
+        let Some(received) = self.receive(max)? else { return Ok(None) };
+        residue.end = received.end;
+        let mut copied = 0;
+        for mut buffer in received.data {
+            let count = buffer.len().min(max - copied);
+            copy(&buffer[..count]);
+            copied += count;
+            if count < buffer.len() {
+                buffer.pull_front(count);
+                residue.buffers.push_back(buffer);
+            }
+        }
+        Ok(Some(copied))
     }
 
     /// Sends from the front of `parts`, gathered into one buffer: copied on the caller's thread, before anything is
@@ -362,15 +374,20 @@ impl TcpStream {
         }
     }
 
-    /// Takes more from the connection. False: there is nothing now.
+    /// Takes more from the connection, for later. False: there is nothing now.
     fn refill(&self, residue: &mut Residue, max: usize) -> io::Result<bool> {
+        let Some(received) = self.receive(max)? else { return Ok(false) };
+        residue.end = received.end;
+        residue.buffers.extend(received.data);
+        Ok(true)
+    }
+
+    /// Takes about `max` octets from the connection; `None`: there is nothing now.
+    #[inline]
+    fn receive(&self, max: usize) -> io::Result<Option<tcp::Received>> {
         match self.call(Call::Receive(tcp::Receive { max })) {
-            Reply::Received(Ok(received)) => {
-                residue.end = received.end;
-                residue.buffers.extend(received.data);
-                Ok(true)
-            }
-            Reply::Received(Err(tcp::Error::WouldBlock)) => Ok(false),
+            Reply::Received(Ok(received)) => Ok(Some(received)),
+            Reply::Received(Err(tcp::Error::WouldBlock)) => Ok(None),
             Reply::Received(Err(error)) => Err(self.error(error)),
             _ => Err(self.gone()),
         }

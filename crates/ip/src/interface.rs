@@ -61,6 +61,8 @@ impl core::error::Error for AddressError {}
 struct V4 {
     address: u32,
     mask: u32,
+    /// Of the subnet; `u32::MAX`, the limited one, where the subnet has none (RFC 3021).
+    broadcast: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +122,11 @@ impl InterfaceView {
             return Err(AddressError::Duplicate(address));
         }
         match address {
-            IpAddr::V4(a) => self.v4.push(V4 { address: a.to_bits(), mask: mask_v4(prefix_len) }),
+            IpAddr::V4(a) => {
+                let (address, mask) = (a.to_bits(), mask_v4(prefix_len));
+                let broadcast = if prefix_len <= 30 { address | !mask } else { u32::MAX };
+                self.v4.push(V4 { address, mask, broadcast });
+            }
             IpAddr::V6(a) => self.v6.push(V6 { address: a, prefix_len }),
         }
         Ok(())
@@ -184,7 +190,14 @@ impl InterfaceView {
     /// (RFC 1122 section 3.2.1.3 d and e; prefixes longer than 30 bits have none, RFC 3021).
     pub fn is_broadcast(&self, address: Ipv4Addr) -> bool {
         let bits = address.to_bits();
-        bits == u32::MAX || self.v4.iter().any(|a| a.mask.count_ones() <= 30 && bits == a.address | !a.mask)
+        bits == u32::MAX || self.v4.iter().any(|a| bits == a.broadcast)
+    }
+
+    /// Whether `address` is one of our own or a broadcast: in either case no other host's. One pass.
+    #[inline]
+    pub(crate) fn is_local_or_broadcast(&self, address: Ipv4Addr) -> bool {
+        let bits = address.to_bits();
+        bits == u32::MAX || self.v4.iter().any(|a| bits == a.address || bits == a.broadcast)
     }
 
     /// To whom `destination` belongs.

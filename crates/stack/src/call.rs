@@ -101,6 +101,7 @@ pub fn level_of<P: Platform>(call: &Call<P>) -> Readiness {
 }
 
 /// Whether the reply says that the call would block now: the readiness bit is to be cleared.
+#[inline]
 pub fn exhausted(reply: &Reply) -> bool {
     match reply {
         Reply::Received(Err(error)) => *error == tcp::Error::WouldBlock,

@@ -20,7 +20,7 @@ use crate::call::{self, Call, Control, Datagram, Ingress, OpenRefused, OpenReque
 use crate::flow::{Flow, Key, Target};
 use crate::replicas::{Replicas, Unmatched};
 use crate::shared::{Child, Shared};
-use crate::socket::{ListenerShared, TcpSocket};
+use crate::socket::{ListenerShared, Readiness, TcpSocket};
 use crate::table::private::{Entry, Table};
 use crate::timers::Wheel;
 use crate::tx::RouteCache;
@@ -76,6 +76,14 @@ impl<P: Platform> Cell<P> {
     pub fn ingress(&mut self, ingress: Ingress, now: Time, after: &mut After<P>) {
         match ingress {
             Ingress::Segment(arrival) => self.segment(arrival, now, after),
+            other => self.rarer(other, now, after),
+        }
+    }
+
+    #[inline(never)]
+    fn rarer(&mut self, ingress: Ingress, now: Time, after: &mut After<P>) {
+        match ingress {
+            Ingress::Segment(_) => debug_assert!(false, "a segment does not come this way"),
             Ingress::Datagram(datagram) => self.datagram(datagram, after),
             Ingress::IcmpError { error, .. } => {
                 if let Some(slot) = self.table.find(&error.tuple) {
@@ -107,7 +115,7 @@ impl<P: Platform> Cell<P> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn segment(&mut self, arrival: Segment, now: Time, after: &mut After<P>) {
         match self.table.find(&arrival.segment.tuple) {
             Some(slot) => {
@@ -122,12 +130,12 @@ impl<P: Platform> Cell<P> {
     }
 
     /// Runs one event of one connection and performs its effects.
-    #[inline]
+    #[inline(always)]
     fn run<E: Event>(&mut self, slot: u32, event: E, now: Time, after: &mut After<P>) -> Option<E::Reply> {
         self.with_pcb(slot, now, after, |pcb, out| event.run(pcb, out, now))
     }
 
-    #[inline]
+    #[inline(always)]
     fn with_pcb<R>(
         &mut self,
         slot: u32,
@@ -136,17 +144,20 @@ impl<P: Platform> Cell<P> {
         f: impl FnOnce(&mut tcp::PcbMut<'_>, &mut Outbox<'_>) -> R,
     ) -> Option<R> {
         let connection = self.table.at(slot)?;
-        let mut out = self.shared.outbox(&connection.flow, &connection.route, &self.counters);
-        sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
-        let reply = f(&mut connection.pcb.parts(), &mut out);
-        self.shared.emit(&connection.flow, &mut connection.route, &mut out.segments, &self.counters, after);
-        after.wake(&connection.socket, out.ready);
-        let starved = out.starved;
-        let effects = Effects { deadline: out.deadline, table: out.table };
-        drop(out);
-        if starved {
-            let target = connection.socket.target();
-            self.shared.port_of(&connection.flow, &connection.route).starve(target);
+        let reply;
+        let effects;
+        // A block and not `drop(out)`: that would move the outbox before it ends.
+        {
+            let mut out = self.shared.outbox(&connection.flow, &connection.route, &self.counters);
+            sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
+            reply = f(&mut connection.pcb.parts(), &mut out);
+            self.shared.emit(&connection.flow, &mut connection.route, &mut out.segments, &self.counters, after);
+            after.wake(&connection.socket, out.ready);
+            effects = Effects { deadline: out.deadline, table: out.table };
+            if out.starved {
+                let target = connection.socket.target();
+                self.shared.port_of(&connection.flow, &connection.route).starve(target);
+            }
         }
         self.settle(slot, effects, now, after);
         Some(reply)
@@ -166,6 +177,7 @@ impl<P: Platform> Cell<P> {
     }
 
     /// A child's handshake is complete: it enters the accept queue, or is reset if the listener has closed.
+    #[inline(never)]
     fn established(&mut self, slot: u32, now: Time, after: &mut After<P>) {
         let Some(connection) = self.table.at(slot) else { return };
         let Some(listener) = connection.listener.take() else { return };
@@ -181,6 +193,7 @@ impl<P: Platform> Cell<P> {
     }
 
     /// The connection is finished, and no user holds it: it is freed.
+    #[inline(never)]
     fn remove(&mut self, slot: u32) {
         self.wheel.cancel(slot);
         if let Some(listener) = self.table.remove(slot).and_then(|connection| connection.listener) {
@@ -234,17 +247,31 @@ impl<P: Platform> Cell<P> {
     /// Runs a user's call.
     #[inline(never)]
     pub fn call(&mut self, target: &Target, call: Call<P>, now: Time, after: &mut After<P>) -> Reply {
-        if let Call::Open(request) = call {
-            return Reply::Opened(self.open(target.flow, *request, now, after));
-        }
-        let bit = call::level_of(&call);
-        if self.table.get(target.key).is_none() {
-            return Reply::Gone;
-        }
         let slot = target.key.slot;
-        let Some(reply) = self.with_pcb(slot, now, after, |pcb, out| call::run(call, pcb, out, now)) else {
-            return Reply::Gone;
-        };
+        match call {
+            Call::Open(request) => Reply::Opened(self.open(target.flow, *request, now, after)),
+            _ if self.table.get(target.key).is_none() => Reply::Gone,
+            // Most calls are these two. They are large values, as are their answers: each is moved once.
+            Call::Receive(event) => match self.run(slot, event, now, after) {
+                Some(reply) => self.answered(slot, Reply::Received(reply), Readiness::READABLE),
+                None => Reply::Gone,
+            },
+            Call::Send(event) => match self.run(slot, event, now, after) {
+                Some(reply) => self.answered(slot, Reply::Sent(reply), Readiness::WRITABLE),
+                None => Reply::Gone,
+            },
+            other => self.rarer_call(slot, other, now, after),
+        }
+    }
+
+    #[inline(never)]
+    fn rarer_call(&mut self, slot: u32, call: Call<P>, now: Time, after: &mut After<P>) -> Reply {
+        self.with_pcb(slot, now, after, |pcb, out| call::run(call, pcb, out, now)).unwrap_or(Reply::Gone)
+    }
+
+    /// Clears the readiness bit that a call has exhausted; still inside the cell, or an edge could be lost.
+    #[inline(always)]
+    fn answered(&mut self, slot: u32, reply: Reply, bit: Readiness) -> Reply {
         if call::exhausted(&reply)
             && let Some(connection) = self.table.at(slot)
         {
@@ -253,6 +280,7 @@ impl<P: Platform> Cell<P> {
         reply
     }
 
+    #[inline(never)]
     fn open(
         &mut self,
         flow: Flow,
@@ -264,11 +292,12 @@ impl<P: Platform> Cell<P> {
             return Err(OpenRefused::TupleInUse);
         }
         let mut route = RouteCache::default();
-        let mut out = self.shared.outbox(&flow, &route, &self.counters);
-        let pcb = Pcb::open_active(&request.params, &mut out, now);
-        self.shared.emit(&flow, &mut route, &mut out.segments, &self.counters, after);
-        let effects = Effects { deadline: out.deadline, table: out.table };
-        drop(out);
+        let (pcb, effects) = {
+            let mut out = self.shared.outbox(&flow, &route, &self.counters);
+            let pcb = Pcb::open_active(&request.params, &mut out, now);
+            self.shared.emit(&flow, &mut route, &mut out.segments, &self.counters, after);
+            (pcb, Effects { deadline: out.deadline, table: out.table })
+        };
         let socket = request.socket;
         let connection = Connection { flow, pcb, route, socket, listener: None };
         let key = self.place(connection).map_err(|_| OpenRefused::TupleInUse)?;

@@ -23,7 +23,8 @@ impl Flow {
 /// Which of `n` cells or queues serves the flows of this hash. The low bits choose, as a NIC's redirection table does.
 #[inline]
 pub fn index(hash: u32, n: usize) -> usize {
-    if n.is_power_of_two() { hash as usize & (n - 1) } else { hash as usize % n }
+    // With a bit set at most once, `n & (n - 1)` is 0: no count of bits, which not every processor has an instruction for.
+    if n & (n - 1) == 0 { hash as usize & (n - 1) } else { hash as usize % n }
 }
 
 /// A connection as its user names it: where it lives, and which generation of the slot it was.

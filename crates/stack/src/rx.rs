@@ -38,6 +38,8 @@ pub struct Driver<P: Platform> {
     /// Interface and queue.
     queues: Vec<(usize, Box<dyn RxQueue>)>,
     batch: Vec<PktBuf>,
+    /// Empty between polls; kept for its memory.
+    after: After<P>,
     counters: Arc<Counters>,
     idle: Arc<Idle<P>>,
 }
@@ -77,6 +79,7 @@ impl<P: Platform> Driver<P> {
             index,
             queues,
             batch: Vec::with_capacity(BATCH),
+            after: After::default(),
             counters: Arc::new(Counters::new()),
             idle,
         }
@@ -102,7 +105,7 @@ impl<P: Platform> Driver<P> {
     pub fn poll(&mut self) -> usize {
         let now = self.shared.clock.now();
         self.shared.begin_batch(now);
-        let mut after = After::default();
+        let mut after = std::mem::take(&mut self.after);
         let mut frames = 0;
         for index in 0..self.queues.len() {
             let mut batch = std::mem::take(&mut self.batch);
@@ -117,6 +120,7 @@ impl<P: Platform> Driver<P> {
         after.perform(&self.shared);
         self.arch.end_of_batch(&mut after);
         self.housekeeping(now, &mut after);
+        self.after = after;
         frames
     }
 
@@ -187,10 +191,13 @@ impl<P: Platform> Driver<P> {
     #[inline]
     fn frame(&mut self, interface: usize, frame: PktBuf, now: Time, after: &mut After<P>) {
         sync::walk::note(file!(), "takes a frame from the device's queue");
-        let input = ip::input::ethernet(frame, &self.shared.interfaces[interface].view, &self.counters);
-        self.input(interface, input, now, after);
+        match ip::input::ethernet(frame, &self.shared.interfaces[interface].view, &self.counters) {
+            Input::Tcp(datagram) => self.tcp(datagram, now, after),
+            other => self.input(interface, other, now, after),
+        }
     }
 
+    #[inline(never)]
     fn input(&mut self, interface: usize, input: Input, now: Time, after: &mut After<P>) {
         match input {
             Input::Tcp(datagram) => self.tcp(datagram, now, after),
@@ -210,7 +217,7 @@ impl<P: Platform> Driver<P> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn tcp(&mut self, datagram: ip::Datagram, now: Time, after: &mut After<P>) {
         sync::walk::note(file!(), "ip/src/input.rs has checked it; parses the segment, classifies it, posts it");
         let known = datagram.buf.meta().flow_hash;

@@ -64,6 +64,24 @@ impl TxState {
         }
     }
 
+    #[inline]
+    fn transmit(&mut self, frame: PktBuf, counters: &Counters) {
+        let back = if self.overflow.is_empty() { self.queue.transmit(frame).err() } else { Some(frame) };
+        if let Some(frame) = back {
+            self.put_off(frame, counters);
+        }
+    }
+
+    #[cold]
+    fn put_off(&mut self, frame: PktBuf, counters: &Counters) {
+        if self.overflow.len() < OVERFLOW {
+            self.overflow.push_back(frame);
+        } else {
+            counters.drop(DropReason::TxRingFull);
+        }
+    }
+
+    #[inline]
     fn credit(&self) -> usize {
         if self.overflow.is_empty() { self.queue.credit() } else { 0 }
     }
@@ -90,17 +108,18 @@ impl<P: Platform> TxPort<P> {
         self.credit.load(Ordering::Relaxed).saturating_sub(RESERVE).min(BURST) as u32
     }
 
+    #[inline]
     fn transmit(&self, frames: &mut SmallVec<[PktBuf; 8]>, counters: &Counters) {
         let mut state = self.state.lock();
         let state = &mut *state;
-        state.drain();
-        for frame in frames.drain(..) {
-            let back = if state.overflow.is_empty() { state.queue.transmit(frame).err() } else { Some(frame) };
-            match back {
-                Some(frame) if state.overflow.len() < OVERFLOW => state.overflow.push_back(frame),
-                Some(_) => counters.drop(DropReason::TxRingFull),
-                None => {}
-            }
+        if !state.overflow.is_empty() {
+            state.drain();
+        }
+        // Most events send one segment, and a drain costs more than that.
+        if frames.len() == 1 {
+            frames.pop().into_iter().for_each(|frame| state.transmit(frame, counters));
+        } else {
+            frames.drain(..).for_each(|frame| state.transmit(frame, counters));
         }
         self.credit.store(state.credit(), Ordering::Relaxed);
     }

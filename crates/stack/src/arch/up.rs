@@ -147,7 +147,11 @@ impl<P: Platform> Architecture<P> for Up<P> {
             return self.call_from_elsewhere(target, call);
         };
         let mut after = After::default();
-        let now = self.shared.clock.now();
+        let now = match call {
+            // To read starts no timer and measures nothing, and who owns the stack has just polled: no clock is read.
+            Call::Receive(_) => self.shared.batch_now(),
+            _ => self.shared.clock.now(),
+        };
         let cell = &mut *guard;
         let reply = cell.call(target, call, now, &mut after);
         drop(guard);
