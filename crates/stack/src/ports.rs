@@ -50,6 +50,14 @@ impl<P: Platform> Ports<P> {
         rotate(*EPHEMERAL.start(), *EPHEMERAL.end(), start).chain(rotate(EXTENDED, *EPHEMERAL.start() - 1, start))
     }
 
+    /// So many candidates were passed over before one was free: the next search begins behind them, as the counter of
+    /// the RFC does. Otherwise every later search would try the same ports again in vain.
+    pub fn passed_over(&self, candidates: u32) {
+        if candidates > 0 {
+            self.counter.fetch_add(candidates, Ordering::Relaxed);
+        }
+    }
+
     /// Reserves `address` (port 0: any free port) for a bound socket.
     ///
     /// # Errors
@@ -117,6 +125,20 @@ mod tests {
         assert_eq!(seen.len(), distinct.len());
         assert_eq!(seen.len(), 65536 - 1024);
         assert!(EPHEMERAL.contains(&seen[0]));
+    }
+
+    #[test]
+    fn a_search_begins_behind_what_the_last_one_passed_over() {
+        let ports = Ports::<Real>::default();
+        let remote = "10.0.0.2:80".parse().unwrap();
+        let search = || ports.candidates(&Secrets::from_seed(3), "10.0.0.1".parse().unwrap(), remote);
+        let taken = search().nth(48);
+        ports.passed_over(48);
+        assert_eq!(search().next(), search_after(taken), "one port on, and none of the 48 again");
+    }
+
+    fn search_after(port: Option<u16>) -> Option<u16> {
+        port.map(|port| if port == *EPHEMERAL.end() { *EPHEMERAL.start() } else { port + 1 })
     }
 
     #[test]

@@ -177,10 +177,14 @@ impl<P: Platform> Shared<P> {
     }
 
     /// The largest TCP text towards `destination` without options: path MTU less headers.
-    pub fn route_mss(&self, destination: IpAddr) -> u16 {
+    pub fn route_mss(&self, destination: IpAddr, now: Time) -> u16 {
         let Some((interface, _)) = self.route(destination) else { return 536 };
         let device = self.interfaces[interface].view.mtu;
-        let known = self.internet.path_mtu.lock().lookup(destination, self.clock.now());
+        let known = {
+            let table = self.internet.path_mtu.lock();
+            // Nearly always; a lookup costs a keyed hash.
+            if table.is_empty() { None } else { table.lookup(destination, now) }
+        };
         let mtu = known.map_or(device, |known| device.min(usize::from(known)));
         let headers = if destination.is_ipv4() { HEADERS.0 } else { HEADERS.1 };
         (mtu.saturating_sub(headers)).min(usize::from(u16::MAX)) as u16
@@ -193,7 +197,7 @@ impl<P: Platform> Shared<P> {
             iss: self.secrets.initial_sequence_number(&flow.tuple, now),
             ts_offset: self.secrets.timestamp_offset(&flow.tuple),
             flow_hash: Some(flow.hash),
-            mss: self.route_mss(flow.tuple.remote_addr),
+            mss: self.route_mss(flow.tuple.remote_addr, now),
             options,
         }
     }
@@ -211,7 +215,7 @@ impl<P: Platform> Shared<P> {
         listener.admit().inspect_err(|reason| counters.drop(*reason))?;
         let mut route = RouteCache::default();
         let mut out = self.outbox(flow, &route, counters);
-        let params = ListenParams { mss: self.route_mss(flow.tuple.remote_addr), options: listener.options().clone() };
+        let params = ListenParams { mss: self.route_mss(flow.tuple.remote_addr, now), options: listener.options().clone() };
         let isn = tcp::Isn {
             iss: self.secrets.initial_sequence_number(&flow.tuple, now),
             ts_offset: self.secrets.timestamp_offset(&flow.tuple),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use dev::Device;
 use ip::{InterfaceView, RouteTable};
+use observe::Time;
 use pktbuf::PktBuf;
 use sync::{LockKind, Platform};
 use tcp::config::ConnectionOptions;
@@ -227,17 +228,22 @@ impl<P: Platform> Stack<P> {
         if self.core.shared.is_local(remote.ip()) {
             return Err(ConnectRefused::OwnAddress);
         }
+        let now = self.core.shared.clock.now();
         if let Some(port) = local.map(|local| local.port()).filter(|port| *port != 0) {
             let flow = self.flow(SocketAddr::new(source, port), remote);
-            return self.open(flow, options).map_err(|_| ConnectRefused::AddressInUse);
+            return self.open(flow, options, now).map_err(|_| ConnectRefused::AddressInUse);
         }
-        for port in self.core.ports.candidates(&self.core.shared.secrets, source, remote) {
+        let candidates = self.core.ports.candidates(&self.core.shared.secrets, source, remote);
+        for (passed, port) in candidates.enumerate() {
             let flow = self.flow(SocketAddr::new(source, port), remote);
             if !self.core.arch.accepts_port(flow.hash) {
                 continue;
             }
-            match self.open(flow, options) {
-                Ok(socket) => return Ok(socket),
+            match self.open(flow, options, now) {
+                Ok(socket) => {
+                    self.core.ports.passed_over(passed as u32);
+                    return Ok(socket);
+                }
                 Err(OpenRefused::TupleInUse) => {}
                 Err(OpenRefused::NoBuffer) => return Err(ConnectRefused::NoBuffer),
             }
@@ -245,9 +251,14 @@ impl<P: Platform> Stack<P> {
         Err(ConnectRefused::NoPort)
     }
 
-    fn open(&self, flow: Flow, options: &ConnectionOptions) -> Result<Arc<TcpSocket<P>>, OpenRefused> {
+    fn open(
+        &self,
+        flow: Flow,
+        options: &ConnectionOptions,
+        now: Time,
+    ) -> Result<Arc<TcpSocket<P>>, OpenRefused> {
         let socket = TcpSocket::new(flow);
-        let params = self.core.shared.open_params(&flow, options.clone(), self.core.shared.clock.now());
+        let params = self.core.shared.open_params(&flow, options.clone(), now);
         let request = Box::new(OpenRequest { params, socket: socket.clone() });
         match self.call(&socket.target(), Call::Open(request)) {
             Reply::Opened(opened) => opened.map(|_| socket),

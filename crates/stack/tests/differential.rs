@@ -287,20 +287,20 @@ impl Play {
         for frame in self.to_other.due(self.turn) {
             self.happen_there(&Step::Frame(frame));
         }
-        if self.dice.chance(400) {
-            if let Some(step) = user(&mut self.dice, &self.subject) {
-                self.happen(step);
-            }
+        if self.dice.chance(400)
+            && let Some(step) = user(&mut self.dice, &self.subject)
+        {
+            self.happen(step);
         }
-        if self.dice.chance(400) {
-            if let Some(step) = user(&mut self.dice, &self.other) {
-                self.happen_there(&step);
-            }
+        if self.dice.chance(400)
+            && let Some(step) = user(&mut self.dice, &self.other)
+        {
+            self.happen_there(&step);
         }
-        if self.dice.chance(30) {
-            if let Some(frame) = self.strange() {
-                self.happen(Step::Frame(frame));
-            }
+        if self.dice.chance(30)
+            && let Some(frame) = self.strange()
+        {
+            self.happen(Step::Frame(frame));
         }
         let span = match self.dice.below(1000) {
             0..970 => 1,

@@ -20,9 +20,51 @@ enum Slot<T> {
     Used(T),
 }
 
+/// Slots of a chunk, as a power of two: growth copies nothing, and at most this many slots stand empty.
+const CHUNK_SHIFT: u32 = 4;
+const CHUNK: usize = 1 << CHUNK_SHIFT;
+
+/// A generation and what stands there.
+type Place<T> = (u32, Slot<T>);
+
+/// Slots by number, in chunks that never move.
+struct Slots<T> {
+    chunks: Vec<Vec<Place<T>>>,
+    len: u32,
+}
+
+impl<T> Slots<T> {
+    #[inline]
+    fn get(&self, slot: u32) -> Option<&Place<T>> {
+        self.chunks.get((slot >> CHUNK_SHIFT) as usize)?.get(slot as usize % CHUNK)
+    }
+
+    #[inline]
+    fn get_mut(&mut self, slot: u32) -> Option<&mut Place<T>> {
+        self.chunks.get_mut((slot >> CHUNK_SHIFT) as usize)?.get_mut(slot as usize % CHUNK)
+    }
+
+    /// Appends a slot; its number.
+    fn push(&mut self, entry: T) -> u32 {
+        let slot = self.len;
+        if slot as usize % CHUNK == 0 {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        if let Some(chunk) = self.chunks.last_mut() {
+            chunk.push((0, Slot::Used(entry)));
+        }
+        self.len += 1;
+        slot
+    }
+
+    fn footprint(&self) -> usize {
+        self.chunks.capacity() * size_of::<Vec<Place<T>>>() + self.chunks.len() * CHUNK * size_of::<Place<T>>()
+    }
+}
+
 /// Entries by key and by tuple. Exclusive use is the owner's business.
 pub struct Table<T> {
-    slots: Vec<(u32, Slot<T>)>,
+    slots: Slots<T>,
     free: u32,
     used: usize,
     index: HashTable<u32>,
@@ -38,7 +80,7 @@ impl<T: Entry> Table<T> {
     /// An empty table hashed with the stack's key.
     pub fn new(secrets: &Secrets) -> Self {
         Table {
-            slots: Vec::new(),
+            slots: Slots { chunks: Vec::new(), len: 0 },
             free: NONE,
             used: 0,
             index: HashTable::new(),
@@ -59,13 +101,13 @@ impl<T: Entry> Table<T> {
 
     /// Memory held by the table itself, in bytes, entries included, what they point to not.
     pub fn footprint(&self) -> usize {
-        self.slots.capacity() * size_of::<(u32, Slot<T>)>() + self.index.allocation_size()
+        self.slots.footprint() + self.index.allocation_size()
     }
 
     /// The slot that serves `tuple`.
     #[inline]
     pub fn find(&mut self, tuple: &FourTuple) -> Option<u32> {
-        if self.latest != NONE && same(&self.slots, self.latest, tuple) {
+        if same(&self.slots, self.latest, tuple) {
             return Some(self.latest);
         }
         let hash = self.secrets.table_hash(tuple);
@@ -76,13 +118,13 @@ impl<T: Entry> Table<T> {
 
     /// The key of a slot that is in use.
     pub fn key(&self, slot: u32) -> Key {
-        Key { slot, generation: self.slots[slot as usize].0 }
+        Key { slot, generation: self.slots.get(slot).map_or(0, |place| place.0) }
     }
 
     /// The entry in `slot`, if the slot is in use.
     #[inline]
     pub fn at(&mut self, slot: u32) -> Option<&mut T> {
-        match self.slots.get_mut(slot as usize) {
+        match self.slots.get_mut(slot) {
             Some((_, Slot::Used(entry))) => Some(entry),
             _ => None,
         }
@@ -91,7 +133,7 @@ impl<T: Entry> Table<T> {
     /// The entry that `key` names, if it is still that one.
     #[inline]
     pub fn get(&mut self, key: Key) -> Option<&mut T> {
-        match self.slots.get_mut(key.slot as usize) {
+        match self.slots.get_mut(key.slot) {
             Some((generation, Slot::Used(entry))) if *generation == key.generation => Some(entry),
             _ => None,
         }
@@ -108,21 +150,17 @@ impl<T: Entry> Table<T> {
         let hash = self.secrets.table_hash(entry.tuple());
         let slot = self.take_slot(entry);
         let (slots, secrets) = (&self.slots, &self.secrets);
-        self.index.insert_unique(hash, slot, |other| match &slots[*other as usize].1 {
-            Slot::Used(entry) => secrets.table_hash(entry.tuple()),
-            Slot::Free { .. } => 0,
+        self.index.insert_unique(hash, slot, |other| match slots.get(*other) {
+            Some((_, Slot::Used(entry))) => secrets.table_hash(entry.tuple()),
+            _ => 0,
         });
         self.used += 1;
         Ok(self.key(slot))
     }
 
     fn take_slot(&mut self, entry: T) -> u32 {
-        if self.free == NONE {
-            self.slots.push((0, Slot::Used(entry)));
-            return self.slots.len() as u32 - 1;
-        }
         let slot = self.free;
-        let place = &mut self.slots[slot as usize];
+        let Some(place) = self.slots.get_mut(slot) else { return self.slots.push(entry) };
         if let Slot::Free { next } = place.1 {
             self.free = next;
         }
@@ -133,7 +171,7 @@ impl<T: Entry> Table<T> {
     /// Makes the entry unreachable by its tuple; its key still finds it. For a connection that is over on the wire
     /// while its user still has data to read.
     pub fn unindex(&mut self, slot: u32) {
-        let Some((_, Slot::Used(entry))) = self.slots.get(slot as usize) else { return };
+        let Some((_, Slot::Used(entry))) = self.slots.get(slot) else { return };
         let hash = self.secrets.table_hash(entry.tuple());
         if let Ok(found) = self.index.find_entry(hash, |other| *other == slot) {
             found.remove();
@@ -146,7 +184,7 @@ impl<T: Entry> Table<T> {
     /// Takes the entry out and frees its slot; its key is stale from now on.
     pub fn remove(&mut self, slot: u32) -> Option<T> {
         self.unindex(slot);
-        let place = self.slots.get_mut(slot as usize)?;
+        let place = self.slots.get_mut(slot)?;
         if matches!(place.1, Slot::Free { .. }) {
             return None;
         }
@@ -162,7 +200,7 @@ impl<T: Entry> Table<T> {
 
     /// Every entry with its slot, in slot order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
-        self.slots.iter_mut().enumerate().filter_map(|(slot, (_, place))| match place {
+        self.slots.chunks.iter_mut().flatten().enumerate().filter_map(|(slot, (_, place))| match place {
             Slot::Used(entry) => Some((slot as u32, entry)),
             Slot::Free { .. } => None,
         })
@@ -170,8 +208,8 @@ impl<T: Entry> Table<T> {
 }
 
 #[inline]
-fn same<T: Entry>(slots: &[(u32, Slot<T>)], slot: u32, tuple: &FourTuple) -> bool {
-    matches!(&slots[slot as usize].1, Slot::Used(entry) if entry.tuple() == tuple)
+fn same<T: Entry>(slots: &Slots<T>, slot: u32, tuple: &FourTuple) -> bool {
+    matches!(slots.get(slot), Some((_, Slot::Used(entry))) if entry.tuple() == tuple)
 }
 
 #[cfg(test)]
