@@ -11,11 +11,15 @@ use stack::table::private::{Entry, Table};
 use stack::timers::Wheel;
 use wire::FourTuple;
 
-struct Connection(FourTuple, [u64; 60]);
+/// As large as a connection with its PCB.
+struct Connection {
+    tuple: FourTuple,
+    pcb: [u64; 60],
+}
 
 impl Entry for Connection {
     fn tuple(&self) -> &FourTuple {
-        &self.0
+        &self.tuple
     }
 }
 
@@ -46,13 +50,14 @@ fn main() {
     for connections in [1, 10, 100, 1_000, 10_000, 100_000u32] {
         let mut table = Table::new(&Secrets::from_seed(1));
         for n in 0..connections {
-            assert!(table.insert(Connection(tuple(n), [0; 60])).is_ok(), "every tuple is new");
+            assert!(table.insert(Connection { tuple: tuple(n), pcb: [0; 60] }).is_ok(), "every tuple is new");
         }
         let mut seed = 1u32;
         let ns = time(lookups, |_| {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let found = table.find(black_box(&tuple((seed >> 8) % connections)));
-            assert!(black_box(found).is_some(), "it is in the table");
+            let connection = found.and_then(|slot| table.at(slot));
+            assert!(connection.is_some_and(|connection| black_box(connection.pcb[0]) == 0), "it is in the table");
         });
         first = if connections == 1 { ns } else { first };
         println!("{connections:>8} connections: {ns:6.1} ns, {:5.2} times one connection", ns / first);

@@ -145,8 +145,11 @@ impl<P: Platform> Shared<P> {
         if effects.changed {
             self.invalidate_routes();
         }
-        let mut frames: SmallVec<[PktBuf; 8]> = effects.frames.into_iter().collect();
-        self.send_frames(interface, 0, &mut frames, counters, after);
+        for frame in effects.frames {
+            // By the flow's own queue, or what waited could be overtaken by what comes after (G7).
+            let hash = frame.meta().flow_hash.unwrap_or(0);
+            self.send_frames(interface, hash, &mut smallvec![frame], counters, after);
+        }
     }
 
     /// A fragment has come: the whole datagram, if this was the last missing piece.

@@ -147,8 +147,8 @@ impl ReceiveWindow {
     /// up to one unit more than `edge` says.
     #[inline]
     pub(crate) fn window(&self) -> u32 {
-        let open = self.edge - self.nxt;
-        if open <= 0 { 0 } else { open as u32 + (1 << self.shift) - 1 }
+        let open = self.edge - self.nxt + ((1 << self.shift) - 1);
+        open.max(0) as u32
     }
 
     /// Right edge up to which text is taken.
