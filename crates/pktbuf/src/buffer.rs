@@ -22,8 +22,47 @@ const POISON: u8 = 0xA5;
 /// it is no larger.
 pub struct PktBuf {
     block: Block,
-    start: u32,
-    end: u32,
+    window: Window,
+}
+
+/// Where the packet begins and ends in its block: 32 bits each, the beginning in the lower half. One word, because a
+/// buffer is moved right after an end was: two half stores that are read back as one word would stall each move.
+#[derive(Clone, Copy)]
+struct Window(u64);
+
+impl Window {
+    #[inline]
+    const fn new(start: u32, end: u32) -> Window {
+        Window(start as u64 | (end as u64) << 32)
+    }
+
+    #[inline]
+    const fn start(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline]
+    const fn end(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Moves the beginning forward by `n`, which the caller has found to be no more than the length.
+    #[inline]
+    fn advance(&mut self, n: u32) {
+        self.0 += u64::from(n);
+    }
+
+    /// Moves the beginning back by `n`, which the caller has found to be no more than the beginning.
+    #[inline]
+    fn retreat(&mut self, n: u32) {
+        self.0 -= u64::from(n);
+    }
+
+    /// Moves the end forward by `n`.
+    #[inline]
+    fn extend(&mut self, n: u32) {
+        self.0 += u64::from(n) << 32;
+    }
 }
 
 const _: () = assert!(size_of::<PktBuf>() == 16 && size_of::<Option<PktBuf>>() == 16);
@@ -47,7 +86,7 @@ impl PktBuf {
         let mut block = pool::allocate(Class::fitting(headroom, capacity)?)?;
         // SAFETY: the pool has just given us this block; nobody else refers to it.
         unsafe { block.header_mut() }.meta = Meta::default();
-        Some(PktBuf { block, start: headroom as u32, end: headroom as u32 })
+        Some(PktBuf { block, window: Window::new(headroom as u32, headroom as u32) })
     }
 
     /// A buffer with a copy of `bytes`; `None` as for [`alloc`](Self::alloc).
@@ -60,25 +99,25 @@ impl PktBuf {
     /// Bytes in the packet.
     #[inline]
     pub fn len(&self) -> usize {
-        (self.end - self.start) as usize
+        (self.window.end() - self.window.start()) as usize
     }
 
     /// Whether the packet has no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.start == self.end
+        self.window.start() == self.window.end()
     }
 
     /// Free bytes in front of the packet.
     #[inline]
     pub fn headroom(&self) -> usize {
-        self.start as usize
+        self.window.start() as usize
     }
 
     /// Free bytes behind the packet.
     #[inline]
     pub fn tailroom(&self) -> usize {
-        (self.block.header().data_len - self.end) as usize
+        (self.block.header().data_len - self.window.end()) as usize
     }
 
     /// Takes `n` bytes of headroom into the packet and returns them, to be filled: their contents are unspecified, and
@@ -104,7 +143,7 @@ impl PktBuf {
     #[inline]
     pub fn restore_front(&mut self, n: usize) {
         assert!(n <= self.headroom(), "{n} bytes wanted in front of a packet with {} of headroom", self.headroom());
-        self.start -= n as u32;
+        self.window.retreat(n as u32);
     }
 
     /// Removes `n` bytes from the front. They stay in the headroom until somebody writes there.
@@ -114,14 +153,15 @@ impl PktBuf {
     #[inline]
     pub fn pull_front(&mut self, n: usize) {
         assert!(n <= self.len(), "{n} bytes pulled from a packet of {}", self.len());
-        self.start += n as u32;
+        self.window.advance(n as u32);
     }
 
     /// Shortens the packet to `len` bytes; does nothing if it is no longer than that.
     #[inline]
     pub fn truncate(&mut self, len: usize) {
         if len < self.len() {
-            self.end = self.start + len as u32;
+            let start = self.window.start();
+            self.window = Window::new(start, start + len as u32);
         }
     }
 
@@ -132,8 +172,7 @@ impl PktBuf {
     #[inline]
     pub fn reset(&mut self, headroom: usize) {
         assert!(headroom <= self.block.header().data_len as usize, "headroom of {headroom} bytes exceeds the block");
-        self.start = headroom as u32;
-        self.end = headroom as u32;
+        self.window = Window::new(headroom as u32, headroom as u32);
     }
 
     /// Lengthens the packet by `n` bytes and returns them, to be filled. They hold whatever the block's last user left
@@ -145,7 +184,7 @@ impl PktBuf {
     pub fn append(&mut self, n: usize) -> &mut [u8] {
         assert!(n <= self.tailroom(), "{n} bytes appended to a packet with {} of tailroom", self.tailroom());
         let len = self.len();
-        self.end += n as u32;
+        self.window.extend(n as u32);
         let back = &mut self[len..];
         if cfg!(debug_assertions) {
             back.fill(POISON);
@@ -181,7 +220,7 @@ impl PktBuf {
     /// the block, where no header lies.)
     #[inline]
     pub fn mark_network_header(&mut self) {
-        self.meta_mut().l3 = u16::try_from(self.start).unwrap_or(0);
+        self.meta_mut().l3 = u16::try_from(self.window.start()).unwrap_or(0);
     }
 
     /// Everything from the network header to the end, if [`mark_network_header`](Self::mark_network_header) was called
@@ -189,7 +228,7 @@ impl PktBuf {
     #[inline]
     pub fn network_packet(&self) -> Option<&[u8]> {
         let l3 = u32::from(self.meta().l3);
-        (l3 != 0 && l3 <= self.start).then(|| self.slice(l3, self.end))
+        (l3 != 0 && l3 <= self.window.start()).then(|| self.slice(l3, self.window.end()))
     }
 
     /// A new buffer with the same bytes (back to a marked network header), headroom and metadata; `None` as for
@@ -197,11 +236,11 @@ impl PktBuf {
     pub fn duplicate(&self) -> Option<PktBuf> {
         let mut copy = PktBuf::alloc_with_headroom(self.headroom(), self.len())?;
         *copy.meta_mut() = *self.meta();
-        let from = self.network_packet().map_or(self.start, |_| u32::from(self.meta().l3));
-        copy.start = from;
-        copy.end = self.end;
-        copy.copy_from_slice(self.slice(from, self.end));
-        copy.start = self.start;
+        let (start, end) = (self.window.start(), self.window.end());
+        let from = self.network_packet().map_or(start, |_| u32::from(self.meta().l3));
+        copy.window = Window::new(from, end);
+        copy.copy_from_slice(self.slice(from, end));
+        copy.window = Window::new(start, end);
         Some(copy)
     }
 
@@ -219,7 +258,7 @@ impl Deref for PktBuf {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.slice(self.start, self.end)
+        self.slice(self.window.start(), self.window.end())
     }
 }
 
@@ -227,7 +266,7 @@ impl DerefMut for PktBuf {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `slice`; `&mut self` excludes every other reference to the bytes.
-        unsafe { core::slice::from_raw_parts_mut(self.block.data().add(self.start as usize), self.len()) }
+        unsafe { core::slice::from_raw_parts_mut(self.block.data().add(self.headroom()), self.len()) }
     }
 }
 

@@ -248,36 +248,38 @@ impl<P: Platform> Cell<P> {
     #[inline(never)]
     pub fn call(&mut self, target: &Target, call: Call<P>, now: Time, after: &mut After<P>) -> Reply {
         let slot = target.key.slot;
+        // Most calls are the two below. Their answers are large: made where the caller wants them, not handed up.
+        let mut answer = Reply::Gone;
         match call {
-            Call::Open(request) => Reply::Opened(self.open(target.flow, *request, now, after)),
-            _ if self.table.get(target.key).is_none() => Reply::Gone,
-            // Most calls are these two. They are large values, as are their answers: each is moved once.
-            Call::Receive(event) => match self.run(slot, event, now, after) {
-                Some(reply) => self.answered(slot, Reply::Received(reply), Readiness::READABLE),
-                None => Reply::Gone,
-            },
-            Call::Send(event) => match self.run(slot, event, now, after) {
-                Some(reply) => self.answered(slot, Reply::Sent(reply), Readiness::WRITABLE),
-                None => Reply::Gone,
-            },
-            other => self.rarer_call(slot, other, now, after),
+            Call::Open(request) => return Reply::Opened(self.open(target.flow, *request, now, after)),
+            _ if self.table.get(target.key).is_none() => {}
+            Call::Receive(event) => {
+                let answer = &mut answer;
+                self.with_pcb(slot, now, after, move |pcb, out| *answer = Reply::Received(event.run(pcb, out, now)));
+            }
+            Call::Send(event) => {
+                let answer = &mut answer;
+                self.with_pcb(slot, now, after, move |pcb, out| *answer = Reply::Sent(event.run(pcb, out, now)));
+            }
+            other => answer = self.rarer_call(slot, other, now, after),
+        }
+        if call::exhausted(&answer) {
+            self.exhausted(slot, &answer);
+        }
+        answer
+    }
+
+    /// Clears the readiness bit that a call has exhausted; still inside the cell, or an edge could be lost.
+    fn exhausted(&mut self, slot: u32, answer: &Reply) {
+        let bit = if matches!(answer, Reply::Sent(_)) { Readiness::WRITABLE } else { Readiness::READABLE };
+        if let Some(connection) = self.table.at(slot) {
+            connection.socket.ready.clear(bit);
         }
     }
 
     #[inline(never)]
     fn rarer_call(&mut self, slot: u32, call: Call<P>, now: Time, after: &mut After<P>) -> Reply {
         self.with_pcb(slot, now, after, |pcb, out| call::run(call, pcb, out, now)).unwrap_or(Reply::Gone)
-    }
-
-    /// Clears the readiness bit that a call has exhausted; still inside the cell, or an edge could be lost.
-    #[inline(always)]
-    fn answered(&mut self, slot: u32, reply: Reply, bit: Readiness) -> Reply {
-        if call::exhausted(&reply)
-            && let Some(connection) = self.table.at(slot)
-        {
-            connection.socket.ready.clear(bit);
-        }
-        reply
     }
 
     #[inline(never)]

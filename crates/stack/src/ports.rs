@@ -131,7 +131,8 @@ mod tests {
     fn a_search_begins_behind_what_the_last_one_passed_over() {
         let ports = Ports::<Real>::default();
         let remote = "10.0.0.2:80".parse().unwrap();
-        let search = || ports.candidates(&Secrets::from_seed(3), "10.0.0.1".parse().unwrap(), remote);
+        let secrets = Secrets::from_seed(3);
+        let search = || ports.candidates(&secrets, "10.0.0.1".parse().unwrap(), remote);
         let taken = search().nth(48);
         ports.passed_over(48);
         assert_eq!(search().next(), search_after(taken), "one port on, and none of the 48 again");

@@ -215,7 +215,8 @@ impl<P: Platform> Shared<P> {
         listener.admit().inspect_err(|reason| counters.drop(*reason))?;
         let mut route = RouteCache::default();
         let mut out = self.outbox(flow, &route, counters);
-        let params = ListenParams { mss: self.route_mss(flow.tuple.remote_addr, now), options: listener.options().clone() };
+        let params =
+            ListenParams { mss: self.route_mss(flow.tuple.remote_addr, now), options: listener.options().clone() };
         let isn = tcp::Isn {
             iss: self.secrets.initial_sequence_number(&flow.tuple, now),
             ts_offset: self.secrets.timestamp_offset(&flow.tuple),

@@ -251,12 +251,7 @@ impl<P: Platform> Stack<P> {
         Err(ConnectRefused::NoPort)
     }
 
-    fn open(
-        &self,
-        flow: Flow,
-        options: &ConnectionOptions,
-        now: Time,
-    ) -> Result<Arc<TcpSocket<P>>, OpenRefused> {
+    fn open(&self, flow: Flow, options: &ConnectionOptions, now: Time) -> Result<Arc<TcpSocket<P>>, OpenRefused> {
         let socket = TcpSocket::new(flow);
         let params = self.core.shared.open_params(&flow, options.clone(), now);
         let request = Box::new(OpenRequest { params, socket: socket.clone() });

@@ -32,8 +32,8 @@ pub trait Pollable<P: Platform>: Send + Sync + 'static {
 /// The readiness word of one socket, with the ways to wait for it.
 ///
 /// Nearly every socket is registered with one poll set for life. That first registration is written once, before
-/// [`POLLED`] is set, and read without a lock by every edge. Whatever comes after it (another set, a watch) stands
-/// behind a lock that is made only then, and [`MOVED`] says so.
+/// `POLLED` is set, and read without a lock by every edge. Whatever comes after it (another set, a watch) stands
+/// behind a lock that is made only then, and `MOVED` says so.
 pub struct ReadyState<P: Platform> {
     word: P::AtomicU32,
     first: OnceLock<Place<P>>,

@@ -47,7 +47,7 @@ impl<T> Slots<T> {
     /// Appends a slot; its number.
     fn push(&mut self, entry: T) -> u32 {
         let slot = self.len;
-        if slot as usize % CHUNK == 0 {
+        if (slot as usize).is_multiple_of(CHUNK) {
             self.chunks.push(Vec::with_capacity(CHUNK));
         }
         if let Some(chunk) = self.chunks.last_mut() {
