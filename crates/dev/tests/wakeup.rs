@@ -65,6 +65,6 @@ fn no_schedule_loses_a_wake_up() {
 
 #[test]
 fn a_forgotten_flush_would_be_found() {
-    let found = catch_unwind(AssertUnwindSafe(|| shuttle::check_random(|| conversation(false), SCHEDULES)));
+    let found = catch_unwind(AssertUnwindSafe(|| shuttle::check_random(|| conversation(false), 200 * SCHEDULES)));
     assert!(found.is_err(), "the receiver sleeps for ever in some schedule");
 }

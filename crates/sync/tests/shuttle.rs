@@ -23,8 +23,12 @@ fn holds(model: impl Fn() + Copy + Send + Sync + 'static) {
     outcome(move || shuttle::check_pct(model, SCHEDULES, 3)).expect("the model holds under PCT schedules");
 }
 
+/// The search ends with the first schedule that shows the fault: the bound is for a fault that is never shown. Some
+/// windows are narrow, and random schedules promise nothing about the first thousand.
+const PATIENCE: usize = 200 * SCHEDULES;
+
 fn fails(model: impl Fn() + Copy + Send + Sync + 'static) {
-    outcome(move || shuttle::check_random(model, SCHEDULES)).expect_err("shuttle must find the planted fault");
+    outcome(move || shuttle::check_random(model, PATIENCE)).expect_err("shuttle must find the planted fault");
 }
 
 #[test]
