@@ -40,14 +40,15 @@ struct World {
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
     let mut world = build(&arguments)?;
-    // The first tells the link addresses; what it costs besides (pools, queues) is no connection's.
-    world.open(1)?;
+    // The first of each source tells the link addresses; what it costs besides (pools, queues) is no connection's.
+    let first = world.sources;
+    world.open(first, 1)?;
     let before = resident()?;
-    world.open(arguments.connections)?;
+    world.open(arguments.connections, AT_ONCE)?;
     let grown = resident()?.saturating_sub(before);
-    let ends = 2 * arguments.connections;
+    let ends = 2 * arguments.connections.saturating_sub(first).max(1);
     let tables = world.client.census().bytes + world.server.census().bytes;
-    println!("{}: {} connections, {ends} ends", arguments.arch, arguments.connections);
+    println!("{}: {} connections", arguments.arch, arguments.connections);
     println!("resident memory: {} bytes an end, handles included", grown / ends);
     println!("tables, PCBs and sockets by their own account: {} bytes an end", tables / ends);
     Ok(())
@@ -67,11 +68,11 @@ fn build(arguments: &Arguments) -> Result<World, Box<dyn Error>> {
 }
 
 impl World {
-    /// Opens connections until there are `count`, and lets both ends come to rest.
-    fn open(&mut self, count: usize) -> Result<(), Box<dyn Error>> {
+    /// Opens connections, `at_once` at a time, until there are `count`, and lets both ends come to rest.
+    fn open(&mut self, count: usize, at_once: usize) -> Result<(), Box<dyn Error>> {
         while self.streams.len() < 2 * count {
             let first = self.streams.len();
-            for number in (first / 2..count).take(AT_ONCE) {
+            for number in (first / 2..count).take(at_once) {
                 let source = SocketAddr::from(([10, 9, 0, (1 + number % self.sources) as u8], 0));
                 self.streams.push(TcpStream::start_connect(&self.client, Some(source), TARGET)?);
             }

@@ -58,47 +58,82 @@ enum LinkCast {
     Group,
 }
 
-/// Takes a frame from an Ethernet interface. Inlined with the way of a plain IPv4 segment, so that what it gives is built
-/// where it is used.
-#[inline]
-pub fn ethernet(mut frame: PktBuf, interface: &InterfaceView, counters: &Counters) -> Input {
+/// Takes a frame from an Ethernet interface.
+pub fn ethernet(frame: PktBuf, interface: &InterfaceView, counters: &Counters) -> Input {
+    ethernet_to(frame, interface, counters, Input::Tcp, |input| input)
+}
+
+/// As [`ethernet()`], but goes on with one of two continuations: `segment` for a TCP segment, `other` for all the rest.
+///
+/// For the receive path: inlined as far as a plain IPv4 segment goes, and that segment is handed on in registers. As one
+/// of the many things in an [`Input`] it would be written out and read back in other pieces, which stalls.
+#[inline(always)]
+pub fn ethernet_to<R>(
+    mut frame: PktBuf,
+    interface: &InterfaceView,
+    counters: &Counters,
+    segment: impl FnOnce(Datagram) -> R,
+    other: impl FnOnce(Input) -> R,
+) -> R {
     let Ok((header, payload)) = ethernet::parse(&frame) else {
-        return Input::Drop(DropReason::FrameTooShort);
+        return other(Input::Drop(DropReason::FrameTooShort));
     };
+    let link = match link_cast(&header, payload, &frame, interface) {
+        Ok(link) => link,
+        Err(reason) => return other(Input::Drop(reason)),
+    };
+    frame.pull_front(payload);
+    if header.ethertype != EtherType::Ipv4 {
+        return other(rarer(frame, header.ethertype, link, interface, counters));
+    }
+    match v4(frame, link, interface, counters) {
+        Ok(datagram) if datagram.protocol == protocol::TCP => segment(datagram),
+        Ok(datagram) => other(v4_deliver(datagram)),
+        Err(input) => other(input),
+    }
+}
+
+/// To whom the link delivered the frame, if it is a frame for us.
+#[inline(always)]
+fn link_cast(
+    header: &ethernet::Header,
+    payload: usize,
+    frame: &[u8],
+    interface: &InterfaceView,
+) -> Result<LinkCast, DropReason> {
     let link = if header.dst == interface.mac {
         LinkCast::Unicast
     } else if header.dst.is_multicast() {
         LinkCast::Group
     } else {
-        return Input::Drop(DropReason::NotForUs);
+        return Err(DropReason::NotForUs);
     };
     if !header.src.is_unicast() {
-        return Input::Drop(DropReason::FrameBadSource);
+        return Err(DropReason::FrameBadSource);
     }
     // A tag with identifier zero carries a priority and no VLAN (IEEE 802.1Q clause 6.9).
-    if payload != ethernet::HEADER_LEN && ethernet::vlan_tag(&frame).is_none_or(|tag| tag.id != 0) {
-        return Input::Drop(DropReason::UnknownVlan);
+    if payload != ethernet::HEADER_LEN && ethernet::vlan_tag(frame).is_none_or(|tag| tag.id != 0) {
+        return Err(DropReason::UnknownVlan);
     }
-    frame.pull_front(payload);
-    match header.ethertype {
-        EtherType::Ipv4 => v4(frame, link, interface, counters),
+    Ok(link)
+}
+
+#[inline(never)]
+fn rarer(frame: PktBuf, ethertype: EtherType, link: LinkCast, interface: &InterfaceView, counters: &Counters) -> Input {
+    match ethertype {
+        EtherType::Ipv4 => v4_input(frame, link, interface, counters),
         EtherType::Ipv6 => v6(frame, link, interface, counters),
-        EtherType::Arp => arp(&frame),
+        EtherType::Arp => arp::parse(&frame).map_or(Input::Drop(DropReason::ArpBadPacket), Input::Arp),
         EtherType::Vlan => Input::Drop(DropReason::UnknownVlan),
         EtherType::Other(length) if length < 0x600 => Input::Drop(DropReason::LlcUnsupported),
         EtherType::Other(_) => Input::Drop(DropReason::UnknownEtherType),
     }
 }
 
-#[cold]
-fn arp(packet: &[u8]) -> Input {
-    arp::parse(packet).map_or(Input::Drop(DropReason::ArpBadPacket), Input::Arp)
-}
-
 /// Takes a packet that begins at its network header: from a device without link headers.
 pub fn packet(packet: PktBuf, interface: &InterfaceView, counters: &Counters) -> Input {
     match packet.first().map(|byte| byte >> 4) {
-        Some(4) => v4(packet, LinkCast::Unicast, interface, counters),
+        Some(4) => v4_input(packet, LinkCast::Unicast, interface, counters),
         Some(6) => v6(packet, LinkCast::Unicast, interface, counters),
         Some(_) => Input::Drop(DropReason::IpBadVersion),
         None => Input::Drop(DropReason::IpTruncated),
@@ -124,22 +159,20 @@ pub fn reassembled(mut datagram: Datagram) -> Input {
     v6_deliver(datagram, &chain)
 }
 
+fn v4_input(packet: PktBuf, link: LinkCast, interface: &InterfaceView, counters: &Counters) -> Input {
+    v4(packet, link, interface, counters).map_or_else(|input| input, v4_deliver)
+}
+
+/// A whole packet for a transport, or what else it turned out to be.
 #[inline(always)]
-fn v4(mut buf: PktBuf, link: LinkCast, interface: &InterfaceView, counters: &Counters) -> Input {
+fn v4(mut buf: PktBuf, link: LinkCast, interface: &InterfaceView, counters: &Counters) -> Result<Datagram, Input> {
     buf.mark_network_header();
-    let header = match ipv4::parse(&buf) {
-        Ok(header) => header,
-        Err(error) => return Input::Drop(v4_fault(error, buf.len())),
-    };
+    let header = ipv4::parse(&buf).map_err(|error| Input::Drop(v4_fault(error, buf.len())))?;
     buf.truncate(header.total_len.into());
     let cast = interface.cast_v4(header.dst);
-    if let Err(reason) = v4_addresses(&header, cast, link, interface) {
-        return Input::Drop(reason);
-    }
-    if usize::from(header.header_len) > ipv4::HEADER_LEN
-        && let Err(reason) = v4_options(&buf[ipv4::HEADER_LEN..header.header_len.into()])
-    {
-        return Input::Drop(reason);
+    v4_addresses(&header, cast, link, interface).map_err(Input::Drop)?;
+    if usize::from(header.header_len) > ipv4::HEADER_LEN {
+        v4_options(&buf[ipv4::HEADER_LEN..header.header_len.into()]).map_err(Input::Drop)?;
     }
     counters.increment(Counter::PacketsIn);
     buf.pull_front(header.header_len.into());
@@ -147,10 +180,15 @@ fn v4(mut buf: PktBuf, link: LinkCast, interface: &InterfaceView, counters: &Cou
     let ipv4::Header { protocol, tos, ttl, .. } = header;
     let datagram = Datagram { buf, src, dst, protocol, tos, ttl, cast };
     if header.is_fragment() {
-        let (offset, more) = (header.fragment_offset.into(), header.more_fragments);
-        return Input::Fragment(Fragment { datagram, ident: header.ident.into(), offset, more });
+        return Err(v4_fragment(datagram, &header));
     }
-    v4_deliver(datagram)
+    Ok(datagram)
+}
+
+#[cold]
+fn v4_fragment(datagram: Datagram, header: &ipv4::Header) -> Input {
+    let (offset, more) = (header.fragment_offset.into(), header.more_fragments);
+    Input::Fragment(Fragment { datagram, ident: header.ident.into(), offset, more })
 }
 
 #[inline]

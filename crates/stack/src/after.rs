@@ -14,7 +14,9 @@ use crate::socket::{ListenerShared, PollSet, Pollable, Readiness, TcpSocket, Udp
 
 /// What is left to do when the guard is gone. Make one per guard (or per batch of events under one guard).
 pub struct After<P: Platform> {
-    wakes: SmallVec<[Wake<P>; 4]>,
+    /// Connections on which something rose: nearly all that is woken.
+    connections: SmallVec<[(Arc<TcpSocket<P>>, Readiness); 4]>,
+    others: SmallVec<[Wake<P>; 1]>,
     /// Bit `q` set: device queue `q` has been given frames since its doorbell was rung.
     doorbells: u64,
     /// Bit `c` set: cell `c`, counted modulo 64, was sent events and its thread has not been told.
@@ -22,14 +24,13 @@ pub struct After<P: Platform> {
 }
 
 enum Wake<P: Platform> {
-    Connection(Arc<TcpSocket<P>>, Readiness),
     Listener(Arc<ListenerShared<P>>),
     Datagrams(Arc<UdpShared<P>>, Readiness),
 }
 
 impl<P: Platform> Default for After<P> {
     fn default() -> Self {
-        After { wakes: SmallVec::new(), doorbells: 0, unannounced: 0 }
+        After { connections: SmallVec::new(), others: SmallVec::new(), doorbells: 0, unannounced: 0 }
     }
 }
 
@@ -38,18 +39,18 @@ impl<P: Platform> After<P> {
     #[inline]
     pub fn wake(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness) {
         if !bits.is_empty() {
-            self.wakes.push(Wake::Connection(socket.clone(), bits));
+            self.connections.push((socket.clone(), bits));
         }
     }
 
     /// A connection waits to be accepted.
     pub fn wake_listener(&mut self, listener: &Arc<ListenerShared<P>>) {
-        self.wakes.push(Wake::Listener(listener.clone()));
+        self.others.push(Wake::Listener(listener.clone()));
     }
 
     /// Something rose on a datagram socket.
     pub fn wake_datagrams(&mut self, socket: &Arc<UdpShared<P>>, bits: Readiness) {
-        self.wakes.push(Wake::Datagrams(socket.clone(), bits));
+        self.others.push(Wake::Datagrams(socket.clone(), bits));
     }
 
     /// Device queue `port` was given frames.
@@ -78,17 +79,20 @@ impl<P: Platform> After<P> {
             sync::walk::note(file!(), "rings the device");
             shared.ring_doorbells(std::mem::take(&mut self.doorbells));
         }
-        if !self.wakes.is_empty() {
+        if !self.connections.is_empty() || !self.others.is_empty() {
             self.tell();
         }
     }
 
     fn tell(&mut self) {
         let mut round = Round { set: None, sockets: SmallVec::new() };
-        for wake in self.wakes.drain(..) {
+        for (socket, bits) in self.connections.drain(..) {
+            sync::walk::note(file!(), "no guard is held any more: wakes the socket's user");
+            round.tell(socket, bits);
+        }
+        for wake in self.others.drain(..) {
             sync::walk::note(file!(), "no guard is held any more: wakes the socket's user");
             match wake {
-                Wake::Connection(socket, bits) => round.tell(socket, bits),
                 Wake::Listener(listener) => round.tell(listener, Readiness::ACCEPTABLE),
                 Wake::Datagrams(socket, bits) => round.tell(socket, bits),
             }

@@ -146,7 +146,6 @@ impl<P: Platform> Cell<P> {
         let connection = self.table.at(slot)?;
         let reply;
         let effects;
-        // A block and not `drop(out)`: that would move the outbox before it ends.
         {
             let mut out = self.shared.outbox(&connection.flow, &connection.route, &self.counters);
             sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
@@ -157,6 +156,10 @@ impl<P: Platform> Cell<P> {
             if out.starved {
                 let target = connection.socket.target();
                 self.shared.port_of(&connection.flow, &connection.route).starve(target);
+            }
+            // It owns nothing then, and to drop it is a call that finds nothing to do.
+            if out.segments.is_empty() && !out.segments.spilled() {
+                std::mem::forget(out);
             }
         }
         self.settle(slot, effects, now, after);
@@ -248,33 +251,31 @@ impl<P: Platform> Cell<P> {
     #[inline(never)]
     pub fn call(&mut self, target: &Target, call: Call<P>, now: Time, after: &mut After<P>) -> Reply {
         let slot = target.key.slot;
-        // Most calls are the two below. Their answers are large: made where the caller wants them, not handed up.
-        let mut answer = Reply::Gone;
         match call {
-            Call::Open(request) => return Reply::Opened(self.open(target.flow, *request, now, after)),
-            _ if self.table.get(target.key).is_none() => {}
-            Call::Receive(event) => {
-                let answer = &mut answer;
-                self.with_pcb(slot, now, after, move |pcb, out| *answer = Reply::Received(event.run(pcb, out, now)));
-            }
-            Call::Send(event) => {
-                let answer = &mut answer;
-                self.with_pcb(slot, now, after, move |pcb, out| *answer = Reply::Sent(event.run(pcb, out, now)));
-            }
-            other => answer = self.rarer_call(slot, other, now, after),
+            Call::Open(request) => Reply::Opened(self.open(target.flow, *request, now, after)),
+            _ if self.table.get(target.key).is_none() => Reply::Gone,
+            // Most calls are these two. They are large values, as are their answers: each is moved once.
+            Call::Receive(event) => match self.run(slot, event, now, after) {
+                Some(reply) => self.answered(slot, Reply::Received(reply), Readiness::READABLE),
+                None => Reply::Gone,
+            },
+            Call::Send(event) => match self.run(slot, event, now, after) {
+                Some(reply) => self.answered(slot, Reply::Sent(reply), Readiness::WRITABLE),
+                None => Reply::Gone,
+            },
+            other => self.rarer_call(slot, other, now, after),
         }
-        if call::exhausted(&answer) {
-            self.exhausted(slot, &answer);
-        }
-        answer
     }
 
     /// Clears the readiness bit that a call has exhausted; still inside the cell, or an edge could be lost.
-    fn exhausted(&mut self, slot: u32, answer: &Reply) {
-        let bit = if matches!(answer, Reply::Sent(_)) { Readiness::WRITABLE } else { Readiness::READABLE };
-        if let Some(connection) = self.table.at(slot) {
+    #[inline(always)]
+    fn answered(&mut self, slot: u32, reply: Reply, bit: Readiness) -> Reply {
+        if call::exhausted(&reply)
+            && let Some(connection) = self.table.at(slot)
+        {
             connection.socket.ready.clear(bit);
         }
+        reply
     }
 
     #[inline(never)]

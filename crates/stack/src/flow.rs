@@ -3,8 +3,10 @@
 use wire::FourTuple;
 
 /// A connection as the classifier sees it: its tuple, and the RSS hash that decides which cell and which device queue
-/// serve it. The hash is the device's own (Toeplitz), so that hardware and software agree.
+/// serve it. The hash is the device's own (Toeplitz), so that hardware and software agree. 48 bytes, because it is copied
+/// often and 44 are copied in pieces that overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(align(8))]
 pub struct Flow {
     /// Addresses and ports; *local* is this stack.
     pub tuple: FourTuple,

@@ -191,16 +191,22 @@ impl<P: Platform> Driver<P> {
     #[inline]
     fn frame(&mut self, interface: usize, frame: PktBuf, now: Time, after: &mut After<P>) {
         sync::walk::note(file!(), "takes a frame from the device's queue");
-        match ip::input::ethernet(frame, &self.shared.interfaces[interface].view, &self.counters) {
-            Input::Tcp(datagram) => self.tcp(datagram, now, after),
-            other => self.input(interface, other, now, after),
+        let (view, counters) = (&self.shared.interfaces[interface].view, &*self.counters);
+        let segment = |datagram| {
+            Self::tcp(&self.shared, &*self.arch, &self.rss, counters, datagram, now, after);
+            None
+        };
+        if let Some(other) = ip::input::ethernet_to(frame, view, counters, segment, Some) {
+            self.input(interface, other, now, after);
         }
     }
 
     #[inline(never)]
     fn input(&mut self, interface: usize, input: Input, now: Time, after: &mut After<P>) {
         match input {
-            Input::Tcp(datagram) => self.tcp(datagram, now, after),
+            Input::Tcp(datagram) => {
+                Self::tcp(&self.shared, &*self.arch, &self.rss, &self.counters, datagram, now, after);
+            }
             Input::Udp(datagram) => self.udp(datagram, now, after),
             Input::Icmp(datagram) => self.icmp(interface, datagram, now, after),
             Input::Fragment(fragment) => {
@@ -217,20 +223,29 @@ impl<P: Platform> Driver<P> {
         }
     }
 
+    /// Parses a segment, classifies it and posts it.
     #[inline(always)]
-    fn tcp(&mut self, datagram: ip::Datagram, now: Time, after: &mut After<P>) {
+    fn tcp(
+        shared: &Shared<P>,
+        arch: &dyn Architecture<P>,
+        rss: &Toeplitz,
+        counters: &Counters,
+        datagram: ip::Datagram,
+        now: Time,
+        after: &mut After<P>,
+    ) {
         sync::walk::note(file!(), "ip/src/input.rs has checked it; parses the segment, classifies it, posts it");
         let known = datagram.buf.meta().flow_hash;
-        let verify = match self.shared.tcp.checksum_placement {
+        let verify = match shared.tcp.checksum_placement {
             tcp::config::ChecksumPlacement::Before => Verify::Now,
             tcp::config::ChecksumPlacement::Inside => Verify::Later,
         };
         match tcp::Segment::parse(datagram.dst, datagram.src, datagram.buf, verify) {
             Ok(segment) => {
-                let hash = known.unwrap_or_else(|| self.rss.hash_tcp(&segment.tuple));
-                self.arch.post(Ingress::Segment(Segment { hash, segment }), now, after);
+                let hash = known.unwrap_or_else(|| rss.hash_tcp(&segment.tuple));
+                arch.post(Ingress::Segment(Segment { hash, segment }), now, after);
             }
-            Err(reason) => Counters::drop(&self.counters, reason),
+            Err(reason) => Counters::drop(counters, reason),
         }
     }
 

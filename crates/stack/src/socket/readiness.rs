@@ -254,3 +254,119 @@ impl<P: Platform> ReadyState<P> {
 fn level(word: u32) -> Readiness {
     Readiness((word & BITS) as u16)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{PollEvent, TcpSocket};
+    use super::*;
+    use crate::flow::Flow;
+    use std::sync::Mutex;
+    use sync::Real;
+
+    const READABLE: Readiness = Readiness::READABLE;
+
+    fn socket() -> Arc<TcpSocket<Real>> {
+        let address = std::net::IpAddr::from([10, 0, 0, 1]);
+        let tuple = wire::FourTuple { local_addr: address, remote_addr: address, local_port: 1, remote_port: 2 };
+        TcpSocket::new(Flow { tuple, hash: 0 })
+    }
+
+    fn set() -> Arc<PollSet<Real>> {
+        PollSet::new(false).expect("no descriptor is asked for")
+    }
+
+    fn events(set: &PollSet<Real>) -> Vec<(usize, Readiness)> {
+        let mut events = Vec::new();
+        set.try_wait(&mut events, 100);
+        events.iter().map(|event: &PollEvent| (event.token, event.ready)).collect()
+    }
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<Readiness>>);
+
+    impl Watch for Heard {
+        fn ready(&self, level: Readiness) {
+            self.0.lock().unwrap().push(level);
+        }
+    }
+
+    #[test]
+    fn a_socket_that_moves_to_another_set_is_heard_of_there_and_only_there() {
+        let (socket, old, new) = (socket(), set(), set());
+        socket.ready.register(&socket, &old, 1);
+        socket.ready.raise(&socket, READABLE);
+        // It stands in the old set's queue, which nobody has looked at.
+        socket.ready.register(&socket, &new, 2);
+        assert_eq!(events(&new), [(2, READABLE)]);
+        assert_eq!(events(&old), []);
+        socket.ready.raise(&socket, READABLE);
+        assert_eq!((events(&old), events(&new)), (vec![], vec![(2, READABLE)]));
+    }
+
+    /// The level was used up before the move: the place in the old queue must not swallow the next edge.
+    #[test]
+    fn an_edge_after_a_move_is_not_lost_to_the_old_queue() {
+        let (socket, old, new) = (socket(), set(), set());
+        socket.ready.register(&socket, &old, 1);
+        socket.ready.raise(&socket, READABLE);
+        socket.ready.clear(READABLE);
+        socket.ready.register(&socket, &new, 2);
+        socket.ready.raise(&socket, READABLE);
+        assert_eq!(events(&new), [(2, READABLE)]);
+        assert_eq!(events(&old), []);
+    }
+
+    #[test]
+    fn a_watch_that_replaces_a_set_hears_every_edge() {
+        let (socket, set, heard) = (socket(), set(), Arc::new(Heard::default()));
+        socket.ready.register(&socket, &set, 1);
+        socket.ready.raise(&socket, READABLE);
+        socket.ready.watch(heard.clone());
+        socket.ready.raise(&socket, Readiness::WRITABLE);
+        assert_eq!(*heard.0.lock().unwrap(), [READABLE, READABLE | Readiness::WRITABLE]);
+        assert_eq!(events(&set), []);
+        socket.ready.deregister();
+        socket.ready.raise(&socket, READABLE);
+        assert_eq!(heard.0.lock().unwrap().len(), 2);
+        assert_eq!(Arc::strong_count(&heard), 1, "a watch ends with its registration");
+    }
+
+    #[test]
+    fn a_deregistered_socket_is_passed_over_and_may_come_back() {
+        let (socket, set) = (socket(), set());
+        socket.ready.register(&socket, &set, 1);
+        socket.ready.raise(&socket, READABLE);
+        socket.ready.deregister();
+        assert_eq!(events(&set), []);
+        socket.ready.register(&socket, &set, 3);
+        assert_eq!(events(&set), [(3, READABLE)]);
+    }
+
+    #[test]
+    fn a_closed_set_and_the_sockets_in_its_queue_do_not_keep_each_other() {
+        let (socket, set) = (socket(), set());
+        socket.ready.register(&socket, &set, 1);
+        socket.ready.raise(&socket, READABLE);
+        set.close();
+        let gone = Arc::downgrade(&set);
+        drop(set);
+        drop(socket);
+        assert!(gone.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_batch_is_taken_in_chunks_and_in_order() {
+        let set = set();
+        let sockets: Vec<_> = (0..100).map(|_| socket()).collect();
+        for (token, socket) in sockets.iter().enumerate() {
+            socket.ready.register(socket, &set, token);
+            socket.ready.raise(socket, READABLE);
+        }
+        let mut seen = Vec::new();
+        assert_eq!(set.try_wait(&mut seen, 70), 70);
+        let tokens: Vec<_> = seen.iter().map(|event| event.token).collect();
+        assert_eq!(tokens, (0..70).collect::<Vec<_>>());
+        assert_eq!(events(&set).len(), 30);
+        assert!(set.arm());
+    }
+}
