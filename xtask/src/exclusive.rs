@@ -8,7 +8,9 @@ use crate::metadata;
 
 /// Segments in the longer and in the shorter run; what both have in common (set-up, loading) is subtracted.
 const SEGMENTS: (u32, u32) = (40_000, 10_000);
-/// The most that `up` may add. The aim is 1.02; what is left is one move of the event into the call through the trait.
+/// What `up` should add at most; not reached yet. What is left is one move of the event into the call through the trait.
+const AIM: f64 = 1.02;
+/// Above this the step fails: it may get no worse than it is.
 const BOUND: f64 = 1.04;
 
 /// Why the comparison was not made.
@@ -34,6 +36,9 @@ pub fn compare() -> Result<Outcome, String> {
     let through = per_segment("trait")?;
     let ratio = through / direct;
     println!("instructions per data segment: {direct:.0} by a plain call, {through:.0} through `up`: ratio {ratio:.4}");
+    if ratio > AIM {
+        println!("the aim is {AIM}: not reached");
+    }
     if ratio > BOUND {
         return Err(format!("`up` costs {ratio:.4} times a plain call, more than {BOUND}"));
     }
