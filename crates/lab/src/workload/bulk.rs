@@ -7,14 +7,11 @@ use std::time::Instant;
 use heddle::{Event, Polled, Poller, Source, TcpStream};
 
 use super::world::{End, Opener, World};
-use super::{Params, SendMode};
+use super::{Params, SendMode, drive};
 use crate::crew::{Tally, Work};
 
 /// Events taken from the poller at a time.
 const EVENTS: usize = 64;
-/// Polls between two looks at the clock.
-const POLLS: usize = 32;
-
 /// One thread's share.
 pub(super) struct Bulk {
     drivers: Vec<Polled>,
@@ -102,23 +99,15 @@ fn receive(mut stream: &TcpStream, buffer: &mut [u8], tally: &mut Tally) -> io::
 
 impl Work for Bulk {
     fn run(&mut self, deadline: Instant, tally: &mut Tally) -> io::Result<()> {
-        while Instant::now() < deadline {
-            for _ in 0..POLLS {
-                let mut busy = false;
-                for driver in &mut self.drivers {
-                    busy |= driver.poll() > 0;
-                }
-                if !self.opener.done() {
-                    self.open()?;
-                }
-                busy |= self.serve(tally)?;
-                if !busy {
-                    // Others may need the processor: protocol threads, above all.
-                    std::thread::yield_now();
-                }
+        // Apart for the loop, so that a step may borrow the rest.
+        let mut drivers = std::mem::take(&mut self.drivers);
+        let result = drive(&mut drivers, deadline, || {
+            if !self.opener.done() {
+                self.open()?;
             }
-        }
-        self.drivers.iter_mut().for_each(Polled::rest);
-        Ok(())
+            self.serve(tally)
+        });
+        self.drivers = drivers;
+        result
     }
 }

@@ -6,11 +6,9 @@ use std::time::Instant;
 
 use heddle::{Polled, Readiness, Stack, TcpListener, TcpStream};
 
-use super::Params;
 use super::world::World;
+use super::{Params, drive};
 use crate::crew::{Tally, Work};
-
-const POLLS: usize = 32;
 
 /// One thread's share: so many connections at a time, each opened, accepted, closed by the client, then by the server.
 pub(super) struct Connect {
@@ -88,19 +86,10 @@ impl Connect {
 
 impl Work for Connect {
     fn run(&mut self, deadline: Instant, tally: &mut Tally) -> io::Result<()> {
-        while Instant::now() < deadline {
-            for _ in 0..POLLS {
-                let mut busy = false;
-                for driver in &mut self.drivers {
-                    busy |= driver.poll() > 0;
-                }
-                busy |= self.step(tally)?;
-                if !busy {
-                    std::thread::yield_now();
-                }
-            }
-        }
-        self.drivers.iter_mut().for_each(Polled::rest);
-        Ok(())
+        // Apart for the loop, so that a step may borrow the rest.
+        let mut drivers = std::mem::take(&mut self.drivers);
+        let result = drive(&mut drivers, deadline, || self.step(tally));
+        self.drivers = drivers;
+        result
     }
 }

@@ -13,9 +13,9 @@ mod rpc;
 mod world;
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use heddle::{LockKind, Plan};
+use heddle::{LockKind, Plan, Polled};
 
 use crate::cpu::Usage;
 use crate::crew::{Crew, Work};
@@ -172,6 +172,29 @@ impl Contender for Bench {
         slice.exact = after.exact.since(&before.exact);
         Ok(slice)
     }
+}
+
+/// Polls between two looks at the clock.
+const POLLS: usize = 32;
+
+/// A thread's loop: polls its drivers and takes steps of the workload until `deadline`, then lets others use what the
+/// drivers own. `step` says whether there was anything to do.
+fn drive(drivers: &mut [Polled], deadline: Instant, mut step: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
+    while Instant::now() < deadline {
+        for _ in 0..POLLS {
+            let mut busy = false;
+            for driver in drivers.iter_mut() {
+                busy |= driver.poll() > 0;
+            }
+            busy |= step()?;
+            if !busy {
+                // Others may need the processor: protocol threads, above all.
+                std::thread::yield_now();
+            }
+        }
+    }
+    drivers.iter_mut().for_each(Polled::rest);
+    Ok(())
 }
 
 struct Reading {

@@ -5,13 +5,11 @@ use std::time::Instant;
 
 use heddle::{Event, Polled, Poller, Source, TcpStream};
 
-use super::Params;
 use super::world::{End, Opener, World};
+use super::{Params, drive};
 use crate::crew::{Tally, Work};
 
 const EVENTS: usize = 64;
-const POLLS: usize = 32;
-
 /// One thread's share.
 pub(super) struct Rpc {
     drivers: Vec<Polled>,
@@ -114,22 +112,15 @@ fn complete(mut stream: &TcpStream, received: &mut usize, length: usize, buffer:
 
 impl Work for Rpc {
     fn run(&mut self, deadline: Instant, tally: &mut Tally) -> io::Result<()> {
-        while Instant::now() < deadline {
-            for _ in 0..POLLS {
-                let mut busy = false;
-                for driver in &mut self.drivers {
-                    busy |= driver.poll() > 0;
-                }
-                if !self.opener.done() {
-                    self.open()?;
-                }
-                busy |= self.serve(tally)?;
-                if !busy {
-                    std::thread::yield_now();
-                }
+        // Apart for the loop, so that a step may borrow the rest.
+        let mut drivers = std::mem::take(&mut self.drivers);
+        let result = drive(&mut drivers, deadline, || {
+            if !self.opener.done() {
+                self.open()?;
             }
-        }
-        self.drivers.iter_mut().for_each(Polled::rest);
-        Ok(())
+            self.serve(tally)
+        });
+        self.drivers = drivers;
+        result
     }
 }
