@@ -18,7 +18,7 @@ pub struct Datagram {
     pub dst: IpAddr,
     /// Protocol number of the transport header.
     pub protocol: u8,
-    /// Type of service or traffic class: DSCP and ECN.
+    /// Type of service or traffic class: DSCP and ECN. Also in the buffer's metadata, for who keeps only the buffer.
     pub tos: u8,
     /// Time to live or hop limit as received.
     pub ttl: u8,
@@ -27,6 +27,12 @@ pub struct Datagram {
 }
 
 impl Datagram {
+    /// The ECN codepoint (RFC 3168 section 5): 0 not capable, 1 ECT(1), 2 ECT(0), 3 congestion met.
+    #[inline]
+    pub fn ecn(&self) -> u8 {
+        self.tos & 3
+    }
+
     /// Bytes from the network header to the transport header: what
     /// [`PktBuf::restore_front`] takes to undo input.
     pub(crate) fn network_header_len(&self) -> usize {

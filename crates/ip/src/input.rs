@@ -178,6 +178,7 @@ fn v4(mut buf: PktBuf, link: LinkCast, interface: &InterfaceView, counters: &Cou
     buf.pull_front(header.header_len.into());
     let (src, dst) = (IpAddr::V4(header.src), IpAddr::V4(header.dst));
     let ipv4::Header { protocol, tos, ttl, .. } = header;
+    buf.meta_mut().traffic_class = tos;
     let datagram = Datagram { buf, src, dst, protocol, tos, ttl, cast };
     if header.is_fragment() {
         return Err(v4_fragment(datagram, &header));
@@ -309,6 +310,7 @@ fn v6(mut buf: PktBuf, link: LinkCast, interface: &InterfaceView, counters: &Cou
     buf.pull_front(ipv6::HEADER_LEN + chain.offset);
     let (src, dst) = (IpAddr::V6(header.src), IpAddr::V6(header.dst));
     let ipv6::Header { traffic_class: tos, hop_limit: ttl, .. } = header;
+    buf.meta_mut().traffic_class = tos;
     let datagram = Datagram { buf, src, dst, protocol: chain.next_header, tos, ttl, cast };
     v6_deliver(datagram, &chain)
 }

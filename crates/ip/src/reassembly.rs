@@ -449,6 +449,7 @@ impl Entry {
         }
         let first = *self.pieces[0].buf.meta();
         (buf.meta_mut().queue, buf.meta_mut().stamp) = (first.queue, first.stamp);
+        buf.meta_mut().traffic_class = tos;
         let (src, dst) = self.key.addresses();
         let (protocol, ttl, cast) = (self.protocol, self.ttl, self.cast);
         let payload = buf.headroom();

@@ -18,7 +18,21 @@ pub struct Meta {
     /// Where the network header begins: the value of [`PktBuf::headroom`](crate::PktBuf::headroom) while it was in
     /// front. 0 if unknown. See [`PktBuf::mark_network_header`](crate::PktBuf::mark_network_header).
     pub l3: u16,
+    /// Type of service (IPv4) or traffic class (IPv6): DSCP in the high six bits, the ECN codepoint in the low two. Of a
+    /// received packet what its IP header said; of one to send what a transport wants its IP header to say.
+    pub traffic_class: u8,
 }
+
+impl Meta {
+    /// The ECN codepoint of the packet (RFC 3168 section 5): 0 not capable, 1 ECT(1), 2 ECT(0), 3 congestion met.
+    #[inline]
+    pub const fn ecn(&self) -> u8 {
+        self.traffic_class & 3
+    }
+}
+
+// The metadata share the first line of a block with the pool's own words.
+const _: () = assert!(size_of::<Meta>() == 32);
 
 /// What is known about a packet's transport checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -210,7 +210,8 @@ impl<P: Platform> Shared<P> {
         // By reference: a copy of fourteen bytes is made in other pieces than it is read back in.
         let Some(link) = &route.link else { return };
         for segment in segments.iter_mut() {
-            ip::output::header(segment, source, destination, wire::protocol::TCP, 0, DEFAULT_TTL);
+            let class = segment.meta().traffic_class;
+            ip::output::header(segment, source, destination, wire::protocol::TCP, class, DEFAULT_TTL);
             link.prepend(segment);
         }
         let egress = &self.interfaces[route.interface as usize].egress;
@@ -240,7 +241,8 @@ impl<P: Platform> Shared<P> {
     ) {
         for mut segment in segments.drain(..) {
             let (source, destination) = (flow.tuple.local_addr, flow.tuple.remote_addr);
-            ip::output::header(&mut segment, source, destination, wire::protocol::TCP, 0, DEFAULT_TTL);
+            let class = segment.meta().traffic_class;
+            ip::output::header(&mut segment, source, destination, wire::protocol::TCP, class, DEFAULT_TTL);
             self.send_packet(segment, flow.tuple.remote_addr, flow.hash, counters, after);
         }
     }

@@ -89,6 +89,13 @@ impl Segment {
         self.text.len() as u32 + u32::from(flags.contains(TcpFlags::SYN)) + u32::from(flags.contains(TcpFlags::FIN))
     }
 
+    /// The ECN codepoint that the segment's IP header carried (RFC 3168 section 5): 0 not capable, 1 ECT(1), 2 ECT(0),
+    /// 3 congestion met. A segment to send says its own in [`pktbuf::Meta::traffic_class`] of the buffer.
+    #[inline]
+    pub fn ecn(&self) -> u8 {
+        self.text.meta().ecn()
+    }
+
     /// The sequence number after the last octet.
     #[inline]
     pub fn end(&self) -> SeqNumber {

@@ -285,3 +285,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_traffic_class_reaches_the_transport_with_every_codepoint() {
+    for class in [0u8, 1, 2, 3, 0xb8 | 3] {
+        let mut v4 = PktBuf::from_slice(b"0123456789abcdef").unwrap();
+        let whole = crate::output::Fragmentation::Never;
+        crate::output::ipv4_header(&mut v4, PEER, OURS, protocol::UDP, class, 64, whole);
+        let mut v6 = PktBuf::from_slice(b"0123456789abcdef").unwrap();
+        crate::output::ipv6_header(&mut v6, PEER6, OURS6, protocol::UDP, class, 64, 0);
+        for packet in [v4, v6] {
+            let Input::Udp(datagram) = received(framed(packet)) else { panic!("a UDP datagram") };
+            assert_eq!((datagram.tos, datagram.ecn()), (class, class & 3));
+            assert_eq!((datagram.buf.meta().traffic_class, datagram.buf.meta().ecn()), (class, class & 3));
+        }
+    }
+}
