@@ -3,6 +3,7 @@
 //! `main` parses the verb and turns failures into one line and an exit status; each verb has a file of its own.
 #![forbid(unsafe_code)]
 
+mod coverage;
 mod deps;
 mod exclusive;
 mod metadata;
@@ -17,6 +18,8 @@ cargo xtask check           formatting, clippy, deps, documentation
 cargo xtask ci              everything that `make test` runs: check, tests, models, benches, licences
 cargo xtask ci STEP..       some steps of it
 cargo xtask exclusive       count what `up` adds to a plain call, in instructions (needs valgrind)
+cargo xtask coverage        which RFC requirement is met and shown where; fail if docs/rfc-coverage.md says otherwise
+cargo xtask coverage --bless  write docs/rfc-coverage.md and docs/rfc9293.md as the comments have it
 cargo xtask walk            follow one segment and one write through the stack under three architectures
 cargo xtask help            this text";
 
@@ -27,6 +30,8 @@ fn main() -> ExitCode {
         ["deps"] => deps::check(),
         ["deps", "--bless"] => deps::bless(),
         ["check"] => steps::run(steps::CHECK),
+        ["coverage"] => coverage::check(),
+        ["coverage", "--bless"] => coverage::bless(),
         ["walk"] => steps::walk(),
         ["exclusive"] => steps::run(&["exclusive"]),
         ["ci"] => steps::run(steps::ALL),

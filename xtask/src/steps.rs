@@ -7,13 +7,14 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::exclusive::{self, Outcome};
-use crate::{deps, metadata};
+use crate::{coverage, deps, metadata};
 
 /// All steps, in order.
-pub const ALL: &[&str] = &["fmt", "clippy", "deps", "docs", "test", "models", "bench", "exclusive", "licences"];
+pub const ALL: &[&str] =
+    &["fmt", "clippy", "deps", "coverage", "docs", "test", "models", "bench", "exclusive", "licences"];
 
 /// The steps that do not run anything of the product.
-pub const CHECK: &[&str] = &["fmt", "clippy", "deps", "docs"];
+pub const CHECK: &[&str] = &["fmt", "clippy", "deps", "coverage", "docs"];
 
 /// How a step ended when it did not fail.
 enum Done {
@@ -75,6 +76,7 @@ fn step(name: &str) -> Result<Done, String> {
             cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--all-features", "--", "--deny=warnings"])
         }
         "deps" => deps::check().map(|()| Done::Passed),
+        "coverage" => coverage::check().map(|()| Done::Passed),
         "docs" => docs(),
         "test" => cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]),
         "models" => models(),
