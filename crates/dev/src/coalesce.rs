@@ -89,7 +89,11 @@ fn same_flow(batch: &[PktBuf], run: Option<&Run>, at: usize, layout: &Layout) ->
 /// Whether a segment may be part of a super-segment at all.
 fn mergeable(frame: &PktBuf, layout: &Layout) -> bool {
     let flags = frame[layout.l4 + FLAGS];
-    let plain = flags & !PSH == ACK && layout.data < layout.end && frame.meta().segment_size == 0;
+    // The low bits of the octet before are accurate ECN's part of the flags.
+    let plain = flags & !PSH == ACK
+        && frame[layout.l4 + FLAGS - 1] & 0xf == 0
+        && layout.data < layout.end
+        && frame.meta().segment_size == 0;
     plain && (layout.v6 || layout.l4 - layout.l3 == 20) && layout.checksum_is_good(frame)
 }
 

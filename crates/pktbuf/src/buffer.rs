@@ -146,6 +146,14 @@ impl PktBuf {
         self.window.retreat(n as u32);
     }
 
+    /// The `n` bytes of headroom in front of the packet as they are: what [`pull_front`](Self::pull_front) removed, if
+    /// nothing was written there since. `None` if there are fewer.
+    #[inline]
+    pub fn before(&self, n: usize) -> Option<&[u8]> {
+        let start = self.window.start();
+        (n <= self.headroom()).then(|| self.slice(start - n as u32, start))
+    }
+
     /// Removes `n` bytes from the front. They stay in the headroom until somebody writes there.
     ///
     /// # Panics

@@ -330,7 +330,7 @@ impl Play {
             2 => Segment { flags: TcpFlags::ACK, ..Segment::syn(from, PORTS[dice.below(3)]) }.frame(),
             3 if v4 && dice.chance(300) => spoof(TcpFlags::RST, header.ack.0, 0),
             3 => spoof(TcpFlags::RST | TcpFlags::ACK, header.ack.0.wrapping_add(1000), next),
-            4 => spoof(TcpFlags(dice.below(256) as u8), header.ack.0.wrapping_add(dice.below(3000) as u32), next),
+            4 => spoof(TcpFlags(dice.below(256) as u16), header.ack.0.wrapping_add(dice.below(3000) as u32), next),
             5 if v4 => frames::icmp_error(icmpv4::Message::Unreachable { code: 4, mtu: 900 }, &self.last),
             6 if v4 => frames::icmp_error(icmpv4::Message::Unreachable { code: 1, mtu: 0 }, &self.last),
             _ => frames::datagram(from, 53 + dice.below(2) as u16, &[1; 40]),

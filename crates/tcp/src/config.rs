@@ -2,9 +2,14 @@
 //!
 //! [`Config::default`] is a profile like Linux's, because that is what peers and test scripts expect.
 
+mod features;
+
 use core::time::Duration;
 
+use wire::tcp::OptionOrder;
 use wire::{FourTuple, SeqNumber};
+
+pub use features::{Ecn, EcnOption, FastOpenMode, SynCookies};
 
 use crate::congestion::Kind;
 use crate::rtt::RttConfig;
@@ -97,6 +102,18 @@ pub struct Config {
     pub tx_checksum_offload: bool,
     /// Where received checksums are checked.
     pub checksum_placement: ChecksumPlacement,
+    /// In whose order options are written.
+    pub option_order: OptionOrder,
+    /// When listeners answer with SYN cookies.
+    pub syn_cookies: SynCookies,
+    /// How explicit congestion notification is negotiated.
+    pub ecn: Ecn,
+    /// When the counters of accurate ECN are sent.
+    pub ecn_option: EcnOption,
+    /// A SYN that is not answered is sent again without the request for ECN (RFC 3168 section 6.1.1.1).
+    pub ecn_fallback: bool,
+    /// Fast Open.
+    pub fast_open: FastOpenMode,
 }
 
 impl Default for Config {
@@ -123,6 +140,12 @@ impl Default for Config {
             receive_growth_horizon: Duration::from_secs(1),
             tx_checksum_offload: false,
             checksum_placement: ChecksumPlacement::Before,
+            option_order: OptionOrder::Linux,
+            syn_cookies: SynCookies::default(),
+            ecn: Ecn::default(),
+            ecn_option: EcnOption::default(),
+            ecn_fallback: true,
+            fast_open: FastOpenMode::default(),
         }
     }
 }

@@ -557,7 +557,7 @@ fn emit(ho: &mut HeaderOut, out: &mut Outbox<'_>, draft: Draft, fill: impl FnOnc
         options: draft.options,
     };
     let len = header.emitted_len();
-    header.emit(buf.push_front(len));
+    header.emit_ordered(out.config.option_order, buf.push_front(len));
     let pseudo = Sum::zero().add_u16(ho.pseudo).add_u16(buf.len() as u16);
     let meta = buf.meta_mut();
     meta.flow_hash = ho.has_flow_hash.then_some(ho.flow_hash);

@@ -88,7 +88,7 @@ impl Attacker {
         let Act::Segment { flags, seq, ack, len, window, urgent, stamp, sack } = act else { return };
         let mut segment: Peer = peer("").seq(self.got.wrapping_add_signed(*seq)).win(*window).urgent(*urgent);
         segment.ack = self.acked.wrapping_add_signed(*ack);
-        segment.flags = TcpFlags(*flags);
+        segment.flags = TcpFlags(u16::from(*flags));
         segment = segment.len(usize::from(*len));
         if let Some(stamp) = stamp {
             segment = segment.ts((self.t.now.as_millis() as u32).wrapping_add_signed(*stamp), 1000);

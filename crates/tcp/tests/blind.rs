@@ -147,7 +147,7 @@ fn every_combination_of_flags_in_every_state() {
                 let before = t.state();
                 t.take();
                 let mut segment = peer("").seq(seq).ack(ack).len(3).urgent(70);
-                segment.flags = wire::tcp::TcpFlags(bits);
+                segment.flags = wire::tcp::TcpFlags(bits.into());
                 t.inject(segment);
                 let sent = t.take();
                 assert!(sent.len() <= 2, "one segment is answered by {sent:?}");

@@ -8,6 +8,7 @@
 
 mod flags;
 mod options;
+mod rare;
 
 use zerocopy::network_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -16,6 +17,7 @@ use crate::{ParseError, SeqNumber};
 
 pub use flags::TcpFlags;
 pub use options::{MAX_OPTIONS_LEN, MAX_WINDOW_SCALE, OptionOrder, Options, SackBlocks, Timestamps};
+pub use rare::{Cookie, EcnCounters, FastOpen, RareOptions};
 
 /// Bytes of a header without options.
 pub const HEADER_LEN: usize = 20;
@@ -118,7 +120,7 @@ impl View {
             dst_port: self.dst_port.get(),
             seq: SeqNumber(self.seq.get()),
             ack: SeqNumber(self.ack.get()),
-            flags: TcpFlags(self.flags),
+            flags: TcpFlags(u16::from(self.flags) | u16::from(self.data_offset & 1) << 8),
             window: self.window.get(),
             urgent: self.urgent.get(),
             header_len: (self.data_offset >> 4) * 4,
@@ -146,23 +148,45 @@ impl Header {
     #[inline]
     pub fn emit_ordered(&self, order: OptionOrder, out: &mut [u8]) -> usize {
         let len = self.emitted_len();
-        let Some((fixed, options)) = out.get_mut(..len).and_then(|out| out.split_first_chunk_mut::<HEADER_LEN>())
-        else {
+        let Some(options) = self.emit_fixed(len, out) else { return 0 };
+        self.options.emit(order, options);
+        len
+    }
+
+    /// Length of the header that [`emit_with`](Self::emit_with) writes, in bytes.
+    pub fn emitted_len_with(&self, rare: &RareOptions) -> usize {
+        HEADER_LEN + self.options.emitted_len_with(rare)
+    }
+
+    /// [`emit_ordered`](Self::emit_ordered) with rarer options: the counters of accurate ECN stand where Linux puts them,
+    /// behind the timestamps, the cookie stands last. SACK blocks that find no room beside them are left out. Returns 0
+    /// and writes nothing if `out` is too short or they need more than 40 bytes.
+    pub fn emit_with(&self, order: OptionOrder, rare: &RareOptions, out: &mut [u8]) -> usize {
+        let len = self.emitted_len_with(rare);
+        if len > MAX_HEADER_LEN {
             return 0;
-        };
+        }
+        let Some(options) = self.emit_fixed(len, out) else { return 0 };
+        self.options.emit_any(order, rare, options);
+        len
+    }
+
+    /// Writes all but the options of a header of `len` bytes; the room for the options.
+    #[inline]
+    fn emit_fixed<'a>(&self, len: usize, out: &'a mut [u8]) -> Option<&'a mut [u8]> {
+        let (fixed, options) = out.get_mut(..len)?.split_first_chunk_mut::<HEADER_LEN>()?;
         *fixed = zerocopy::transmute!(View {
             src_port: U16::new(self.src_port),
             dst_port: U16::new(self.dst_port),
             seq: U32::new(self.seq.0),
             ack: U32::new(self.ack.0),
             // At most 60, so a quarter of it fits the high four bits.
-            data_offset: (len as u8 / 4) << 4,
-            flags: self.flags.0,
+            data_offset: (len as u8 / 4) << 4 | (self.flags.0 >> 8) as u8 & 1,
+            flags: self.flags.0 as u8,
             window: U16::new(self.window),
             checksum: U16::ZERO,
             urgent: U16::new(self.urgent),
         });
-        self.options.emit(order, options);
-        len
+        Some(options)
     }
 }

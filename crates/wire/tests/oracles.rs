@@ -104,8 +104,10 @@ proptest! {
             (slice.sequence_number(), slice.acknowledgment_number(), slice.slice().len()),
             (header.seq.0, header.ack.0, usize::from(header.header_len))
         );
-        let bits = [slice.fin(), slice.syn(), slice.rst(), slice.psh(), slice.ack(), slice.urg(), slice.ece(), slice.cwr()];
-        let flags = bits.iter().rev().fold(0, |flags, bit| flags << 1 | u8::from(*bit));
+        let low = [slice.fin(), slice.syn(), slice.rst(), slice.psh(), slice.ack(), slice.urg(), slice.ece(), slice.cwr()];
+        // What was the nonce sum's bit is accurate ECN's.
+        let bits = low.into_iter().chain([slice.ns()]);
+        let flags = bits.rev().fold(0, |flags, bit| flags << 1 | u16::from(bit));
         prop_assert_eq!(TcpFlags(flags), header.flags);
         let mut options = Options::NONE;
         for element in slice.options_iterator() {

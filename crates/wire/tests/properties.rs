@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use wire::ethernet::{self, EtherType, VlanTag};
 use wire::icmpv6::{Message, PrefixInfo, Prefixes, RouterAdvert};
 use wire::rss::{SYMMETRIC_KEY, Toeplitz};
-use wire::tcp::{OptionOrder, Options};
+use wire::tcp::{Cookie, EcnCounters, FastOpen, OptionOrder, Options, RareOptions};
 use wire::{FourTuple, SeqNumber, arp, checksum, icmpv4, icmpv6, ipv4, ipv6, protocol, tcp, udp};
 
 /// RFC 1071's definition: 16-bit big-endian words, the last padded with zero, end-around carry after every addition.
@@ -80,6 +80,17 @@ fn sum_is_the_definition_at_every_length_and_alignment() {
             assert_eq!(checksum::sum(run).fold(), naive_sum(run), "{start} {len}");
         }
     }
+}
+
+fn rare_options() -> impl Strategy<Value = RareOptions> {
+    let cookie = prop_oneof![Just(0..0usize), (2..=8usize).prop_map(|half| 0..2 * half)];
+    let fast_open = (cookie, any::<[u8; 16]>(), any::<bool>()).prop_map(|(range, bytes, experimental)| FastOpen {
+        cookie: Cookie::new(&bytes[range]).unwrap(),
+        experimental,
+    });
+    let ecn = (any::<[u32; 3]>(), 0..=3u8, any::<bool>())
+        .prop_map(|([ect0, ce, ect1], len, first)| EcnCounters::new(ect0, ce, ect1, len, first));
+    (prop::option::of(fast_open), prop::option::of(ecn)).prop_map(|(fast_open, ecn)| RareOptions { fast_open, ecn })
 }
 
 proptest! {
@@ -208,6 +219,39 @@ proptest! {
             prop_assert_eq!(header.emit_ordered(order, &mut out), header.emitted_len());
             prop_assert_eq!(tcp::parse(&out), Ok(header));
         }
+    }
+
+    /// Both readers find their own among the other's options, whatever the order.
+    #[test]
+    fn rare_options_round_trip(header in support::tcp_header(), rare in rare_options()) {
+        for order in [OptionOrder::Linux, OptionOrder::FreeBsd] {
+            let mut out = [0xee; 60];
+            let len = header.emit_with(order, &rare, &mut out);
+            if len == 0 {
+                prop_assert!(header.emitted_len_with(&rare) > 60);
+                continue;
+            }
+            prop_assert_eq!((len, len % 4), (header.emitted_len_with(&rare), 0));
+            let read = tcp::parse(&out[..len]).unwrap();
+            prop_assert_eq!(RareOptions::parse(&out[20..len]), rare);
+            let kept = read.options.sack;
+            prop_assert!(header.options.sack.iter().zip(kept.iter()).all(|(sent, read)| sent == read));
+            let whole = wire::tcp::Header { header_len: len as u8, options: Options { sack: kept, ..header.options }, ..header };
+            prop_assert_eq!(read, whole);
+        }
+    }
+
+    #[test]
+    fn rare_options_of_any_bytes_are_read_without_a_panic(bytes in vec(any::<u8>(), 0..40)) {
+        let rare = RareOptions::parse(&bytes);
+        if let Some(option) = rare.fast_open {
+            let len = option.cookie.as_slice().len();
+            prop_assert!(len == 0 || (4..=16).contains(&len) && len % 2 == 0);
+        }
+        let without = wire::tcp::Header { options: Options::NONE, ..tcp::parse(&[0x50; 84]).unwrap() };
+        let mut out = [0; 60];
+        let len = without.emit_with(OptionOrder::Linux, &rare, &mut out);
+        prop_assert!(len == 0 || RareOptions::parse(&out[20..len]) == rare);
     }
 
     /// The fast path and the walk are one function: padding around the options changes nothing.

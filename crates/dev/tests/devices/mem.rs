@@ -189,7 +189,7 @@ fn super_segments_are_split_into_sound_frames() {
                 let (seq, flags, part) = build::parts(piece);
                 assert_eq!(seq, 0xffff_ff00u32.wrapping_add(got.len() as u32));
                 let last = index + 1 == pieces.len();
-                assert_eq!(flags, if last { FIN_PSH_ACK.0 } else { TcpFlags::ACK.0 });
+                assert_eq!(u16::from(flags), if last { FIN_PSH_ACK.0 } else { TcpFlags::ACK.0 });
                 if !layout.v6 {
                     let ident = u16::from_be_bytes([piece[18], piece[19]]);
                     assert_eq!(ident, 65_534u16.wrapping_add(index as u16));

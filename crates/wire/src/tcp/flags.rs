@@ -5,7 +5,7 @@ use core::ops::{BitAnd, BitOr, BitOrAssign, Not};
 
 /// A set of control bits.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct TcpFlags(pub u8);
+pub struct TcpFlags(pub u16);
 
 impl TcpFlags {
     /// No bit.
@@ -26,8 +26,10 @@ impl TcpFlags {
     pub const ECE: Self = Self(0x40);
     /// Congestion window reduced (RFC 3168).
     pub const CWR: Self = Self(0x80);
+    /// Accurate ECN (RFC 9768), in its day the nonce sum: the lowest bit of the octet with the data offset.
+    pub const AE: Self = Self(0x100);
 
-    const NAMES: [&'static str; 8] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
+    const NAMES: [&'static str; 9] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR", "AE"];
 
     /// Whether every bit of `other` is set.
     #[inline]

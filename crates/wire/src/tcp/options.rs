@@ -12,6 +12,7 @@ use core::fmt;
 use zerocopy::network_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::RareOptions;
 use crate::SeqNumber;
 
 /// Bytes of options that a header has room for.
@@ -227,10 +228,10 @@ impl Options {
         }
     }
 
-    /// How many SACK blocks find room behind the other options.
+    /// How many SACK blocks find room behind the other options and `rare` bytes of rarer ones.
     #[inline]
-    fn emitted_blocks(&self) -> usize {
-        let room = MAX_OPTIONS_LEN - self.len_before_sack();
+    fn emitted_blocks(&self, rare: usize) -> usize {
+        let room = MAX_OPTIONS_LEN.saturating_sub(self.len_before_sack() + rare);
         self.sack.len().min(room.saturating_sub(4) / 8)
     }
 
@@ -249,7 +250,18 @@ impl Options {
     /// Bytes of options that are written: 0 to 40, a multiple of 4.
     #[inline]
     pub fn emitted_len(&self) -> usize {
-        let sack = match self.emitted_blocks() {
+        self.len_beside(0)
+    }
+
+    /// As [`emitted_len`](Self::emitted_len), with rarer options: more than 40 if they find no room.
+    pub(super) fn emitted_len_with(&self, rare: &RareOptions) -> usize {
+        let len = rare.emitted_len();
+        self.len_beside(len) + len
+    }
+
+    #[inline]
+    fn len_beside(&self, rare: usize) -> usize {
+        let sack = match self.emitted_blocks(rare) {
             0 => 0,
             blocks => 4 + 8 * blocks,
         };
@@ -265,11 +277,12 @@ impl Options {
             // 12 bytes with timestamps are timestamps and nothing else.
             *padded = padded_timestamps(timestamps);
         } else if !out.is_empty() {
-            self.emit_any(order, out);
+            self.emit_any(order, &RareOptions::NONE, out);
         }
     }
 
-    fn emit_any(&self, order: OptionOrder, out: &mut [u8]) {
+    pub(super) fn emit_any(&self, order: OptionOrder, rare: &RareOptions, out: &mut [u8]) {
+        let blocks = self.emitted_blocks(rare.emitted_len());
         let mut writer = Writer { rest: out };
         if let Some(mss) = self.mss {
             let [high, low] = mss.to_be_bytes();
@@ -277,16 +290,25 @@ impl Options {
         }
         match order {
             OptionOrder::Linux => {
+                if self.timestamps.is_none() {
+                    writer.rest = rare.put_ecn(core::mem::take(&mut writer.rest));
+                }
                 self.put_timestamps(&mut writer, [NOP, NOP, SACK_PERMITTED, 2]);
+                if self.timestamps.is_some() {
+                    writer.rest = rare.put_ecn(core::mem::take(&mut writer.rest));
+                }
                 self.put_scale(&mut writer);
             }
             OptionOrder::FreeBsd => {
                 self.put_scale(&mut writer);
-                let pad = if self.emitted_blocks() == 0 { END } else { NOP };
+                let last = blocks == 0 && *rare == RareOptions::NONE;
+                let pad = if last { END } else { NOP };
                 self.put_timestamps(&mut writer, [SACK_PERMITTED, 2, pad, pad]);
+                writer.rest = rare.put_ecn(core::mem::take(&mut writer.rest));
             }
         }
-        self.put_sack(&mut writer);
+        self.put_sack(&mut writer, blocks);
+        rare.put_fast_open(writer.rest);
     }
 
     fn put_scale(&self, writer: &mut Writer<'_>) {
@@ -309,8 +331,7 @@ impl Options {
         }
     }
 
-    fn put_sack(&self, writer: &mut Writer<'_>) {
-        let blocks = self.emitted_blocks();
+    fn put_sack(&self, writer: &mut Writer<'_>, blocks: usize) {
         if blocks == 0 {
             return;
         }

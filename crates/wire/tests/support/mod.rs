@@ -58,7 +58,7 @@ fn options() -> impl Strategy<Value = Options> {
 
 /// Headers whose options all find room, with the length they will be emitted with.
 pub fn tcp_header() -> impl Strategy<Value = Header> {
-    let fields = (any::<[u16; 4]>(), any::<[u32; 2]>(), any::<u8>(), options());
+    let fields = (any::<[u16; 4]>(), any::<[u32; 2]>(), 0..512u16, options());
     fields.prop_map(|([src_port, dst_port, window, urgent], [seq, ack], flags, options)| {
         let mut header = Header {
             src_port,
