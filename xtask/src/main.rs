@@ -6,6 +6,7 @@
 mod coverage;
 mod deps;
 mod exclusive;
+mod instructions;
 mod metadata;
 mod steps;
 
@@ -20,6 +21,8 @@ cargo xtask ci STEP..       some steps of it
 cargo xtask exclusive       count what `up` adds to a plain call, in instructions (needs valgrind)
 cargo xtask coverage        which RFC requirement is met and shown where; fail if docs/rfc-coverage.md says otherwise
 cargo xtask coverage --bless  write docs/rfc-coverage.md and docs/rfc9293.md as the comments have it
+cargo xtask instructions    count the fast path piece by piece; fail where it grew by more than 3 % (needs valgrind)
+cargo xtask instructions --bless    make what is counted now the baseline, docs/instructions.json
 cargo xtask walk            follow one segment and one write through the stack under three architectures
 cargo xtask help            this text";
 
@@ -34,6 +37,8 @@ fn main() -> ExitCode {
         ["coverage", "--bless"] => coverage::bless(),
         ["walk"] => steps::walk(),
         ["exclusive"] => steps::run(&["exclusive"]),
+        ["instructions"] => steps::run(&["instructions"]),
+        ["instructions", "--bless"] => instructions::bless(),
         ["ci"] => steps::run(steps::ALL),
         ["ci", ref names @ ..] => steps::run(names),
         ["help" | "--help"] => {

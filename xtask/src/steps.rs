@@ -6,12 +6,11 @@
 use std::process::Command;
 use std::time::Instant;
 
-use crate::exclusive::{self, Outcome};
-use crate::{coverage, deps, metadata};
+use crate::{coverage, deps, exclusive, instructions, metadata};
 
 /// All steps, in order.
 pub const ALL: &[&str] =
-    &["fmt", "clippy", "deps", "coverage", "docs", "test", "models", "bench", "exclusive", "licences"];
+    &["fmt", "clippy", "deps", "coverage", "docs", "test", "models", "bench", "exclusive", "instructions", "licences"];
 
 /// The steps that do not run anything of the product.
 pub const CHECK: &[&str] = &["fmt", "clippy", "deps", "coverage", "docs"];
@@ -83,6 +82,7 @@ fn step(name: &str) -> Result<Done, String> {
         // As tests and not with `cargo bench`: the same profile, hence nothing to compile again, and no measurement.
         "bench" => cargo(&["test", "--locked", "--workspace", "--bench=*", "--", "--smoke"]),
         "exclusive" => exclusive(),
+        "instructions" => instructions(),
         "licences" => licences(),
         _ => Err("it has no body".to_owned()),
     }
@@ -117,8 +117,18 @@ fn docs() -> Result<Done, String> {
 /// What the architecture costs where access is exclusive.
 fn exclusive() -> Result<Done, String> {
     match exclusive::compare()? {
-        Outcome::Within => Ok(Done::Passed),
-        Outcome::NoValgrind => Ok(Done::Skipped("valgrind is not installed: apt-get install valgrind".to_owned())),
+        exclusive::Outcome::Within => Ok(Done::Passed),
+        exclusive::Outcome::NoValgrind => {
+            Ok(Done::Skipped("valgrind is not installed: apt-get install valgrind".to_owned()))
+        }
+    }
+}
+
+/// Whether the fast path has kept its speed.
+fn instructions() -> Result<Done, String> {
+    match instructions::compare()? {
+        instructions::Outcome::Within => Ok(Done::Passed),
+        instructions::Outcome::Skipped(reason) => Ok(Done::Skipped(reason)),
     }
 }
 

@@ -1,0 +1,260 @@
+//! The fast path in pieces that can be counted: two stacks on a pair of memory ports, one thread, a clock moved by
+//! hand, a fixed seed, so that every run executes the same instructions.
+//!
+//! `instructions ARCHITECTURE PIECE ROUNDS` does ROUNDS rounds and prints how many operations of PIECE were in them. All
+//! that belongs to the piece, and nothing else, runs inside [`counted`]: `cargo xtask instructions` has callgrind collect
+//! in that function only, divides, and compares with `docs/instructions.json`. Pieces:
+//!
+//! | piece | one operation |
+//! |---|---|
+//! | `data` | a segment of 1448 octets taken from the device, with its half of an acknowledgement |
+//! | `ack` | an acknowledgement taken from the device, with nothing to send after it |
+//! | `out` | a segment of 1448 octets from the user's call to the device |
+//! | `rpc` | 64 octets there and 64 back, both ends: two segments, two readiness events, two reads, two writes |
+//! | `connect` | a connection opened, accepted, closed by both ends and forgotten |
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use observe::Time;
+use pktbuf::{Chunk, PktBuf};
+use stack::arch::select::Plan;
+use stack::call::{Call, Reply};
+use stack::flow::Target;
+use stack::socket::{ListenerShared, PollEvent, PollSet, Readiness, TcpSocket};
+use stack::{Clock, Driver, InterfaceConfig, Stack, StackConfig, VirtualClock};
+use sync::Real;
+
+const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), 80);
+const TEXT: usize = 1448;
+/// Segments of a burst: fewer than the first congestion window, and even, so that no acknowledgement is put off.
+const BURST: usize = 8;
+/// Connections of `rpc`, and those opened at a time by `connect`.
+const CONNECTIONS: usize = 64;
+const REQUEST: usize = 64;
+/// Rounds that are not counted: tables and pools grow, windows open.
+const WARM_UP: usize = 64;
+/// The virtual time of a round; longer than TIME-WAIT lasts here.
+const ROUND: Duration = Duration::from_millis(5);
+const TIME_WAIT: Duration = Duration::from_millis(2);
+
+type Socket = Arc<TcpSocket<Real>>;
+
+/// What is counted runs in here. Callgrind knows the function by its name.
+#[inline(never)]
+fn counted(work: &mut dyn FnMut()) {
+    work();
+}
+
+/// Runs `work` outside of the count while `warm` is true.
+fn maybe_counted(warm: bool, mut work: impl FnMut()) {
+    if warm { work() } else { counted(&mut work) }
+}
+
+struct World {
+    clock: Arc<VirtualClock<Real>>,
+    client: Stack<Real>,
+    server: Stack<Real>,
+    client_driver: Driver<Real>,
+    server_driver: Driver<Real>,
+    listener: Arc<ListenerShared<Real>>,
+}
+
+impl World {
+    fn new(plan: Plan) -> World {
+        let clock = VirtualClock::new(Time::from_secs(1));
+        let (left, right) = dev::mem::pair::<Real>(dev::mem::MemConfig::default());
+        let end = |device: dev::mem::MemDevice, address, seed| {
+            let tcp = tcp::Config { time_wait: TIME_WAIT, ..tcp::Config::default() };
+            let config = StackConfig {
+                own_threads: false,
+                seed: Some(seed),
+                clock: Clock::Virtual(clock.clone()),
+                tcp,
+                ..StackConfig::new(plan)
+            };
+            let interface =
+                InterfaceConfig { device: Box::new(device), addresses: vec![(address, 24)], gateways: vec![] };
+            let (stack, mut drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
+            (stack, drivers.pop().expect("a driver for the one queue pair"))
+        };
+        let (client, client_driver) = end(left, CLIENT, 1);
+        let (server, server_driver) = end(right, SERVER.ip(), 2);
+        let options = tcp::config::ConnectionOptions { no_delay: true, ..Default::default() };
+        let listener = server.listen(SERVER, 1024, options).expect("the port is free");
+        World { clock, client, server, client_driver, server_driver, listener }
+    }
+
+    /// Polls both ends until nothing is under way.
+    fn rest(&mut self) {
+        while self.client_driver.poll() + self.server_driver.poll() > 0 {}
+    }
+
+    fn open(&mut self) -> (Socket, Socket) {
+        let options = tcp::config::ConnectionOptions { no_delay: true, ..Default::default() };
+        let client = self.client.connect(None, SERVER, &options).expect("a port is free");
+        self.rest();
+        (client, self.listener.accept().expect("the handshake is complete"))
+    }
+}
+
+fn message(octets: usize) -> PktBuf {
+    let mut buffer = PktBuf::alloc(octets).expect("a buffer");
+    buffer.append(octets).fill(7);
+    buffer
+}
+
+fn send(stack: &Stack<Real>, target: &Target, text: PktBuf) {
+    let mut chunks = tcp::Chunks::new();
+    chunks.push(Chunk::Pooled(text));
+    let reply = stack.call(target, Call::Send(tcp::Send { chunks }));
+    assert!(matches!(reply, Reply::Sent(Ok(sent)) if sent.rest.is_empty()), "there is room for it");
+}
+
+/// Takes what there is; the octets.
+fn receive(stack: &Stack<Real>, target: &Target) -> usize {
+    match stack.call(target, Call::Receive(tcp::Receive { max: 1 << 20 })) {
+        Reply::Received(Ok(received)) => received.data.iter().map(|buffer| buffer.len()).sum(),
+        _ => 0,
+    }
+}
+
+/// Which step of a burst is counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Data,
+    Ack,
+    Out,
+}
+
+/// Bursts from the client to the server on one connection. Counted: segments of the step.
+fn bursts(world: &mut World, step: Step, rounds: usize) -> usize {
+    let (client, server) = world.open();
+    let (from, to) = (client.target(), server.target());
+    let mut operations = 0;
+    for round in 0..WARM_UP + rounds {
+        let warm = |this: Step| round < WARM_UP || step != this;
+        let mut texts: Vec<PktBuf> = (0..BURST).map(|_| message(TEXT)).collect();
+        maybe_counted(warm(Step::Out), || texts.drain(..).for_each(|text| send(&world.client, &from, text)));
+        maybe_counted(warm(Step::Data), || {
+            world.server_driver.poll();
+        });
+        let mut acknowledgements = 0;
+        maybe_counted(warm(Step::Ack), || acknowledgements = world.client_driver.poll());
+        assert_eq!(receive(&world.server, &to), BURST * TEXT, "nothing is lost and nothing is late");
+        world.rest();
+        world.clock.advance(ROUND);
+        if round >= WARM_UP {
+            operations += if step == Step::Ack { acknowledgements } else { BURST };
+        }
+    }
+    operations
+}
+
+/// Requests and responses, one outstanding on each connection.
+fn rpc(world: &mut World, rounds: usize) -> usize {
+    let set = PollSet::new(false).expect("a poll set without a descriptor");
+    let ends: Vec<(Socket, bool)> = (0..CONNECTIONS)
+        .flat_map(|_| {
+            let (client, server) = world.open();
+            [(client, true), (server, false)]
+        })
+        .collect();
+    for (token, (socket, _)) in ends.iter().enumerate() {
+        socket.ready.register(socket, &set, token);
+    }
+    let mut events = Vec::new();
+    while set.try_wait(&mut events, CONNECTIONS) > 0 {}
+    let request = message(REQUEST);
+    let text = || PktBuf::from_slice(&request).expect("a buffer");
+    for (client, _) in ends.iter().filter(|(_, is_client)| *is_client) {
+        send(&world.client, &client.target(), text());
+    }
+    let mut served = 0;
+    for round in 0..WARM_UP + rounds {
+        let warm = round < WARM_UP;
+        maybe_counted(warm, || {
+            world.client_driver.poll();
+            world.server_driver.poll();
+            while set.try_wait(&mut events, CONNECTIONS) > 0 {
+                served += usize::from(!warm) * serve(world, &ends, &events, &text);
+            }
+        });
+        world.clock.advance(Duration::from_micros(50));
+    }
+    served
+}
+
+/// Answers every event with the next message; how many of them were responses.
+fn serve(world: &World, ends: &[(Socket, bool)], events: &[PollEvent], text: &impl Fn() -> PktBuf) -> usize {
+    let mut responses = 0;
+    for event in events {
+        let (socket, is_client) = &ends[event.token];
+        let stack = if *is_client { &world.client } else { &world.server };
+        let target = socket.target();
+        if receive(stack, &target) == REQUEST {
+            send(stack, &target, text());
+            responses += usize::from(*is_client);
+        }
+    }
+    responses
+}
+
+/// Connections opened, accepted, closed by the client, then by the server, until TIME-WAIT has let go of them.
+fn connect(world: &mut World, rounds: usize) -> usize {
+    let options = tcp::config::ConnectionOptions::default();
+    // The first connection finds out the link addresses; many at once would not all fit where frames wait for them.
+    let (client, server) = world.open();
+    world.client.call(&client.target(), Call::Close(tcp::Close));
+    world.server.call(&server.target(), Call::Close(tcp::Close));
+    let mut operations = 0;
+    for round in 0..WARM_UP + rounds {
+        maybe_counted(round < WARM_UP, || {
+            let opening: Vec<Socket> = (0..CONNECTIONS)
+                .map(|_| world.client.connect(None, SERVER, &options).expect("a port is free"))
+                .collect();
+            world.rest();
+            for client in &opening {
+                assert!(client.ready.get().intersects(Readiness::CONNECTED), "the handshake is complete");
+                world.client.call(&client.target(), Call::Close(tcp::Close));
+            }
+            world.rest();
+            while let Some(server) = world.listener.accept() {
+                let end = world.server.call(&server.target(), Call::Receive(tcp::Receive { max: 1 }));
+                assert!(matches!(end, Reply::Received(Ok(received)) if received.end), "the client has closed");
+                world.server.call(&server.target(), Call::Close(tcp::Close));
+            }
+            world.rest();
+            world.clock.advance(ROUND);
+            world.rest();
+        });
+        if round >= WARM_UP {
+            operations += CONNECTIONS;
+        }
+    }
+    let left = world.client.census().connections + world.server.census().connections;
+    assert_eq!(left, 0, "every connection is forgotten");
+    operations
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let usage = || -> ! {
+        eprintln!("usage: instructions ARCHITECTURE data|ack|out|rpc|connect ROUNDS");
+        std::process::exit(2);
+    };
+    let [plan, piece, rounds] = &arguments[..] else { usage() };
+    let (Ok(plan), Ok(rounds)) = (plan.parse::<Plan>(), rounds.parse::<usize>()) else { usage() };
+    let mut world = World::new(plan);
+    let operations = match piece.as_str() {
+        "data" => bursts(&mut world, Step::Data, rounds),
+        "ack" => bursts(&mut world, Step::Ack, rounds),
+        "out" => bursts(&mut world, Step::Out, rounds),
+        "rpc" => rpc(&mut world, rounds),
+        "connect" => connect(&mut world, rounds),
+        _ => usage(),
+    };
+    println!("{operations} operations");
+}

@@ -1,0 +1,177 @@
+//! Does the fast path stay as fast as it is? Counts the instructions of its pieces under callgrind and compares them with
+//! the committed baseline, `docs/instructions.json`, piece by piece, as ratios.
+//!
+//! Instructions, because time means nothing on a shared machine. The example `instructions` of heddle-stack executes the
+//! same ones in every run: one thread, a clock moved by hand, fixed seeds. What is left of noise comes from outside:
+//! another compiler, another processor (AVX2 decides which loop adds up a checksum), another C library (`memcpy`,
+//! `malloc`). The first two stand in the baseline, and where they differ nothing is compared.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::{Map, Value, json};
+
+use crate::metadata;
+
+/// Architectures counted: nothing shared, and one lock around each event.
+const ARCHITECTURES: &[&str] = &["up", "connp-l:8"];
+/// Pieces, as the example names them, with the rounds that it does.
+const PIECES: &[(&str, u32)] = &[("data", 200), ("ack", 200), ("out", 200), ("rpc", 100), ("connect", 16)];
+/// A piece may grow by so much before the step fails.
+const BOUND: f64 = 1.03;
+/// A piece that shrank below this is worth a new baseline.
+const BETTER: f64 = 0.97;
+
+/// How the comparison ended when nothing has grown.
+pub enum Outcome {
+    /// Every piece is within the bound.
+    Within,
+    /// It was not made, for this reason.
+    Skipped(String),
+}
+
+/// One piece under one architecture.
+struct Count {
+    architecture: &'static str,
+    piece: &'static str,
+    /// Instructions of one operation.
+    each: u64,
+}
+
+/// Counts every piece and compares it with the baseline.
+pub fn compare() -> Result<Outcome, String> {
+    if let Some(reason) = missing() {
+        return Ok(Outcome::Skipped(reason));
+    }
+    let text = std::fs::read_to_string(baseline()).map_err(|error| {
+        format!("docs/instructions.json cannot be read ({error}): cargo xtask instructions --bless")
+    })?;
+    let old: Value = serde_json::from_str(&text).map_err(|error| format!("docs/instructions.json: {error}"))?;
+    let here = surroundings()?;
+    if old["surroundings"] != here {
+        return Ok(Outcome::Skipped(format!(
+            "the baseline was counted elsewhere ({}, here {here}): cargo xtask instructions --bless makes one for here",
+            old["surroundings"]
+        )));
+    }
+    judge(&count_all()?, &old["instructions"])
+}
+
+/// Writes the baseline as things are now.
+pub fn bless() -> Result<(), String> {
+    if let Some(reason) = missing() {
+        return Err(reason);
+    }
+    let mut architectures = Map::new();
+    for count in count_all()? {
+        println!("{:12} {:8} {:6}", count.architecture, count.piece, count.each);
+        let pieces = architectures.entry(count.architecture).or_insert_with(|| json!({}));
+        pieces[count.piece] = count.each.into();
+    }
+    let all = json!({ "surroundings": surroundings()?, "instructions": architectures });
+    let text = serde_json::to_string_pretty(&all).map_err(|error| error.to_string())? + "\n";
+    std::fs::write(baseline(), text).map_err(|error| format!("docs/instructions.json cannot be written: {error}"))
+}
+
+fn judge(counts: &[Count], old: &Value) -> Result<Outcome, String> {
+    let mut grown = Vec::new();
+    for Count { architecture, piece, each } in counts {
+        let Some(before) = old[*architecture][*piece].as_u64().filter(|before| *before > 0) else {
+            return Err(format!("the baseline has no {piece} under {architecture}: cargo xtask instructions --bless"));
+        };
+        let ratio = *each as f64 / before as f64;
+        let remark = if ratio < BETTER { "  (better: --bless keeps it so)" } else { "" };
+        println!("{architecture:12} {piece:8} {each:6} instructions, baseline {before:6}, ratio {ratio:.3}{remark}");
+        if ratio > BOUND {
+            grown.push(format!("{piece} under {architecture} to {ratio:.3}"));
+        }
+    }
+    if grown.is_empty() {
+        return Ok(Outcome::Within);
+    }
+    Err(format!(
+        "the fast path has grown: {}; the bound is {BOUND}. `valgrind --tool=callgrind` on the example `instructions` \
+         shows where; if it must be, `cargo xtask instructions --bless` and say why in the commit",
+        grown.join(", ")
+    ))
+}
+
+/// What stands in the way of counting here.
+fn missing() -> Option<String> {
+    let found = Command::new("valgrind").arg("--version").output().is_ok();
+    (!found).then(|| "valgrind is not installed: apt-get install valgrind".to_owned())
+}
+
+fn baseline() -> PathBuf {
+    metadata::root().join("docs/instructions.json")
+}
+
+/// What the counts depend on besides the source.
+fn surroundings() -> Result<Value, String> {
+    let output = Command::new("rustc").current_dir(metadata::root()).arg("-vV").output();
+    let text = output.map_err(|error| format!("rustc could not be run: {error}"))?.stdout;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("").trim().to_owned();
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let avx2 = cpu.split_whitespace().any(|flag| flag == "avx2");
+    Ok(json!({ "rustc": field("release:"), "host": field("host:"), "avx2": avx2 }))
+}
+
+fn count_all() -> Result<Vec<Count>, String> {
+    let mut build = metadata::cargo();
+    build.current_dir(metadata::root());
+    build.args(["build", "--quiet", "--release", "--locked", "--package", "heddle-stack", "--example", "instructions"]);
+    if !build.status().is_ok_and(|status| status.success()) {
+        return Err("the example `instructions` of heddle-stack does not build".to_owned());
+    }
+    let program = metadata::target_directory()?.join("release/examples/instructions");
+    let mut counts = Vec::new();
+    for architecture in ARCHITECTURES {
+        for (piece, rounds) in PIECES {
+            let each = count(&program, architecture, piece, *rounds)?;
+            counts.push(Count { architecture, piece, each });
+        }
+    }
+    Ok(counts)
+}
+
+fn count(program: &PathBuf, architecture: &str, piece: &str, rounds: u32) -> Result<u64, String> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no"])
+        .arg("--toggle-collect=instructions::counted")
+        .arg(program)
+        .args([architecture, piece, &rounds.to_string()])
+        .output()
+        .map_err(|error| format!("valgrind could not be run: {error}"))?;
+    let (said, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let operations = said.lines().find_map(|line| line.strip_suffix(" operations")?.parse::<u64>().ok());
+    let collected = told.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse::<u64>().ok());
+    match (operations, collected) {
+        (Some(operations), Some(collected)) if operations > 0 && collected > 0 => Ok(collected / operations),
+        _ => Err(format!("`instructions {architecture} {piece} {rounds}` under callgrind gave no count: {said}{told}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now(each: u64) -> [Count; 1] {
+        [Count { architecture: "up", piece: "ack", each }]
+    }
+
+    #[test]
+    fn three_per_cent_are_within_the_bound_and_four_are_not() {
+        let old = json!({ "up": { "ack": 1000 } });
+        assert!(matches!(judge(&now(1030), &old), Ok(Outcome::Within)));
+        assert!(matches!(judge(&now(500), &old), Ok(Outcome::Within)));
+        let message = judge(&now(1040), &old).err().unwrap_or_default();
+        assert!(message.contains("ack under up to 1.040"), "{message}");
+    }
+
+    #[test]
+    fn a_piece_without_a_baseline_is_an_error_and_not_a_pass() {
+        let message = judge(&now(1000), &json!({ "up": {} })).err().unwrap_or_default();
+        assert!(message.contains("--bless"), "{message}");
+    }
+}
