@@ -9,6 +9,7 @@ mod failure;
 mod get;
 mod network;
 mod ping;
+mod relay;
 mod runtime;
 mod serve;
 mod ttcp;
@@ -48,6 +49,7 @@ enum Command {
     Serve(serve::Args),
     Get(get::Args),
     Ping(ping::Args),
+    Relay(relay::Args),
 }
 
 fn main() -> ExitCode {
@@ -66,6 +68,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(args),
         Command::Get(args) => get::run(args),
         Command::Ping(args) => ping::run(args),
+        Command::Relay(args) => relay::run(args),
     }
 }
 

@@ -207,6 +207,14 @@ impl NetworkArgs {
 }
 
 impl Network {
+    /// What to say when the device has vanished under a service.
+    pub fn vanished(&self) -> Failure {
+        Failure::Failed(format!(
+            "the interface {} has vanished, and with it every client: make it again and restart the service",
+            self.device
+        ))
+    }
+
     /// Ends the recording, if there is one.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 
 mod http;
 mod simple;
-mod totals;
+pub mod totals;
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -209,10 +209,7 @@ async fn serve(network: &Network, offer: &Offer, args: &ServiceArgs, totals: &Ar
     totals.print(&network.stack, ending, started.elapsed(), args.json)?;
     match ending {
         Ending::Signal => Ok(()),
-        Ending::DeviceGone => Err(Failure::Failed(format!(
-            "the interface {} has vanished, and with it every client: make it again and restart the service",
-            network.device
-        ))),
+        Ending::DeviceGone => Err(network.vanished()),
     }
 }
 

@@ -26,7 +26,7 @@ fn json(output: &Output) -> serde_json::Value {
 
 #[test]
 fn every_level_has_a_help_with_examples() {
-    for command in ["", "serve", "serve http", "serve echo", "serve discard", "serve chargen", "get", "ping"] {
+    for command in ["", "serve", "serve http", "serve echo", "serve discard", "serve chargen", "get", "ping", "relay"] {
         let output = heddle(&format!("{command} --help"));
         let help = text(&output.stdout);
         assert!(output.status.success(), "{command}: {}", text(&output.stderr));
@@ -109,6 +109,14 @@ fn what_cannot_be_is_a_usage_error_of_one_sentence() {
         ("ping 10.0.0.1 --fault gremlins", "loss"),
         ("ping 10.0.0.1 -s 70000", "65507"),
         ("ping 10.0.0.1 -i 0", "seconds"),
+        ("relay", "--listen"),
+        ("relay --listen 10.0.0.2:80 --to 10.0.0.1:80 --dev tap:x", "kernel:"),
+        ("relay --listen kernel:127.0.0.1:80 --to kernel:127.0.0.1:81", "kernel:"),
+        ("relay --listen kernel:localhost:80 --to 10.0.0.1:80", "kernel:127.0.0.1:8080"),
+        ("relay --listen kernel:127.0.0.1:80 --to 10.0.0.1:0 --dev tap:x", "--to 10.0.0.1:0"),
+        ("relay --listen kernel:127.0.0.1:80 --listen kernel:127.0.0.1:81 --to 10.0.0.1:80", "--to for each"),
+        ("relay --listen kernel:127.0.0.1:80 --to 10.0.0.1:80", "--dev tap:NAME"),
+        ("relay --listen kernel:127.0.0.1:80 --to 10.0.0.1:80 --dev tap:x", "--addr"),
         ("weave", "--help"),
     ] {
         let output = heddle(arguments);

@@ -245,3 +245,26 @@ fn a_runtime_that_ends_lets_go_of_the_stack() {
         assert!(drivers[0].gone(), "nobody holds it any more");
     });
 }
+
+#[every_arch]
+fn a_task_that_does_not_read_hears_of_a_reset(plan: Plan) {
+    between(plan, |a, b| async move {
+        let (client, server) = connect(&a, &b).await;
+        assert!(timeout(SHORT, client.readable()).await.is_err(), "nothing came");
+        assert!(timeout(SHORT, client.failed()).await.is_err(), "nothing happened");
+        let mut written = 0;
+        let piece = pattern(1, 64 << 10);
+        // The send queue is filled: then there is something to wait for.
+        while timeout(SHORT, client.writable()).await.is_ok() {
+            written += std::io::Write::write(&mut client.get_ref(), &piece).unwrap_or(0);
+        }
+        assert!(written > 0);
+        let reset = async move {
+            server.get_ref().set_linger(Some(Duration::ZERO)).unwrap();
+            drop(server);
+        };
+        tokio::join!(client.failed(), client.writable(), reset);
+        let error = std::io::Write::write(&mut client.get_ref(), &piece).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    });
+}

@@ -16,6 +16,30 @@ pub enum Ending {
     DeviceGone,
 }
 
+impl Ending {
+    /// Its name in the JSON output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ending::Signal => "signal",
+            Ending::DeviceGone => "device-gone",
+        }
+    }
+}
+
+/// The stack's counters that are not 0, for a JSON object.
+pub fn counters_by_name(stack: &Stack) -> serde_json::Map<String, serde_json::Value> {
+    let census = stack.census();
+    let counted = census.counters.iter().filter(|(_, value)| *value > 0);
+    counted.map(|(name, value)| (name.to_owned(), value.into())).collect()
+}
+
+/// Prints the stack's counters that are not 0, one a line.
+pub fn print_counters(stack: &Stack) {
+    for (name, value) in stack.census().counters.iter().filter(|(_, value)| *value > 0) {
+        println!("  {name:<32} {value:>14}");
+    }
+}
+
 /// Counts of one service.
 #[derive(Debug, Default)]
 pub struct Totals {
@@ -64,14 +88,10 @@ impl Totals {
     /// They cannot be written as JSON.
     pub fn print(&self, stack: &Stack, ending: Ending, after: Duration, json: bool) -> Result<(), Failure> {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let census = stack.census();
-        let counters: Vec<(&str, u64)> = census.counters.iter().filter(|(_, value)| *value > 0).collect();
         if json {
-            let counters: serde_json::Map<String, serde_json::Value> =
-                counters.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
             let ended = serde_json::json!({
                 "event": "ended",
-                "reason": match ending { Ending::Signal => "signal", Ending::DeviceGone => "device-gone" },
+                "reason": ending.name(),
                 "seconds": after.as_secs_f64(),
                 "connections": get(&self.connections),
                 "connections_cut_off": get(&self.cut_off),
@@ -79,7 +99,7 @@ impl Totals {
                 "requests_refused": get(&self.refused),
                 "bytes_in": get(&self.bytes_in),
                 "bytes_out": get(&self.bytes_out),
-                "counters": counters,
+                "counters": counters_by_name(stack),
             });
             println!("{ended}");
             return Ok(());
@@ -95,9 +115,7 @@ impl Totals {
             indicatif::BinaryBytes(get(&self.bytes_out)),
             after.as_secs_f64()
         );
-        for (name, value) in counters {
-            println!("  {name:<32} {value:>14}");
-        }
+        print_counters(stack);
         Ok(())
     }
 }

@@ -17,6 +17,10 @@ use crate::builder::Stack;
 use crate::error::ConnectError;
 use crate::stream::OPENED;
 
+const ENDED: u16 = Readiness::ERROR.0 | Readiness::CLOSED.0;
+const READABLE: Readiness = Readiness(Readiness::READABLE.0 | Readiness::PEER_CLOSED.0 | ENDED);
+const WRITABLE: Readiness = Readiness(Readiness::WRITABLE.0 | ENDED);
+
 /// A TCP connection: [`AsyncRead`] and [`AsyncWrite`]. To read and write in two tasks use `tokio::io::split`. Dropping
 /// it closes gracefully.
 pub struct TcpStream {
@@ -87,6 +91,29 @@ impl TcpStream {
         self.stream.set_nodelay(nodelay)
     }
 
+    /// Waits until a read is worth a try: there is text, or its end, or an error. With [`TcpStream::get_ref`] this reads
+    /// without `&mut`; one task at a time may wait to read.
+    pub async fn readable(&self) {
+        self.until(&self.attachment.wakers().read, READABLE).await;
+    }
+
+    /// Waits until a write is worth a try: there is room, or an error. One task at a time may wait to write.
+    pub async fn writable(&self) {
+        self.until(&self.attachment.wakers().write, WRITABLE).await;
+    }
+
+    /// Waits until the connection has failed: a reset came, or no answer for too long. For whoever does not read at the
+    /// moment; it waits in the place of [`TcpStream::readable`], so that both belong into one task.
+    pub async fn failed(&self) {
+        self.until(&self.attachment.wakers().read, Readiness::ERROR).await;
+    }
+
+    async fn until(&self, waker: &AtomicWaker, wanted: Readiness) {
+        // It never fails: the closure does not.
+        let ready = || Ok(self.stream.readiness().intersects(wanted).then_some(()));
+        let _ = poll_fn(|cx| try_twice(cx, waker, ready)).await;
+    }
+
     fn poll_write_parts<'a>(
         &self,
         cx: &mut Context<'_>,
@@ -97,7 +124,7 @@ impl TcpStream {
         }
         try_twice(cx, &self.attachment.wakers().write, || {
             // The bit is never clear while there is room: a full send queue costs no copy.
-            if !self.stream.readiness().intersects(Readiness::WRITABLE | Readiness::ERROR | Readiness::CLOSED) {
+            if !self.stream.readiness().intersects(WRITABLE) {
                 return Ok(None);
             }
             let accepted = self.stream.try_write(parts.clone())?;

@@ -1,0 +1,277 @@
+//! `heddle relay`: carries TCP connections between the kernel's sockets and Heddle's stack, either way.
+//!
+//! This file owns the life of a relay: the device is opened, every `--listen` bound, each accepted connection given to a
+//! task that opens its other half and carries text until both directions have ended; a signal or the device's end stops
+//! it, and the totals are printed. How one connection is carried is in `relay/carry.rs`, the two kinds of ends in
+//! `relay/end.rs`.
+//!
+//! Nothing here blocks a thread: one runtime waits for the kernel's sockets and for Heddle's. A connection holds no
+//! buffer while both its ends keep up, and never more than one piece in each direction.
+
+mod carry;
+mod complaints;
+mod end;
+mod totals;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args as Arguments;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::failure::Failure;
+use crate::network::{DeviceName, Network, NetworkArgs};
+use crate::ping::seconds;
+use crate::runtime::{self, Stop};
+use crate::serve::totals::Ending;
+
+use self::complaints::Complaints;
+use self::end::{Door, Place};
+use self::totals::Totals;
+
+/// What connections that are being carried get after a signal before they are reset.
+const GRACE: Duration = Duration::from_secs(1);
+/// Descriptors besides one for each connection: devices, listeners, the runtime's own.
+const SPARE_DESCRIPTORS: u64 = 256;
+
+/// Carry TCP connections between this machine's kernel and Heddle's stack.
+///
+/// One end is a kernel socket, the other a connection of Heddle's stack: `--listen kernel:...` takes connections from
+/// ordinary programs and opens them with Heddle; `--listen ADDRESS:PORT` takes them with Heddle and opens them with the
+/// kernel. Ends of stream and resets are carried over, and a slow reader slows its writer down. Runs until Ctrl-C and
+/// then prints what it has done.
+#[derive(Arguments)]
+#[command(after_help = "\
+Examples, as root:
+  heddle relay --listen kernel:127.0.0.1:8080 --to 10.0.0.1:80 --dev tap:heddle0 --addr 10.0.0.2/24
+      programs that connect to port 8080 of this machine reach 10.0.0.1, by Heddle's TCP
+  heddle relay --listen 10.0.0.2:80 --to kernel:127.0.0.1:8080 --dev tap:heddle0 --addr 10.0.0.2/24
+      clients of 10.0.0.2 are served by a program of this machine that listens on port 8080
+  heddle relay --listen 10.0.0.2:22 --to kernel:127.0.0.1:22 --listen 10.0.0.2:80 --to kernel:127.0.0.1:80 ...
+      several ports at once: the first --to belongs to the first --listen
+The kernel's end of the interface needs an address: ip addr add 10.0.0.1/24 dev heddle0")]
+pub struct Args {
+    /// Where to listen: ADDRESS:PORT on Heddle's stack (0.0.0.0 and [::] are all its addresses), or kernel:ADDRESS:PORT
+    #[arg(short, long, value_name = "END", required = true)]
+    listen: Vec<Place>,
+
+    /// Where to connect: kernel:ADDRESS:PORT, or ADDRESS:PORT by Heddle's stack; one for each --listen, in their order
+    #[arg(short, long, value_name = "END", required = true)]
+    to: Vec<Place>,
+
+    /// Connections carried at a time; more wait to be accepted
+    #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_connections: u32,
+
+    /// Seconds to wait until the far end has answered
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    timeout: Duration,
+
+    /// Print one line per connection to standard error
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// Print one JSON object when the relay is ready and one when it has ended
+    #[arg(short, long)]
+    json: bool,
+
+    #[command(flatten)]
+    network: NetworkArgs,
+}
+
+/// What all connections of a relay share.
+pub struct Relay {
+    network: Network,
+    timeout: Duration,
+    verbose: bool,
+    slots: Arc<Semaphore>,
+    totals: Totals,
+    complaints: Complaints,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The relay could not start, or its device vanished.
+pub fn run(args: Args) -> Result<(), Failure> {
+    let routes = routes(&args)?;
+    let DeviceName::Tap(name) = &args.network.dev else {
+        return Err(Failure::usage(
+            "over mem there is nobody to relay to, for the other end would be in this process: use --dev tap:NAME",
+        ));
+    };
+    let network = args.network.on_tap(name)?;
+    let relay = Arc::new(Relay::new(network, &args));
+    if let Some(remedy) = too_few_descriptors(u64::from(args.max_connections)) {
+        eprintln!("heddle: {remedy}");
+    }
+    let done = runtime::new()?.block_on(relay.clone().run(&routes, args.json));
+    done.and(relay.network.finish())
+}
+
+/// Pairs what is listened on with where it leads.
+fn routes(args: &Args) -> Result<Vec<(Place, Place)>, Failure> {
+    if args.listen.len() != args.to.len() {
+        return Err(Failure::Usage(format!(
+            "{} --listen and {} --to: give one --to for each --listen, in their order",
+            args.listen.len(),
+            args.to.len()
+        )));
+    }
+    let pairs = args.listen.iter().copied().zip(args.to.iter().copied());
+    pairs.map(|(listen, to)| checked(listen, to)).collect()
+}
+
+fn checked(listen: Place, to: Place) -> Result<(Place, Place), Failure> {
+    if listen.is_kernel() == to.is_kernel() {
+        let whose = if to.is_kernel() { "the kernel's: write one of them without `kernel:`" } else { HEDDLES };
+        return Err(Failure::Usage(format!("--listen {listen} --to {to}: both ends are {whose}")));
+    }
+    if to.address().port() == 0 || to.address().ip().is_unspecified() {
+        return Err(Failure::Usage(format!("--to {to}: that is nobody's address: give the address and port to reach")));
+    }
+    Ok((listen, to))
+}
+
+const HEDDLES: &str = "Heddle's: write `kernel:` before the one that belongs to this machine's programs";
+
+/// Lets us have as many descriptors as connections need. Otherwise says what to do about it.
+fn too_few_descriptors(connections: u64) -> Option<String> {
+    let wanted = connections + SPARE_DESCRIPTORS;
+    let limit = getrlimit(Resource::Nofile);
+    let enough = |current: Option<u64>| current.is_none_or(|current| current >= wanted);
+    if enough(limit.current) {
+        return None;
+    }
+    let raised = Rlimit { current: limit.maximum.map_or(Some(wanted), |most| Some(most.min(wanted))), ..limit };
+    if setrlimit(Resource::Nofile, raised).is_ok() && enough(raised.current) {
+        return None;
+    }
+    let current = getrlimit(Resource::Nofile).current.unwrap_or(0);
+    let room = current.saturating_sub(SPARE_DESCRIPTORS);
+    Some(format!(
+        "{current} open files allow about {room} connections, not {connections}: raise the limit (`ulimit -n {wanted}`) \
+         or give --max-connections {room}"
+    ))
+}
+
+impl Relay {
+    fn new(network: Network, args: &Args) -> Relay {
+        Relay {
+            network,
+            timeout: args.timeout,
+            verbose: args.verbose,
+            slots: Arc::new(Semaphore::new(args.max_connections as usize)),
+            totals: Totals::default(),
+            complaints: Complaints::default(),
+        }
+    }
+
+    /// Carries connections until a signal comes or the device goes.
+    async fn run(self: Arc<Self>, routes: &[(Place, Place)], json: bool) -> Result<(), Failure> {
+        let started = Instant::now();
+        let mut stop = Stop::listen()?;
+        let mut accepting = JoinSet::new();
+        let mut places = Vec::new();
+        for (listen, to) in routes {
+            let door = Door::open(*listen, &self.network.stack).await.map_err(Failure::Failed)?;
+            places.push((door.address(listen.is_kernel())?, *to));
+            accepting.spawn(self.clone().accept(door, *to));
+        }
+        self.announce(&places, json);
+        let ending = tokio::select! {
+            () = stop.wait() => Ending::Signal,
+            () = self.network.gone.notified() => Ending::DeviceGone,
+        };
+        if ending == Ending::Signal {
+            let finish = async { self.totals.none_open().await };
+            // A second signal, or the end of their time, cuts them off.
+            let _ = tokio::time::timeout(GRACE, stop.or(finish)).await;
+        }
+        accepting.shutdown().await;
+        self.totals.print(&self.network.stack, ending, started.elapsed(), json);
+        match ending {
+            Ending::Signal => Ok(()),
+            Ending::DeviceGone => Err(self.network.vanished()),
+        }
+    }
+
+    /// Accepts at one door for ever. Its connections end with it.
+    async fn accept(self: Arc<Self>, door: Door, to: Place) {
+        let mut tasks = JoinSet::new();
+        loop {
+            // It is never closed.
+            let Ok(slot) = self.slots.clone().acquire_owned().await else { return };
+            match door.accept().await {
+                Ok(accepted) => {
+                    let relay = self.clone();
+                    tasks.spawn(async move {
+                        carry::connection(&relay, accepted, to).await;
+                        drop(slot);
+                    });
+                }
+                Err(problem) => {
+                    self.complaints.say(&problem);
+                    // What is short now, descriptors above all, may be there again when a connection has ended.
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+            // What has ended is forgotten, so that a relay may run for ever.
+            while tasks.try_join_next().is_some() {}
+        }
+    }
+
+    fn announce(&self, places: &[(Place, Place)], json: bool) {
+        let (device, arch) = (&self.network.device, self.network.stack.architecture().to_string());
+        if json {
+            let routes: Vec<_> = places
+                .iter()
+                .map(|(listen, to)| serde_json::json!({"listen": listen.to_string(), "to": to.to_string()}))
+                .collect();
+            let own = self.network.stack.addresses();
+            let ready = serde_json::json!({
+                "event": "listening", "service": "relay", "device": device, "arch": arch, "addresses": own,
+                "routes": routes,
+            });
+            println!("{ready}");
+            return;
+        }
+        for (listen, to) in places {
+            println!("Relaying {listen} to {to} over {device} under {arch}.");
+        }
+        println!("Ctrl-C ends it.");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(text: &str) -> Place {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn one_end_is_the_kernels_and_one_is_ours() {
+        assert!(checked(place("kernel:127.0.0.1:0"), place("10.0.0.2:80")).is_ok());
+        assert!(checked(place("[::]:80"), place("kernel:[::1]:80")).is_ok());
+        for (listen, to, remedy) in [
+            ("kernel:127.0.0.1:1", "kernel:127.0.0.1:2", "without `kernel:`"),
+            ("10.0.0.2:1", "10.0.0.1:2", "`kernel:` before"),
+            ("kernel:127.0.0.1:1", "10.0.0.2:0", "--to 10.0.0.2:0"),
+            ("kernel:127.0.0.1:1", "[::]:2", "--to [::]:2"),
+        ] {
+            let Err(Failure::Usage(message)) = checked(place(listen), place(to)) else { panic!("{listen} {to}") };
+            assert!(message.contains(remedy), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_limit_of_open_files_that_is_too_low_is_named() {
+        assert_eq!(too_few_descriptors(1), None);
+        let message = too_few_descriptors(1 << 40).unwrap();
+        assert!(message.contains("ulimit -n") && message.contains("--max-connections"), "{message}");
+    }
+}

@@ -1,0 +1,347 @@
+//! One connection: the far end is opened, and text carried both ways until both directions have ended.
+//!
+//! Each direction reads only what it has written on, so that a slow reader slows its writer down. The end of a stream is
+//! passed on as a half-close. An error at either end resets the other: also when that end is not being read at the
+//! moment, because its text cannot be written on or has ended.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Notify;
+use tokio::task::consume_budget;
+
+use super::Relay;
+use super::end::{Accepted, End, Place, open_by_heddle, open_by_kernel};
+
+/// Bytes read at a time; also what a pooled packet buffer takes at most, and the most that is kept of a direction.
+const PIECE: usize = 64 << 10;
+
+thread_local! {
+    /// What was read and is about to be written: all connections of a thread take turns on it.
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; PIECE].into_boxed_slice());
+}
+
+/// Opens the other half of `accepted` at `to` and carries text to the end.
+pub async fn connection(relay: &Relay, accepted: Accepted, to: Place) {
+    let open = relay.totals.accepted();
+    match accepted {
+        Accepted::Kernel(near, peer) => {
+            let far = open_by_heddle(&relay.network.stack, to.address(), relay.timeout).await;
+            both(relay, near, far, peer, to).await;
+        }
+        Accepted::Heddle(near, peer) => {
+            let far = open_by_kernel(to.address(), relay.timeout).await;
+            both(relay, near, far, peer, to).await;
+        }
+    }
+    drop(open);
+}
+
+async fn both(relay: &Relay, near: impl End, far: Result<impl End, String>, peer: SocketAddr, to: Place) {
+    let far = match far {
+        Ok(far) => far,
+        Err(problem) => {
+            relay.totals.not_opened();
+            relay.complaints.say(&format!("{peer} is not served: {problem}"));
+            // Whoever connected learns at once that there is nobody, as far as that can still be said.
+            return near.reset_when_dropped();
+        }
+    };
+    if relay.verbose {
+        eprintln!("{peer} to {to}");
+    }
+    if let Err(error) = carry(&near, &far, relay.totals.directions()).await {
+        relay.totals.reset();
+        near.reset_when_dropped();
+        far.reset_when_dropped();
+        if relay.verbose {
+            eprintln!("{peer} to {to}: {error}");
+        }
+    }
+}
+
+/// Carries text between two ends until both directions have ended, or one end has failed.
+async fn carry(near: &impl End, far: &impl End, (forth, back): (&AtomicU64, &AtomicU64)) -> io::Result<()> {
+    near.prompt();
+    far.prompt();
+    let (there, here) = (Notify::new(), Notify::new());
+    tokio::try_join!(direction(near, far, forth, &there, &here), direction(far, near, back, &here, &there))?;
+    Ok(())
+}
+
+/// Carries text from one end to the other; `ended` is notified at its end, `other` tells of the other direction's.
+async fn direction(
+    from: &impl End,
+    to: &impl End,
+    carried: &AtomicU64,
+    ended: &Notify,
+    other: &Notify,
+) -> io::Result<()> {
+    let mut rest = Vec::new();
+    loop {
+        if rest.is_empty() {
+            from.readable().await;
+        } else {
+            tokio::select! {
+                () = to.writable() => {}
+                () = from.failed() => return Err(from.failure()),
+            }
+        }
+        match step(from, to, &mut rest, carried) {
+            Ok(true) => consume_budget().await,
+            Ok(false) => break,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    to.finish()?;
+    ended.notify_one();
+    // Nobody reads here any more, but a reset may still come.
+    tokio::select! {
+        biased;
+        () = other.notified() => Ok(()),
+        () = from.failed() => Err(from.failure()),
+    }
+}
+
+/// Writes the rest, or reads a piece and writes it; what finds no room becomes the rest. False: the stream has ended.
+fn step(from: &impl End, to: &impl End, rest: &mut Vec<u8>, carried: &AtomicU64) -> io::Result<bool> {
+    let count = |written: usize| carried.fetch_add(written as u64, Ordering::Relaxed);
+    if !rest.is_empty() {
+        let written = to.try_write(rest)?;
+        count(written);
+        if written == rest.len() {
+            // An idle connection holds no buffer.
+            *rest = Vec::new();
+        } else {
+            rest.drain(..written);
+        }
+        return Ok(true);
+    }
+    SCRATCH.with_borrow_mut(|scratch| {
+        let length = from.try_read(scratch)?;
+        if length == 0 {
+            return Ok(false);
+        }
+        let written = match to.try_write(&scratch[..length]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            written => written?,
+        };
+        count(written);
+        rest.extend_from_slice(&scratch[written..length]);
+        Ok(true)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::{IpAddr, Shutdown, TcpStream};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use clap::Parser;
+    use heddle::{ALL_PLANS, Stack};
+
+    use super::super::end::Door;
+    use super::*;
+    use crate::network::NetworkArgs;
+    use crate::relay::Args;
+
+    /// For what must happen; never waited for when all is well.
+    const PATIENCE: Duration = Duration::from_secs(60);
+    const OURS: &str = "10.0.0.2";
+    const PEER: &str = "10.0.0.1";
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// A relay between the kernel's loopback and a stack that stands at the other end of a cable in memory.
+    struct Rig {
+        relay: Arc<Relay>,
+        peer: Stack,
+        runtime: tokio::runtime::Runtime,
+        /// Where programs of the kernel connect.
+        entrance: SocketAddr,
+        /// What stands behind the relay's Heddle listener.
+        behind: std::net::TcpListener,
+        /// What stands behind its kernel listener.
+        far: heddle::TcpListener,
+    }
+
+    fn rig(plan: &str) -> Rig {
+        let words = ["heddle", "--listen", "0.0.0.0:1", "--to", "kernel:127.0.0.1:1", "--addr", "10.0.0.2/24"];
+        let words = words.iter().copied().chain(["--queues", "2", "--arch", plan]);
+        let args = Line::parse_from(words).args;
+        let (network, peer) = NetworkArgs::with_peer(&args.network, PEER.parse::<IpAddr>().unwrap()).unwrap();
+        let far = heddle::TcpListener::bind(&peer, (PEER.parse::<IpAddr>().unwrap(), 80)).unwrap();
+        let behind = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let relay = Arc::new(Relay::new(network, &args));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let open = |listen: &str| {
+            let place: Place = listen.parse().unwrap();
+            runtime.block_on(Door::open(place, &relay.network.stack)).unwrap()
+        };
+        let (kernels, ours) = (open("kernel:127.0.0.1:0"), open("10.0.0.2:80"));
+        let entrance = kernels.address(true).unwrap().address();
+        runtime.spawn(relay.clone().accept(kernels, format!("{PEER}:80").parse().unwrap()));
+        runtime.spawn(relay.clone().accept(ours, Place::Kernel(behind.local_addr().unwrap())));
+        Rig { relay, peer, runtime, entrance, behind, far }
+    }
+
+    impl Rig {
+        /// A kernel's client and the peer's server, joined by the relay.
+        fn out(&self) -> (TcpStream, heddle::TcpStream) {
+            let near = TcpStream::connect(self.entrance).unwrap();
+            near.set_read_timeout(Some(PATIENCE)).unwrap();
+            (near, self.far.accept_timeout(PATIENCE).unwrap().0)
+        }
+
+        /// The peer's client and a kernel's server, joined by the relay.
+        fn back(&self) -> (TcpStream, heddle::TcpStream) {
+            let address = SocketAddr::new(OURS.parse().unwrap(), 80);
+            let near = heddle::TcpStream::connect_timeout(&self.peer, address, PATIENCE).unwrap();
+            let (far, _) = self.behind.accept().unwrap();
+            far.set_read_timeout(Some(PATIENCE)).unwrap();
+            (far, near)
+        }
+
+        /// Waits until nothing is carried; how many connections were, and how many of them were reset.
+        fn at_rest(self) -> (u64, u64) {
+            let none_open = async { tokio::time::timeout(PATIENCE, self.relay.totals.none_open()).await };
+            self.runtime.block_on(none_open).expect("every connection ends");
+            self.relay.totals.connections()
+        }
+    }
+
+    fn pattern(seed: u32, length: u32) -> Vec<u8> {
+        (0..length).map(|n| ((n ^ seed).wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+    }
+
+    /// Sends `text`, ends its direction, and reads what comes until that has ended.
+    fn talk<S: Read + Write + Sync>(mut stream: S, text: &[u8], finish: impl Fn(&S) + Sync) -> Vec<u8>
+    where
+        for<'a> &'a S: Read + Write,
+    {
+        let mut heard = Vec::new();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                (&stream).write_all(text).unwrap();
+                finish(&stream);
+            });
+            (&stream).read_to_end(&mut heard).unwrap();
+            writer.join().unwrap();
+        });
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0, "an end stays an end");
+        heard
+    }
+
+    #[test]
+    fn text_goes_both_ways_at_once_under_every_architecture() {
+        let (up, down) = (pattern(1, 3 << 20), pattern(2, 2 << 20));
+        for plan in ALL_PLANS {
+            let rig = rig(plan);
+            for (kernels, heddles) in [rig.out(), rig.back()] {
+                std::thread::scope(|scope| {
+                    let kernels =
+                        scope.spawn(|| talk(kernels, &up, |stream| stream.shutdown(Shutdown::Write).unwrap()));
+                    let heard = talk(heddles, &down, |stream| stream.shutdown(Shutdown::Write).unwrap());
+                    assert!(heard == up, "{plan}: {} bytes", heard.len());
+                    assert!(kernels.join().unwrap() == down, "{plan}");
+                });
+            }
+            assert_eq!(rig.at_rest(), (2, 0), "{plan}");
+        }
+    }
+
+    #[test]
+    fn a_direction_that_has_ended_leaves_the_other_open() {
+        let rig = rig("connp-l:128");
+        for (mut kernels, mut heddles) in [rig.out(), rig.back()] {
+            kernels.write_all(b"a question").unwrap();
+            kernels.shutdown(Shutdown::Write).unwrap();
+            let mut text = Vec::new();
+            heddles.read_to_end(&mut text).unwrap();
+            assert_eq!(text, b"a question");
+            heddles.write_all(b"an answer").unwrap();
+            drop(heddles);
+            text.clear();
+            kernels.read_to_end(&mut text).unwrap();
+            assert_eq!(text, b"an answer");
+        }
+        for (mut kernels, mut heddles) in [rig.out(), rig.back()] {
+            heddles.write_all(b"a question").unwrap();
+            heddles.shutdown(Shutdown::Write).unwrap();
+            let mut text = Vec::new();
+            kernels.read_to_end(&mut text).unwrap();
+            kernels.write_all(&text).unwrap();
+            drop(kernels);
+            text.clear();
+            heddles.read_to_end(&mut text).unwrap();
+            assert_eq!(text, b"a question");
+        }
+        assert_eq!(rig.at_rest(), (4, 0));
+    }
+
+    #[test]
+    fn a_reset_is_carried_over() {
+        let rig = rig("connp-t");
+        for (kernels, mut heddles) in [rig.out(), rig.back()] {
+            kernels_reset(kernels);
+            heddles.set_read_timeout(Some(PATIENCE));
+            assert_eq!(heddles.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        }
+        for (mut kernels, heddles) in [rig.out(), rig.back()] {
+            heddles.set_linger(Some(Duration::ZERO)).unwrap();
+            drop(heddles);
+            assert_eq!(kernels.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        }
+        assert_eq!(rig.at_rest(), (4, 4));
+    }
+
+    fn kernels_reset(stream: TcpStream) {
+        rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+    }
+
+    #[test]
+    fn a_reader_that_stops_stops_its_writer_and_a_reset_still_gets_through() {
+        let rig = rig("giant");
+        for (mut kernels, mut heddles) in [rig.out(), rig.back()] {
+            // The kernel's buffers, the stack's and one piece of the relay's are filled; then there is no more room.
+            kernels.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+            let (mut sent, piece) = (0, pattern(3, 1 << 16));
+            while let Ok(written) = kernels.write(&piece) {
+                sent += written;
+                assert!(sent < 256 << 20, "somebody keeps what nobody reads");
+            }
+            kernels_reset(kernels);
+            heddles.set_read_timeout(Some(PATIENCE));
+            let mut heard = Vec::new();
+            let error = heddles.read_to_end(&mut heard).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+            assert!(heard.len() < sent, "what was in between is lost by a reset");
+        }
+        assert_eq!(rig.at_rest(), (2, 2));
+    }
+
+    #[test]
+    fn who_finds_nobody_is_reset() {
+        let rig = rig("squeue:process");
+        let Rig { far, behind, relay, peer, runtime, entrance } = rig;
+        drop((far, behind));
+        let mut near = TcpStream::connect(entrance).unwrap();
+        near.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(near.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        let address = SocketAddr::new(OURS.parse().unwrap(), 80);
+        let mut near = heddle::TcpStream::connect_timeout(&peer, address, PATIENCE).unwrap();
+        near.set_read_timeout(Some(PATIENCE));
+        assert_eq!(near.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        runtime.block_on(relay.totals.none_open());
+        assert_eq!(relay.totals.connections(), (2, 0));
+    }
+}

@@ -1,0 +1,287 @@
+//! The two kinds of ends that a relay has, the kernel's and Heddle's, made alike: where they are, how they are listened
+//! on, opened, read, written, half-closed and reset.
+
+use std::fmt;
+use std::future::Future;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+
+use heddle::Stack;
+use tokio::io::Interest;
+
+use crate::failure::Failure;
+
+/// Where one end of a relay is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A socket of this machine's kernel.
+    Kernel(SocketAddr),
+    /// A connection or a listener of Heddle's stack.
+    Heddle(SocketAddr),
+}
+
+impl Place {
+    /// Its address.
+    pub fn address(self) -> SocketAddr {
+        match self {
+            Place::Kernel(address) | Place::Heddle(address) => address,
+        }
+    }
+
+    /// Whether it is the kernel's.
+    pub fn is_kernel(self) -> bool {
+        matches!(self, Place::Kernel(_))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Kernel(address) => write!(f, "kernel:{address}"),
+            Place::Heddle(address) => address.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Place, String> {
+        let (place, address): (fn(SocketAddr) -> Place, &str) = match text.strip_prefix("kernel:") {
+            Some(address) => (Place::Kernel, address),
+            None => (Place::Heddle, text.strip_prefix("heddle:").unwrap_or(text)),
+        };
+        address.parse().map(place).map_err(|_| {
+            "an end is ADDRESS:PORT on Heddle's stack, as in 10.0.0.2:80 or [fd00::2]:80, or kernel:ADDRESS:PORT on this \
+             machine's kernel, as in kernel:127.0.0.1:8080 (names are not resolved)"
+                .to_owned()
+        })
+    }
+}
+
+/// A listening socket of either kind.
+pub enum Door {
+    /// The kernel's.
+    Kernel(tokio::net::TcpListener),
+    /// Heddle's.
+    Heddle(heddle::tokio::TcpListener),
+}
+
+/// A connection that came in at a [`Door`], and from where.
+pub enum Accepted {
+    /// The kernel's.
+    Kernel(tokio::net::TcpStream, SocketAddr),
+    /// Heddle's.
+    Heddle(heddle::tokio::TcpStream, SocketAddr),
+}
+
+impl Door {
+    /// Listens at `place`. The error is a sentence with the remedy.
+    pub async fn open(place: Place, stack: &Stack) -> Result<Door, String> {
+        match place {
+            Place::Heddle(address) => {
+                heddle::tokio::TcpListener::bind(stack, address).map(Door::Heddle).map_err(|error| error.to_string())
+            }
+            Place::Kernel(address) => {
+                let bound = tokio::net::TcpListener::bind(address).await;
+                bound.map(Door::Kernel).map_err(|error| cannot_listen(address, &error))
+            }
+        }
+    }
+
+    /// Where it listens: the port that the kernel or the stack chose, if it was left to them.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn address(&self, kernel: bool) -> Result<Place, Failure> {
+        let address = match self {
+            Door::Kernel(listener) => listener.local_addr().map_err(Failure::failed)?,
+            Door::Heddle(listener) => listener.local_addr(),
+        };
+        Ok(if kernel { Place::Kernel(address) } else { Place::Heddle(address) })
+    }
+
+    /// Waits for the next connection. The error is a sentence with the remedy.
+    pub async fn accept(&self) -> Result<Accepted, String> {
+        match self {
+            Door::Heddle(listener) => {
+                let (stream, peer) = listener.accept().await;
+                Ok(Accepted::Heddle(stream, peer))
+            }
+            Door::Kernel(listener) => match listener.accept().await {
+                Ok((stream, peer)) => Ok(Accepted::Kernel(stream, peer)),
+                Err(error) => Err(format!(
+                    "cannot accept a connection: {error}; raise the limit of open files (`ulimit -n`) or give a smaller \
+                     --max-connections"
+                )),
+            },
+        }
+    }
+}
+
+fn cannot_listen(address: SocketAddr, error: &io::Error) -> String {
+    let remedy = match error.kind() {
+        io::ErrorKind::AddrInUse => "another program listens there: choose another port, or end it",
+        io::ErrorKind::AddrNotAvailable => "give an address of this machine, or 0.0.0.0",
+        io::ErrorKind::PermissionDenied => "ports below 1024 need root: choose a higher one",
+        _ => "choose another address or port",
+    };
+    format!("cannot listen on the kernel's {address}: {error}; {remedy}")
+}
+
+/// Opens a connection by the kernel. The error is a sentence with the remedy.
+pub async fn open_by_kernel(address: SocketAddr, limit: Duration) -> Result<tokio::net::TcpStream, String> {
+    match tokio::time::timeout(limit, tokio::net::TcpStream::connect(address)).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(error)) => Err(format!("kernel:{address}: {error}; is the program there, and its address right?")),
+        Err(_) => Err(format!("kernel:{address}: no answer within {limit:?}; is the host up and the address right?")),
+    }
+}
+
+/// Opens a connection by Heddle's stack. The error is a sentence with the remedy.
+pub async fn open_by_heddle(
+    stack: &Stack,
+    address: SocketAddr,
+    limit: Duration,
+) -> Result<heddle::tokio::TcpStream, String> {
+    match tokio::time::timeout(limit, heddle::tokio::TcpStream::connect(stack, address)).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(error)) => Err(format!("{error}; is the program there, and its address right?")),
+        Err(_) => Err(format!("{address}: no answer within {limit:?}; is the host up and the address right?")),
+    }
+}
+
+/// One end of a connection that is carried. All its waits belong into one task.
+pub trait End: Send + Sync {
+    /// Waits until a read is worth a try.
+    fn readable(&self) -> impl Future<Output = ()> + Send;
+
+    /// Waits until a write is worth a try.
+    fn writable(&self) -> impl Future<Output = ()> + Send;
+
+    /// Waits until the connection has failed, without reading.
+    fn failed(&self) -> impl Future<Output = ()> + Send;
+
+    /// Why it has failed.
+    fn failure(&self) -> io::Error;
+
+    /// Reads what there is; 0: the stream has ended.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`]: nothing is there now. Others: the connection has failed.
+    fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes as much as there is room for.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`]: there is no room now. Others: the connection has failed.
+    fn try_write(&self, data: &[u8]) -> io::Result<usize>;
+
+    /// Says that nothing more will be written, after what was.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    fn finish(&self) -> io::Result<()>;
+
+    /// Sends small segments at once: whoever writes them has decided what belongs together.
+    fn prompt(&self);
+
+    /// Makes the drop a reset.
+    fn reset_when_dropped(&self);
+}
+
+impl End for heddle::tokio::TcpStream {
+    async fn readable(&self) {
+        heddle::tokio::TcpStream::readable(self).await;
+    }
+
+    async fn writable(&self) {
+        heddle::tokio::TcpStream::writable(self).await;
+    }
+
+    async fn failed(&self) {
+        heddle::tokio::TcpStream::failed(self).await;
+    }
+
+    fn failure(&self) -> io::Error {
+        self.get_ref().take_error().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into())
+    }
+
+    fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.get_ref().read(buffer)
+    }
+
+    fn try_write(&self, data: &[u8]) -> io::Result<usize> {
+        self.get_ref().write(data)
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        self.get_ref().shutdown(Shutdown::Write)
+    }
+
+    fn prompt(&self) {
+        // A connection that is gone already says so when it is read.
+        let _ = self.set_nodelay(true);
+    }
+
+    fn reset_when_dropped(&self) {
+        let _ = self.get_ref().set_linger(Some(Duration::ZERO));
+    }
+}
+
+impl End for tokio::net::TcpStream {
+    async fn readable(&self) {
+        // What can go wrong here the read says, too.
+        let _ = tokio::net::TcpStream::readable(self).await;
+    }
+
+    async fn writable(&self) {
+        let _ = tokio::net::TcpStream::writable(self).await;
+    }
+
+    async fn failed(&self) {
+        let _ = self.ready(Interest::ERROR).await;
+    }
+
+    fn failure(&self) -> io::Error {
+        self.take_error().unwrap_or_else(Some).unwrap_or_else(|| io::ErrorKind::ConnectionReset.into())
+    }
+
+    fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        tokio::net::TcpStream::try_read(self, buffer)
+    }
+
+    fn try_write(&self, data: &[u8]) -> io::Result<usize> {
+        tokio::net::TcpStream::try_write(self, data)
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        rustix::net::shutdown(self, rustix::net::Shutdown::Write).map_err(io::Error::from)
+    }
+
+    fn prompt(&self) {
+        let _ = self.set_nodelay(true);
+    }
+
+    fn reset_when_dropped(&self) {
+        let _ = rustix::net::sockopt::set_socket_linger(self, Some(Duration::ZERO));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_read_as_they_are_written() {
+        for text in ["kernel:127.0.0.1:8080", "kernel:[::1]:0", "10.0.0.2:80", "[fd00::2]:80"] {
+            assert_eq!(text.parse::<Place>().unwrap().to_string(), text);
+        }
+        assert_eq!("heddle:10.0.0.2:80".parse(), "10.0.0.2:80".parse::<Place>());
+        for wrong in ["", "80", "kernel:80", "localhost:80", "kernel:", "10.0.0.2", "tap:10.0.0.2:80"] {
+            assert!(wrong.parse::<Place>().is_err_and(|message| message.contains("kernel:127.0.0.1:8080")), "{wrong}");
+        }
+    }
+}
