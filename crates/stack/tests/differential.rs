@@ -14,8 +14,6 @@
 //! For the same reason the device has room for every frame: where it had not, the first of those two would take what
 //! the second has to wait for.
 
-mod support;
-
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -24,10 +22,10 @@ use every_arch::every_arch;
 use stack::Plan;
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, TcpSocket};
-use support::frames::{self, Segment, tcp_of};
-use support::node::{Node, Terms, send};
 use sync::Real;
 use tcp::SocketOption;
+use testbed::frames::{self, Segment, tcp_of};
+use testbed::node::{Node, Terms, send};
 use wire::icmpv4;
 use wire::tcp::TcpFlags;
 

@@ -1,8 +1,6 @@
 //! Invariants of every architecture that one thread at a time can show: what a stale timer does (G8), and what happens
 //! when somebody who is told of an event calls back into the stack (G4: nothing is held, nobody waits for himself).
 
-mod support;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -13,9 +11,9 @@ use stack::call::{Call, Reply};
 use stack::socket::readiness::Watch;
 use stack::socket::{Readiness, TcpSocket};
 use stack::{Plan, Stack};
-use support::frames::{ISS, Segment, tcp_of};
-use support::node::{Node, Terms, send};
 use sync::Real;
+use testbed::frames::{ISS, Segment, tcp_of};
+use testbed::node::{Node, Terms, send};
 use wire::tcp::TcpFlags;
 
 const PORT: u16 = 80;

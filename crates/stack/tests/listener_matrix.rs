@@ -4,8 +4,6 @@
 //! Nothing here knows how many replicas of a listener there are; the ports of the peer are spread so that every cell
 //! is asked. Each case ends with no handshake still counted.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +12,9 @@ use observe::{Counter, DropReason};
 use stack::Plan;
 use stack::call::Call;
 use stack::socket::{ListenerShared, TcpSocket};
-use support::frames::{ISS, Segment, tcp_of};
-use support::node::{Node, Terms, received, send};
 use sync::Real;
+use testbed::frames::{ISS, Segment, tcp_of};
+use testbed::node::{Node, Terms, received, send};
 use wire::tcp::TcpFlags;
 
 const PORT: u16 = 80;

@@ -2,8 +2,6 @@
 //!
 //! The profile is the process's, so the tests of this binary take turns.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,9 +9,9 @@ use every_arch::every_arch;
 use stack::Plan;
 use stack::call::{Call, Reply};
 use stack::socket::TcpSocket;
-use support::frames::{ISS, Segment, tcp_of};
-use support::node::{Node, Terms, send};
 use sync::{LockClass, Real};
+use testbed::frames::{ISS, Segment, tcp_of};
+use testbed::node::{Node, Terms, send};
 use wire::tcp::TcpFlags;
 
 const PORT: u16 = 80;

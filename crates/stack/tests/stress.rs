@@ -7,8 +7,6 @@
 //! segment was out of order when it came to TCP (O1). Nothing is sent twice, because the link is perfect and the timers
 //! are too slow to be wrong about that.
 
-mod support;
-
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Once, mpsc};
@@ -21,11 +19,11 @@ use observe::Counter;
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, Readiness, TcpSocket};
 use stack::{Clock, Driver, InterfaceConfig, Plan, Stack, StackConfig, StoppableClock};
-use support::frames::{PEER, STACK};
-use support::node::send;
-use support::witness::{Seen, Witness};
 use sync::{LockKind, Real};
 use tcp::config::ConnectionOptions;
+use testbed::frames::{PEER, STACK};
+use testbed::node::send;
+use testbed::witness::{Seen, Witness};
 
 /// Longer than anything here takes on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -23,8 +23,6 @@ mod patient;
 #[allow(dead_code)] // not every fault can be shown here
 #[path = "../../../sync/tests/planted/mod.rs"]
 mod planted;
-#[path = "../support/mod.rs"]
-mod support;
 mod twins;
 
 use every_arch::every_arch;

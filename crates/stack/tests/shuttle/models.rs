@@ -10,8 +10,8 @@ use stack::{Plan, Stack};
 use sync::{Atomic, Ordering, Platform};
 use wire::tcp::{Header, TcpFlags};
 
-use crate::support::frames::{ISS, STACK, Segment, tcp_of};
-use crate::support::node::{Node, Terms, send};
+use testbed::frames::{ISS, STACK, Segment, tcp_of};
+use testbed::node::{Node, Terms, send};
 
 const PORT: u16 = 80;
 

@@ -12,27 +12,34 @@ use stack::socket::{ListenerShared, TcpSocket};
 use stack::{Clock, Driver, InterfaceConfig, Plan, Stack, StackConfig, VirtualClock};
 use sync::Platform;
 
-use super::frames;
+use crate::frames;
 
+/// When virtual time begins: not at zero, which is a time of its own.
 pub const START: Time = Time::from_nanos(1_000_000_000);
 
 /// What a node is to be like.
 #[derive(Clone)]
 pub struct Terms {
+    /// The process architecture.
     pub plan: Plan,
+    /// Seed of all secrets.
     pub seed: u64,
     /// Cells that an architecture with one per CPU has.
     pub cpus: usize,
+    /// Whether the architecture starts the threads that it has of its own.
     pub own_threads: bool,
+    /// Parameters of TCP.
     pub tcp: tcp::Config,
     /// Addresses of the stack.
     pub addresses: Vec<(IpAddr, u8)>,
     /// The stack is at the second port of the pair.
     pub second: bool,
+    /// Frames that each direction of the link holds.
     pub ring_frames: usize,
 }
 
 impl Terms {
+    /// The usual ones.
     pub fn new(plan: Plan) -> Terms {
         Terms {
             plan,
@@ -49,14 +56,19 @@ impl Terms {
 
 /// A stack, its driver, its clock, and the port that it is linked to.
 pub struct Node<P: Platform> {
+    /// The stack under test.
     pub stack: Stack<P>,
+    /// What runs it.
     pub driver: Driver<P>,
+    /// The time it reads.
     pub clock: Arc<VirtualClock<P>>,
+    /// The other end of its link.
     pub far: QueuePair,
     batch: Vec<PktBuf>,
 }
 
 impl<P: Platform> Node<P> {
+    /// A stack on a link of its own.
     pub fn new(terms: Terms) -> Node<P> {
         let (a, b) = mem::pair::<P>(mem::MemConfig { ring_frames: terms.ring_frames, ..Default::default() });
         let (near, mut far) = if terms.second { (b, a) } else { (a, b) };
@@ -134,11 +146,13 @@ impl<P: Platform> Node<P> {
         sent
     }
 
+    /// A listener on every address.
     pub fn listen(&self, port: u16, backlog: usize) -> Arc<ListenerShared<P>> {
         let any = SocketAddr::new(IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED), port);
         self.stack.listen(any, backlog, Default::default()).expect("the port is free")
     }
 
+    /// What a user of `socket` asks.
     pub fn call(&self, socket: &TcpSocket<P>, call: Call<P>) -> Reply {
         self.stack.call(&socket.target(), call)
     }

@@ -23,9 +23,13 @@ const L4: usize = L3 + ipv4::HEADER_LEN;
 pub struct Segment<'a> {
     /// The peer's port and the stack's.
     pub ports: (u16, u16),
+    /// Control bits.
     pub flags: TcpFlags,
+    /// SEG.SEQ.
     pub seq: u32,
+    /// SEG.ACK.
     pub ack: u32,
+    /// The text.
     pub text: &'a [u8],
 }
 
@@ -35,6 +39,7 @@ impl Segment<'_> {
         Segment { ports: (from, to), flags: TcpFlags::SYN, seq: ISS, ack: 0, text: &[] }
     }
 
+    /// The frame, checksums right, without options and with the widest window.
     pub fn frame(&self) -> Vec<u8> {
         let header = tcp::Header {
             src_port: self.ports.0,

@@ -11,12 +11,14 @@ use dev::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
 use pktbuf::PktBuf;
 use wire::tcp::TcpFlags;
 
-use super::frames::tcp_of;
+use crate::frames::tcp_of;
 
 /// What was seen.
 #[derive(Default)]
 pub struct Seen {
+    /// TCP segments that left.
     pub sent: AtomicU64,
+    /// TCP segments that came.
     pub received: AtomicU64,
     /// Segments sent with text that does not begin where the text before it ended.
     pub displaced: AtomicU64,
@@ -29,6 +31,7 @@ pub struct Witness<D> {
 }
 
 impl<D: Device> Witness<D> {
+    /// The device, and what it will have seen.
     pub fn new(inner: D) -> (Witness<D>, Arc<Seen>) {
         let seen = Arc::new(Seen::default());
         (Witness { inner, seen: seen.clone() }, seen)
