@@ -7,6 +7,7 @@
 mod compare;
 mod failure;
 mod get;
+mod knobs;
 mod network;
 mod ping;
 mod relay;
@@ -50,6 +51,7 @@ enum Command {
     Get(get::Args),
     Ping(ping::Args),
     Relay(relay::Args),
+    Knobs(knobs::Args),
 }
 
 fn main() -> ExitCode {
@@ -69,6 +71,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Get(args) => get::run(args),
         Command::Ping(args) => ping::run(args),
         Command::Relay(args) => relay::run(args),
+        Command::Knobs(args) => knobs::run(args),
     }
 }
 

@@ -11,6 +11,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
+use heddle::config::Profile;
 use heddle::device::fault::FaultPlan;
 use heddle::device::pcap::{Recording, Tap as Recorder};
 use heddle::device::{Device, with_faults};
@@ -64,6 +65,19 @@ pub struct NetworkArgs {
     /// Largest packet in bytes [default: as the interface has it; 1500 for mem]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1280..=65_521))]
     pub mtu: Option<u64>,
+
+    /// What TCP looks like from the wire: linux, freebsd or rfc
+    #[arg(long, value_name = "NAME", default_value = "linux")]
+    pub profile: Profile,
+
+    /// Directory whose files set parameters of TCP, named as in /proc/sys/net/ipv4; applied after --profile
+    #[arg(long, value_name = "DIR")]
+    pub sysctl_dir: Option<PathBuf>,
+
+    /// A parameter of TCP, such as tcp_sack=0, applied after --sysctl-dir; may be given several times (`heddle knobs`
+    /// lists them)
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub sysctl: Vec<String>,
 
     /// Faults to inject in both directions, such as "loss 1% reorder 2% dup 1% delay 5ms seed 7"
     #[arg(long, value_name = "PLAN")]
@@ -202,7 +216,16 @@ impl NetworkArgs {
 
     fn builder(&self, device: impl Device + 'static, addresses: &[Cidr]) -> heddle::Builder {
         let addresses: Vec<String> = addresses.iter().map(Cidr::to_string).collect();
-        Stack::builder().device(device, addresses).plan(self.arch).lock(self.lock).cpus(self.threads())
+        let mut builder =
+            Stack::builder().device(device, addresses).plan(self.arch).lock(self.lock).cpus(self.threads());
+        builder = builder.profile(self.profile);
+        if let Some(directory) = &self.sysctl_dir {
+            builder = builder.knobs_from(directory);
+        }
+        for assignment in &self.sysctl {
+            builder = builder.assign(assignment);
+        }
+        builder
     }
 }
 

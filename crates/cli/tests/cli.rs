@@ -151,3 +151,18 @@ fn a_recording_on_a_full_disk_is_reported_after_the_work_is_done() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("/dev/full"), "{}", text(&output.stderr));
 }
+
+#[test]
+fn knobs_are_listed_and_set_by_name() {
+    let list = json(&heddle("knobs --profile rfc -j tcp_rto_min_us net.ipv4.tcp_min_tso_segs"));
+    assert_eq!(list[0]["value"], "1000000", "{list}");
+    assert!(list[0]["idle"].is_null() && list[1]["idle"].is_string(), "{list}");
+    let answered = heddle("ping 10.0.0.1 -c 1 -W 30 -j --profile freebsd --sysctl tcp_sack=0 --sysctl tcp_ecn=1");
+    assert_eq!(answered.status.code(), Some(0), "{}", text(&answered.stderr));
+    let wrong = heddle("ping 10.0.0.1 -c 1 --sysctl tcp_sack=2");
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("tcp_sack cannot be `2`: give a whole number from 0 to 1"));
+    let wrong = heddle("knobs tcp_sak");
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("did you mean `tcp_sack`?"), "{}", text(&wrong.stderr));
+}

@@ -1,11 +1,14 @@
 //! Building a stack, and the threads that drive it.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 
 use dev::Device;
-use stack::{Census, Clock, InterfaceConfig, Plan, StackConfig, StoppableClock, VirtualClock};
+use stack::{Census, Clock, InterfaceConfig, Plan, SetKnobError, StackConfig, StoppableClock, VirtualClock};
 use sync::{LockKind, Ordering, Platform, Real};
+use tcp::Profile;
+use tcp::knobs::{self, KnobError};
 
 use crate::Cidr;
 use crate::error::BuildError;
@@ -74,6 +77,23 @@ impl Stack {
     pub fn addresses(&self) -> Vec<IpAddr> {
         let interfaces = &self.inner.stack.shared().interfaces;
         interfaces.iter().flat_map(|interface| interface.view.addresses().map(|(address, _)| address)).collect()
+    }
+
+    /// A parameter of the running stack by the name that Linux gives it, as it prints there.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn knob(&self, name: &str) -> Result<String, KnobError> {
+        Ok(knobs::find(name)?.value(self.inner.stack.shared().tcp()))
+    }
+
+    /// Sets a parameter of the running stack: for connections that are opened from now on and, where a connection does not
+    /// keep its own, for those that live.
+    ///
+    /// # Errors
+    /// See [`SetKnobError`].
+    pub fn set_knob(&self, name: &str, value: &str) -> Result<(), SetKnobError> {
+        self.inner.stack.shared().set_knob(name, value)
     }
 
     /// The layer below, for measurement and tests.
@@ -147,6 +167,38 @@ impl Builder {
     /// TCP's parameters; the default is a profile like Linux's.
     pub fn tcp(mut self, config: tcp::Config) -> Self {
         self.config.tcp = config;
+        self
+    }
+
+    /// TCP's parameters all at once: what the stack looks like from the wire. Undoes every [`Builder::knob`] before it.
+    pub fn profile(mut self, profile: Profile) -> Self {
+        self.config.tcp = profile.config();
+        self
+    }
+
+    /// Sets a parameter by the name that Linux gives it, as in `.knob("tcp_sack", "0")`; see [`knobs::KNOBS`]. A wrong name
+    /// or value is reported when the stack is built.
+    pub fn knob(mut self, name: &str, value: &str) -> Self {
+        if let Err(wrong) = knobs::set(&mut self.config.tcp, name, value) {
+            self.error = self.error.or(Some(BuildError::Knob(wrong)));
+        }
+        self
+    }
+
+    /// As [`Builder::knob`], from one text: `tcp_sack=0`.
+    pub fn assign(mut self, assignment: &str) -> Self {
+        if let Err(wrong) = knobs::assign(&mut self.config.tcp, assignment) {
+            self.error = self.error.or(Some(BuildError::Knob(wrong)));
+        }
+        self
+    }
+
+    /// Sets every knob that has a file of its name in `directory`, as `/proc/sys/net/ipv4` is one. Files of other names
+    /// are passed over. What is wrong is reported when the stack is built.
+    pub fn knobs_from(mut self, directory: &Path) -> Self {
+        if let Err(wrong) = crate::knob_files::read(directory, &mut self.config.tcp) {
+            self.error = self.error.or(Some(BuildError::KnobFile(wrong)));
+        }
         self
     }
 

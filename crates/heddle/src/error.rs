@@ -15,6 +15,10 @@ pub enum BuildError {
     Architecture(stack::UnknownPlan),
     /// The parts do not fit together.
     Stack(stack::BuildError),
+    /// A knob cannot be set so.
+    Knob(tcp::knobs::KnobError),
+    /// A directory of knobs cannot be used.
+    KnobFile(crate::knob_files::KnobFileError),
 }
 
 impl fmt::Display for BuildError {
@@ -23,6 +27,8 @@ impl fmt::Display for BuildError {
             BuildError::Cidr(message) => f.write_str(message),
             BuildError::Architecture(error) => error.fmt(f),
             BuildError::Stack(error) => error.fmt(f),
+            BuildError::Knob(error) => error.fmt(f),
+            BuildError::KnobFile(error) => error.fmt(f),
         }
     }
 }

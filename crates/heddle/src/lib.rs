@@ -30,6 +30,7 @@
 mod address;
 mod builder;
 pub mod error;
+pub mod knob_files;
 mod listener;
 pub mod ping;
 mod poller;
@@ -77,6 +78,12 @@ pub mod device {
 
 /// TCP's parameters.
 pub mod config {
-    pub use tcp::config::{BufferSizes, ChecksumPlacement, Config, ConnectionOptions, KeepAlive};
+    pub use stack::SetKnobError;
+    pub use tcp::Profile;
+    pub use tcp::config::{
+        BufferSizes, ChecksumPlacement, Config, ConnectionOptions, FastOpenKeys, KeepAlive, MemoryLimits, MtuProbing,
+        Pacing,
+    };
     pub use tcp::congestion::Kind as CongestionControl;
+    pub use tcp::knobs;
 }

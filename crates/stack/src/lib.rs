@@ -48,4 +48,5 @@ pub use arch::Census;
 pub use arch::select::{ALL as ALL_PLANS, Plan, UnknownPlan};
 pub use clock::{Clock, StoppableClock, VirtualClock};
 pub use rx::Driver;
+pub use shared::SetKnobError;
 pub use stack::{BindRefused, BuildError, ConnectRefused, InterfaceConfig, Stack, StackConfig};

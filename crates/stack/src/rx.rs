@@ -236,7 +236,7 @@ impl<P: Platform> Driver<P> {
     ) {
         sync::walk::note(file!(), "ip/src/input.rs has checked it; parses the segment, classifies it, posts it");
         let known = datagram.buf.meta().flow_hash;
-        let verify = match shared.tcp.checksum_placement {
+        let verify = match shared.tcp().checksum_placement {
             tcp::config::ChecksumPlacement::Before => Verify::Now,
             tcp::config::ChecksumPlacement::Inside => Verify::Later,
         };

@@ -11,7 +11,7 @@ use ip::icmp::IcmpErrorKind;
 use ip::{InterfaceView, RouteTable};
 use observe::{Counters, DropReason, Time};
 use smallvec::smallvec;
-use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform};
+use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, Published, TooManyVersions};
 use tcp::{ListenParams, OpenParams, Outbox, Pcb};
 
 use crate::after::After;
@@ -50,8 +50,8 @@ pub struct Shared<P: Platform> {
     pub secrets: Secrets,
     /// Kind of the locks that the architecture uses.
     pub lock_kind: LockKind,
-    /// TCP's parameters.
-    pub tcp: tcp::Config,
+    /// TCP's parameters; see [`Shared::tcp`].
+    tcp: Published<tcp::Config, P>,
     /// Interfaces by index.
     pub interfaces: Vec<Interface<P>>,
     /// Where packets go.
@@ -88,9 +88,35 @@ pub struct Settings<P: Platform> {
     pub secrets: Secrets,
     /// See [`Shared::lock_kind`].
     pub lock_kind: LockKind,
-    /// See [`Shared::tcp`].
+    /// TCP's parameters.
     pub tcp: tcp::Config,
 }
+
+/// A parameter could not be set on a running stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SetKnobError {
+    /// There is no such knob, or the value is none for it.
+    Knob(tcp::knobs::KnobError),
+    /// One change too many in one run.
+    TooManyVersions(TooManyVersions),
+}
+
+impl From<TooManyVersions> for SetKnobError {
+    fn from(error: TooManyVersions) -> Self {
+        SetKnobError::TooManyVersions(error)
+    }
+}
+
+impl std::fmt::Display for SetKnobError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SetKnobError::Knob(error) => error.fmt(f),
+            SetKnobError::TooManyVersions(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SetKnobError {}
 
 impl<P: Platform> Shared<P> {
     /// Everything in place, nothing learnt yet.
@@ -103,7 +129,7 @@ impl<P: Platform> Shared<P> {
             clock,
             secrets,
             lock_kind,
-            tcp,
+            tcp: Published::new(tcp),
             interfaces,
             routes: Lock::new(LockKind::Blocking, LockClass::Routes, routes),
             internet,
@@ -112,6 +138,22 @@ impl<P: Platform> Shared<P> {
             generation: P::AtomicU32::new(1),
             wakers: Lock::new(LockKind::Blocking, LockClass::Control, Vec::new()),
         })
+    }
+
+    /// TCP's parameters as they are now. An event goes by one version from its beginning to its end; a connection keeps
+    /// what it took from the version it was opened under.
+    #[inline(always)]
+    pub fn tcp(&self) -> &tcp::Config {
+        self.tcp.get()
+    }
+
+    /// Sets a parameter by its sysctl's name, for everything that happens from now on; see [`tcp::knobs`]. No thread
+    /// waits for this one.
+    ///
+    /// # Errors
+    /// See [`SetKnobError`].
+    pub fn set_knob(&self, name: &str, value: &str) -> Result<(), SetKnobError> {
+        self.tcp.update(|config| tcp::knobs::set(config, name, value).map_err(SetKnobError::Knob))
     }
 
     /// Time of the batch that is being worked on.
@@ -152,7 +194,7 @@ impl<P: Platform> Shared<P> {
     /// The outbox for an event of `flow`. Always inlined: it is built where it is used, not moved there.
     #[inline(always)]
     pub fn outbox<'a>(&'a self, flow: &Flow, route: &RouteCache, counters: &'a Counters) -> Outbox<'a> {
-        let mut out = Outbox::new(&self.tcp, counters);
+        let mut out = Outbox::new(self.tcp.get(), counters);
         let egress = self.egress_of(route);
         out.credit = egress.port(flow.hash).credit();
         out.prefer_super_segments = egress.capabilities.segmentation.unwrap_or(0);

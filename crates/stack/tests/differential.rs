@@ -78,7 +78,7 @@ impl Subject {
 
     fn on(mut terms: Terms, v4: &str, v6: &str) -> Subject {
         // Small, so that windows close.
-        terms.tcp.receive_buffer = tcp::config::BufferSizes { initial: 16 << 10, max: 32 << 10 };
+        terms.tcp.receive_buffer = tcp::config::BufferSizes { min: 4 << 10, initial: 16 << 10, max: 32 << 10 };
         let remote = [v4.parse().unwrap(), v6.parse().unwrap()];
         let (listeners, sockets, datagrams) = (vec![], vec![], vec![]);
         Subject { node: Node::new(terms), remote, listeners, sockets, datagrams, written: 0 }

@@ -20,6 +20,7 @@
 //! | pass values between threads | [`ring::spsc`], [`ring::Mpsc`] | `ring/` |
 //! | sleep until there is work | [`Parker`], [`EventCount`], [`Condvar`], [`Doorbell`] | one file each |
 //! | read without a lock what a writer replaces | [`Qsbr`], [`Rcu`] | `qsbr.rs` |
+//! | read at every turn what hardly ever changes | [`Published`] | `published.rs` |
 //! | a value per thread, summed when asked | [`PerThread`] | `per_thread.rs` |
 //! | how often each lock was taken and waited for | [`profile`] | `profile.rs` |
 //! | what one thread did, step by step | [`walk`] | `walk.rs` |
@@ -41,6 +42,7 @@ mod parker;
 mod per_thread;
 mod platform;
 pub mod profile;
+mod published;
 mod qsbr;
 pub mod real;
 pub mod ring;
@@ -59,6 +61,7 @@ pub use owner_cell::{NotOwner, OwnerCell, OwnerGuard};
 pub use parker::Parker;
 pub use per_thread::PerThread;
 pub use platform::{Atomic, CellLike, Integer, Platform};
+pub use published::{Published, TooManyVersions};
 pub use qsbr::{Qsbr, Rcu, Reader};
 pub use real::{Doorbell, Real};
 pub use std::sync::atomic::Ordering;

@@ -31,6 +31,8 @@ pub enum ChecksumPlacement {
 /// can use it. No memory is reserved: these are limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferSizes {
+    /// What a connection may use even when memory is short; at least 1.
+    pub min: u32,
     /// Limit at connection set-up.
     pub initial: u32,
     /// Limit up to which it may grow by itself, at most 1 GiB.
@@ -54,8 +56,60 @@ impl Default for KeepAlive {
     }
 }
 
-/// Parameters of TCP for a whole stack.
-#[derive(Clone, Debug)]
+/// Secrets of Fast Open cookies (RFC 7413 section 4.1.1): the first makes them, both are accepted.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct FastOpenKeys {
+    /// Makes and checks cookies; `None`: the stack draws one by itself.
+    pub primary: Option<[u8; 16]>,
+    /// Checks cookies of before a change of keys.
+    pub backup: Option<[u8; 16]>,
+}
+
+impl core::fmt::Debug for FastOpenKeys {
+    /// Whether there are keys, and never which.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let told = |key: Option<_>| if key.is_some() { "set" } else { "none" };
+        write!(f, "FastOpenKeys({}, {})", told(self.primary), told(self.backup))
+    }
+}
+
+/// Memory of all packet buffers together, in octets, as `tcp_mem` of Linux has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// Pressure that began at `pressure` ends here.
+    pub low: u64,
+    /// From here on buffers stop growing and text out of order beyond the least is given up.
+    pub pressure: u64,
+    /// From here on nothing is queued beyond the least a connection needs.
+    pub high: u64,
+}
+
+/// When a sender finds the path's MTU by probing (RFC 4821, RFC 8899): `tcp_mtu_probing` of Linux.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MtuProbing {
+    /// Never: ICMP alone tells.
+    #[default]
+    Off,
+    /// Once repeated time-outs look like an ICMP black hole.
+    AfterBlackHole,
+    /// From the beginning, starting at [`Config::base_mss`].
+    Always,
+}
+
+/// Pacing of segments: off unless a rate is set for the connection or [`Pacing::on`] for the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pacing {
+    /// Pace every connection.
+    pub on: bool,
+    /// Rate in slow start, in per cent of cwnd / SRTT.
+    pub slow_start: u16,
+    /// Rate in congestion avoidance, in per cent of cwnd / SRTT.
+    pub avoidance: u16,
+}
+
+/// Parameters of TCP for a whole stack. [`crate::Profile`] makes whole sets of them; [`crate::knobs`] names most of them as
+/// Linux's sysctls do.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Receive buffer limits.
     pub receive_buffer: BufferSizes,
@@ -73,6 +127,18 @@ pub struct Config {
     pub window_scaling: bool,
     /// Offer and accept selective acknowledgements (RFC 2018).
     pub sack: bool,
+    /// Report duplicate segments by D-SACK (RFC 2883).
+    pub dsack: bool,
+    /// Half-open connections of a listener beyond which new ones get cookies, or nothing.
+    pub syn_backlog: u32,
+    /// Secrets of Fast Open cookies.
+    pub fast_open_keys: FastOpenKeys,
+    /// Return to the initial window after an idle RTO (RFC 5681 section 4.1).
+    pub slow_start_after_idle: bool,
+    /// RACK (RFC 8985), bits as `tcp_recovery` of Linux: 1 use it, 2 a static reordering window, 4 none after D-SACK.
+    pub recovery: u8,
+    /// Tail-loss probe (RFC 8985 section 7), as `tcp_early_retrans` of Linux: 0 off; 3 or 4 on.
+    pub tail_loss_probe: bool,
     /// Longest time for which an acknowledgement is held back (RFC 9293 section 3.8.6.3: below 500 ms).
     pub delayed_ack: Duration,
     /// Segments at the start of a connection that are acknowledged at once, so that the peer's slow start is not held
@@ -88,16 +154,43 @@ pub struct Config {
     pub syn_retries: u8,
     /// Retransmissions of a SYN-ACK before a half-open connection is dropped.
     pub syn_ack_retries: u8,
+    /// Retransmissions after which the route is looked at again (R1, RFC 9293 section 3.8.3).
+    pub suspicious_retries: u8,
     /// Retransmissions of data, or unanswered window probes, before the connection is given up (R2, RFC 9293 section
     /// 3.8.3).
     pub retries: u8,
+    /// Retransmissions and window probes of a connection whose user has closed it; 0 takes 8.
+    pub orphan_retries: u8,
+    /// Keep-alive timing of connections that switch it on without their own.
+    pub keep_alive: KeepAlive,
+    /// Connections without a user that wait for the peer, at most; one more is reset.
+    pub max_orphans: u32,
+    /// Connections in TIME-WAIT, at most; one more is closed at once.
+    pub max_time_wait: u32,
+    /// An active open may take over a tuple in TIME-WAIT: 0 never; 1 if timestamps allow it (RFC 6191); 2 on loopback only,
+    /// which this stack does not have, so as 0.
+    pub reuse_time_wait: u8,
     /// Least time between two challenge acknowledgements of one connection (RFC 5961 section 7). Nothing is shared
     /// between connections: a shared limit would be a side channel.
     pub challenge_ack_interval: Duration,
     /// Smallest MSS that a peer or a path-MTU report can force upon us, in octets of text and options.
     pub min_mss: u16,
+    /// Probing for the path's MTU.
+    pub mtu_probing: MtuProbing,
+    /// MSS at which probing starts, in octets of text and options.
+    pub base_mss: u16,
+    /// Pacing.
+    pub pacing: Pacing,
+    /// Text that may wait unsent before a writer counts as blocked, in octets (`TCP_NOTSENT_LOWAT`); `u32::MAX`: no limit.
+    pub not_sent_low_water: u32,
     /// Time within which a whole receive window must pass for the receive buffer to grow.
     pub receive_growth_horizon: Duration,
+    /// Whether receive buffers grow by themselves.
+    pub receive_growth: bool,
+    /// Take back a window that was announced when memory is short (RFC 9293 section 3.8.6 discourages it).
+    pub shrink_window: bool,
+    /// Memory of all packet buffers.
+    pub memory: MemoryLimits,
     /// Leave the checksum to the device (`Meta::checksum` is `Partial`).
     pub tx_checksum_offload: bool,
     /// Where received checksums are checked.
@@ -117,16 +210,23 @@ pub struct Config {
 }
 
 impl Default for Config {
+    /// [`crate::Profile::Linux`].
     fn default() -> Self {
         Config {
-            receive_buffer: BufferSizes { initial: 128 << 10, max: 6 << 20 },
-            send_buffer: BufferSizes { initial: 256 << 10, max: 4 << 20 },
+            receive_buffer: BufferSizes { min: 4 << 10, initial: 128 << 10, max: 6 << 20 },
+            send_buffer: BufferSizes { min: 4 << 10, initial: 256 << 10, max: 4 << 20 },
             rto: RttConfig::default(),
             congestion: Kind::Cubic,
             initial_window: 10,
             timestamps: true,
             window_scaling: true,
             sack: true,
+            dsack: true,
+            syn_backlog: 4096,
+            fast_open_keys: FastOpenKeys::default(),
+            slow_start_after_idle: true,
+            recovery: 1,
+            tail_loss_probe: true,
             delayed_ack: Duration::from_millis(40),
             quick_acks: 16,
             cork_timeout: Duration::from_millis(200),
@@ -134,10 +234,23 @@ impl Default for Config {
             fin_wait_2: Duration::from_secs(60),
             syn_retries: 6,
             syn_ack_retries: 5,
+            suspicious_retries: 3,
             retries: 15,
+            orphan_retries: 0,
+            keep_alive: KeepAlive::default(),
+            max_orphans: 65_536,
+            max_time_wait: 262_144,
+            reuse_time_wait: 2,
             challenge_ack_interval: Duration::from_millis(500),
             min_mss: 216,
+            mtu_probing: MtuProbing::Off,
+            base_mss: 1024,
+            pacing: Pacing { on: false, slow_start: 200, avoidance: 120 },
+            not_sent_low_water: u32::MAX,
             receive_growth_horizon: Duration::from_secs(1),
+            receive_growth: true,
+            shrink_window: false,
+            memory: MemoryLimits { low: 1 << 40, pressure: 1 << 40, high: 1 << 40 },
             tx_checksum_offload: false,
             checksum_placement: ChecksumPlacement::Before,
             option_order: OptionOrder::Linux,

@@ -16,6 +16,7 @@
 //! | `fast_path` | | the established path, cut into hold-sets |
 //! | `output` | 3.7, 3.8 | the only place that makes segments of a connection |
 //! | [`closed`] | 3.10.7.1 | the answer to a segment that belongs to no connection |
+//! | [`config`], [`profile`], [`knobs`] | | parameters: by field, as whole sets, by Linux's names |
 //! | [`rtt`], [`sack`], [`congestion`] | | RFC 6298, RFC 2018/6675, RFC 5681/9438 |
 //!
 //! # Vocabulary
@@ -41,9 +42,11 @@ pub mod congestion;
 pub mod error;
 pub mod event;
 mod fast_path;
+pub mod knobs;
 pub mod outbox;
 mod output;
 pub mod pcb;
+pub mod profile;
 pub mod rtt;
 pub mod sack;
 pub mod segment;
@@ -59,5 +62,6 @@ pub use event::{
 };
 pub use outbox::{Outbox, Readiness, TableChange};
 pub use pcb::Pcb;
+pub use profile::Profile;
 pub use segment::{Segment, Verify};
 pub use state::State;

@@ -119,7 +119,7 @@ enum Hold {
 /// RFC 5681 section 4.1: after an idle time the congestion window says nothing about the network any more.
 #[inline]
 fn restart_after_idle(sw: &mut SendWindow, config: &Config, now: Time) {
-    if sw.flight() == 0 && sw.last_sent.elapsed_ms(now) > sw.rtt.rto_ms() {
+    if sw.flight() == 0 && config.slow_start_after_idle && sw.last_sent.elapsed_ms(now) > sw.rtt.rto_ms() {
         sw.congestion.on_idle_restart(initial_window(config, sw.mss));
         sw.last_sent = Tick::of(now);
     }

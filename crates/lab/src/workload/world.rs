@@ -128,8 +128,8 @@ impl World {
 fn tcp_config(params: &Params) -> Config {
     let mut config = Config { time_wait: TIME_WAIT, ..Config::default() };
     if let Some(size) = params.buffer {
-        config.send_buffer = BufferSizes { initial: size, max: size };
-        config.receive_buffer = BufferSizes { initial: size, max: size };
+        config.send_buffer = BufferSizes { min: size, initial: size, max: size };
+        config.receive_buffer = BufferSizes { min: size, initial: size, max: size };
     }
     config
 }

@@ -270,7 +270,7 @@ impl ReceiveWindow {
             return;
         }
         let quick = self.growth_since.elapsed(now) <= config.receive_growth_horizon;
-        if self.grows && quick && self.queued <= self.limit / 4 {
+        if self.grows && config.receive_growth && quick && self.queued <= self.limit / 4 {
             self.limit = self.limit.saturating_mul(2).min(config.receive_buffer.max.max(self.limit));
         }
         self.growth_mark = self.edge;

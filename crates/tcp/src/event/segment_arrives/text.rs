@@ -93,7 +93,9 @@ fn in_disorder(
     }
     if seq.lt(rw.nxt) {
         out.count(Counter::DuplicateTextIn, 1);
-        ra.record_duplicate(seq, rw.nxt.min(end));
+        if out.config.dsack {
+            ra.record_duplicate(seq, rw.nxt.min(end));
+        }
         if end.lt(rw.nxt) || end == rw.nxt && !fin {
             return (Ack::Pure, Some(DropReason::TcpOldDuplicate));
         }

@@ -1,0 +1,64 @@
+//! `heddle knobs`: the parameters of TCP by the names that Linux gives them.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use heddle::config::Profile;
+use heddle::config::knobs::{self, KNOBS};
+
+use crate::failure::Failure;
+
+/// List the parameters of TCP with their values and meanings.
+///
+/// They are set with --sysctl NAME=VALUE and --sysctl-dir DIR at every command that builds a stack.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples:
+  heddle knobs
+  heddle knobs --profile freebsd tcp_rmem tcp_rto_min_us
+  heddle knobs --sysctl-dir /proc/sys/net/ipv4")]
+pub struct Args {
+    /// Knobs to list [default: all]
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Values of this profile: linux, freebsd or rfc
+    #[arg(long, value_name = "NAME", default_value = "linux")]
+    profile: Profile,
+    /// Values after the files of this directory were read
+    #[arg(long, value_name = "DIR")]
+    sysctl_dir: Option<PathBuf>,
+    /// Print JSON
+    #[arg(short, long)]
+    json: bool,
+}
+
+/// Runs `heddle knobs`.
+pub fn run(args: Args) -> Result<(), Failure> {
+    let mut config = args.profile.config();
+    if let Some(directory) = &args.sysctl_dir {
+        heddle::knob_files::read(directory, &mut config).map_err(Failure::usage)?;
+    }
+    let chosen =
+        args.names.iter().map(|name| knobs::find(name)).collect::<Result<Vec<_>, _>>().map_err(Failure::usage)?;
+    let listed = if chosen.is_empty() { KNOBS.iter().collect() } else { chosen };
+    let rows = listed.into_iter().map(|knob| (knob, knob.value(&config)));
+    if args.json {
+        let rows: Vec<_> = rows
+            .map(|(knob, value)| {
+                serde_json::json!({
+                    "name": knob.name, "value": value, "meaning": knob.meaning, "takes": knob.expects(), "idle": knob.idle,
+                })
+            })
+            .collect();
+        println!("{}", serde_json::Value::from(rows));
+        return Ok(());
+    }
+    for (knob, value) in rows {
+        println!("{} = {}", knob.name, value.replace('\t', " "));
+        println!("    {}; takes {}", knob.meaning, knob.expects());
+        if let Some(why) = knob.idle {
+            println!("    changes nothing here: {why}");
+        }
+    }
+    Ok(())
+}

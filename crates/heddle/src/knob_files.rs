@@ -1,0 +1,51 @@
+//! Knobs from a directory of files, each named as the knob and holding its value: `/proc/sys/net/ipv4`, or a copy of it.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tcp::Config;
+use tcp::knobs::{KNOBS, KnobError};
+
+/// Sets in `config` every knob that has a file in `directory`; the names of those that had. Files of other names (Linux has
+/// many more) are passed over.
+///
+/// # Errors
+/// See [`KnobFileError`]; knobs that come before in the alphabet are set.
+pub fn read(directory: &Path, config: &mut Config) -> Result<Vec<&'static str>, KnobFileError> {
+    fs::read_dir(directory).map_err(|error| KnobFileError::Unreadable(directory.to_owned(), error.kind()))?;
+    let mut set = Vec::new();
+    for knob in KNOBS {
+        let path = directory.join(knob.name);
+        match fs::read_to_string(&path) {
+            Ok(text) => knob.set(config, &text).map_err(|error| KnobFileError::Value(path, error))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(KnobFileError::Unreadable(path, error.kind())),
+        }
+        set.push(knob.name);
+    }
+    Ok(set)
+}
+
+/// A directory of knobs cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KnobFileError {
+    /// The directory or a file in it cannot be read.
+    Unreadable(PathBuf, io::ErrorKind),
+    /// A file holds what is no value of its knob.
+    Value(PathBuf, KnobError),
+}
+
+impl fmt::Display for KnobFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KnobFileError::Unreadable(path, kind) => {
+                write!(f, "cannot read {}: {kind}; name a directory of files such as tcp_sack", path.display())
+            }
+            KnobFileError::Value(path, error) => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for KnobFileError {}

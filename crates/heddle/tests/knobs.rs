@@ -1,0 +1,74 @@
+//! Parameters by the names of Linux's sysctls: when a stack is built, from a directory, and while it runs.
+
+mod world;
+
+use std::net::SocketAddr;
+
+use every_arch::every_arch;
+use heddle::config::Profile;
+use heddle::{Plan, Readiness, Stack, TcpListener, TcpStream, mem};
+use world::World;
+
+/// A connection from `b` to a port of `a`; its client's end.
+fn connect(world: &mut World, listener: &TcpListener) -> TcpStream {
+    let remote: SocketAddr = listener.local_addr();
+    let client = TcpStream::start_connect(&world.b, None, remote).expect("the open starts");
+    world.settle();
+    assert!(client.readiness().contains(Readiness::CONNECTED));
+    client
+}
+
+#[every_arch]
+fn a_knob_turned_while_the_stack_runs_shows_in_later_connections(plan: Plan) {
+    let mut world = World::new(plan);
+    let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
+    let before = connect(&mut world, &listener);
+    world.b.set_knob("net.ipv4.tcp_sack", "0").expect("a knob");
+    world.b.set_knob("tcp_rmem", "4096 8192 8192").expect("a knob");
+    let after = connect(&mut world, &listener);
+    let seen = |stream: &TcpStream| stream.status().map(|status| (status.sack, status.receive_buffer));
+    assert_eq!(seen(&before), Some((true, 131_072)), "what was agreed stays");
+    assert_eq!(seen(&after), Some((false, 8192)));
+    assert_eq!(world.b.knob("tcp_rmem").as_deref(), Ok("4096\t8192\t8192"));
+    assert_eq!(world.a.knob("tcp_sack").as_deref(), Ok("1"), "the other stack has its own");
+    let refused = world.b.set_knob("tcp_sack", "7").expect_err("out of range");
+    assert_eq!(refused.to_string(), "tcp_sack cannot be `7`: give a whole number from 0 to 1");
+    assert_eq!(world.b.knob("tcp_sack").as_deref(), Ok("0"));
+}
+
+/// Builds a stack, and drops it, or says why not.
+fn build(change: impl FnOnce(heddle::Builder) -> heddle::Builder) -> Result<Stack, String> {
+    let (device, _other) = mem::pair(mem::MemConfig::default());
+    let builder = change(Stack::builder().device(device, ["10.0.0.1/24"]));
+    builder.build_polled().map(|(stack, _)| stack).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_builder_takes_a_profile_and_knobs_and_reports_the_first_wrong_one() {
+    let stack = build(|builder| builder.profile(Profile::FreeBsd).knob("tcp_syn_retries", "2")).expect("it builds");
+    assert_eq!(stack.knob("tcp_rto_min_us").as_deref(), Ok("30000"));
+    assert_eq!(stack.knob("tcp_syn_retries").as_deref(), Ok("2"));
+    let wrong = build(|builder| builder.knob("tcp_ecm", "1").assign("tcp_sack=9")).err();
+    let said = "there is no knob `tcp_ecm`: did you mean `tcp_ecn`? `heddle knobs` lists them all";
+    assert_eq!(wrong.as_deref(), Some(said));
+}
+
+#[test]
+fn a_directory_sets_what_it_names() {
+    let directory = std::env::temp_dir().join(format!("heddle-knobs-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).expect("a file");
+    write("tcp_rmem", "4096\t131072\t15728640\n");
+    write("tcp_timestamps", "0\n");
+    write("ip_forward", "no knob of TCP\n");
+    let stack = build(|builder| builder.knobs_from(&directory)).expect("it builds");
+    assert_eq!(stack.knob("tcp_rmem").as_deref(), Ok("4096\t131072\t15728640"));
+    assert_eq!(stack.knob("tcp_timestamps").as_deref(), Ok("0"));
+    assert_eq!(stack.knob("tcp_sack").as_deref(), Ok("1"), "no file, no change");
+    write("tcp_sack", "perhaps\n");
+    let wrong = build(|builder| builder.knobs_from(&directory)).err().unwrap_or_default();
+    assert!(wrong.ends_with("tcp_sack: tcp_sack cannot be `perhaps`: give a whole number from 0 to 1"), "{wrong}");
+    std::fs::remove_dir_all(&directory).expect("it can be removed");
+    let missing = build(|builder| builder.knobs_from(&directory)).err().unwrap_or_default();
+    assert!(missing.starts_with("cannot read ") && missing.contains("name a directory"), "{missing}");
+}

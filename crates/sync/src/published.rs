@@ -1,0 +1,182 @@
+//! A value that everybody reads at every turn and hardly anybody ever replaces: configuration.
+//!
+//! A read is one load and a plain reference that lives as long as the [`Published`] itself: no lock, no count, no grace
+//! period. The price is that a version which was once current is kept until the whole is dropped. A value that was
+//! published before is found again and not kept twice, so switching to and fro costs nothing, and the number of versions
+//! is bounded ([`Published::MOST`]).
+//!
+//! *What may never happen.* A version freed, moved or written while the `Published` lives.
+
+use std::fmt;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::{Lock, LockClass, LockKind, Platform, Real};
+
+/// See the head of this file.
+///
+/// The pointer is a plain atomic: it orders nothing but the version's own initialisation, and no version is ever
+/// reclaimed, so there is no race for a checker to explore.
+pub struct Published<T, P: Platform = Real> {
+    current: AtomicPtr<T>,
+    /// Every version, each from `Box::into_raw`; freed by drop alone.
+    versions: Lock<Vec<Version<T>>, P>,
+}
+
+struct Version<T>(*mut T);
+
+// SAFETY: a version is a box that its `Published` owns; it is reached by shared reference only (`T: Sync`) and freed on
+// whatever thread drops the whole (`T: Send`).
+unsafe impl<T: Send + Sync> Send for Version<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync, P: Platform> Sync for Published<T, P> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync, P: Platform> Send for Published<T, P> {}
+
+/// So many different values were published that one more would be a leak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyVersions;
+
+impl fmt::Display for TooManyVersions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("too many different configurations were set in one run: build a new stack")
+    }
+}
+
+impl std::error::Error for TooManyVersions {}
+
+impl<T: PartialEq, P: Platform> Published<T, P> {
+    /// Different values that one `Published` keeps at most.
+    pub const MOST: usize = 65_536;
+
+    /// `value` is current.
+    pub fn new(value: T) -> Self {
+        let first = Box::into_raw(Box::new(value));
+        let versions = Lock::new(LockKind::Blocking, LockClass::Control, vec![Version(first)]);
+        Published { current: AtomicPtr::new(first), versions }
+    }
+
+    /// The current version. It stays readable, if no longer current, as long as the borrow lasts.
+    #[inline(always)]
+    pub fn get(&self) -> &T {
+        // SAFETY: `current` always points to one of the boxes in `versions`, which live until drop; Acquire pairs with
+        // the Release that published it, and nobody writes to a version after that.
+        unsafe { &*self.current.load(Ordering::Acquire) }
+    }
+
+    /// Makes a version from the current one and publishes it; `change` says how. Changes exclude each other; readers go
+    /// on with what they have. Nothing is published if `change` fails.
+    ///
+    /// # Errors
+    /// What `change` returned; or, made into it, that the bound on versions is reached.
+    pub fn update<E: From<TooManyVersions>>(&self, change: impl FnOnce(&mut T) -> Result<(), E>) -> Result<(), E>
+    where
+        T: Clone,
+    {
+        let mut versions = self.versions.lock();
+        let mut next = self.get().clone();
+        change(&mut next)?;
+        // SAFETY: as in `get`.
+        let known = versions.iter().map(|version| version.0).find(|version| unsafe { &**version } == &next);
+        let version = match known {
+            Some(version) => version,
+            None if versions.len() >= Self::MOST => return Err(TooManyVersions.into()),
+            None => {
+                let fresh = Box::into_raw(Box::new(next));
+                versions.push(Version(fresh));
+                fresh
+            }
+        };
+        self.current.store(version, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl<T, P: Platform> Drop for Published<T, P> {
+    fn drop(&mut self) {
+        for version in self.versions.get_mut().drain(..) {
+            // SAFETY: each came from `Box::into_raw`, is in the list once, and no reference outlives `self`.
+            drop(unsafe { Box::from_raw(version.0) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(published: &Published<u32>, value: u32) {
+        published
+            .update(|old| {
+                *old = value;
+                Ok::<_, TooManyVersions>(())
+            })
+            .expect("there is room");
+    }
+
+    #[test]
+    fn an_old_version_stays_readable_and_is_found_again() {
+        let published = Published::<u32>::new(1);
+        let first = published.get();
+        set(&published, 2);
+        assert_eq!((*first, *published.get()), (1, 2));
+        set(&published, 1);
+        assert!(std::ptr::eq(first, published.get()), "the same value is the same version");
+        assert_eq!(published.versions.lock().len(), 2);
+    }
+
+    #[test]
+    fn a_failed_change_publishes_nothing() {
+        #[derive(Debug, PartialEq)]
+        enum Why {
+            Full,
+            Refused,
+        }
+        impl From<TooManyVersions> for Why {
+            fn from(_: TooManyVersions) -> Why {
+                Why::Full
+            }
+        }
+        let published = Published::<u32>::new(1);
+        let refused = published.update(|value| {
+            *value = 9;
+            Err(Why::Refused)
+        });
+        assert_eq!((refused, *published.get()), (Err(Why::Refused), 1));
+        for value in 0..Published::<u32>::MOST as u32 {
+            let done = published.update(|old| {
+                *old = value;
+                Ok::<_, Why>(())
+            });
+            assert_eq!(done, Ok(()));
+            if value > 300 {
+                break;
+            }
+        }
+        assert_eq!(published.versions.lock().len(), 302, "0 to 301, of which 1 was there");
+    }
+
+    #[test]
+    fn readers_see_whole_versions() {
+        let published = Published::<(u64, u64)>::new((0, 0));
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                for n in 1..200 {
+                    let done = published.update(|value| {
+                        *value = (n, n * 3);
+                        Ok::<_, TooManyVersions>(())
+                    });
+                    done.expect("there is room");
+                }
+            });
+            for _ in 0..2 {
+                threads.spawn(|| {
+                    for _ in 0..10_000 {
+                        let (n, three) = *published.get();
+                        assert_eq!(three, n * 3);
+                    }
+                });
+            }
+        });
+        assert_eq!(*published.get(), (199, 597));
+    }
+}

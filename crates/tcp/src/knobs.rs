@@ -1,0 +1,206 @@
+//! Knobs: parameters of [`Config`] by the names that Linux gives them under `/proc/sys/net/ipv4`.
+//!
+//! One table ([`KNOBS`]) says of each knob what it means, which values it takes, and how it is read from and written to a
+//! [`Config`]; everything else (command line, directories of files, packet scripts, `heddle knobs`) goes through it. Names
+//! may be given as `tcp_sack`, `net.ipv4.tcp_sack` or `/proc/sys/net/ipv4/tcp_sack`. A knob of Linux that has nothing to
+//! turn here is accepted, checked and marked ([`Knob::idle`]), so that scripts written for Linux run.
+
+mod table;
+
+use core::fmt;
+
+use crate::config::Config;
+
+pub use table::KNOBS;
+
+/// One parameter by its sysctl's name.
+#[derive(Debug)]
+pub struct Knob {
+    /// Linux's name below `net.ipv4`.
+    pub name: &'static str,
+    /// What it means, with its unit.
+    pub meaning: &'static str,
+    /// Why it changes nothing here; `None`: it works.
+    pub idle: Option<&'static str>,
+    form: Form,
+}
+
+/// How a knob's value is written, and where it is kept.
+#[derive(Debug)]
+enum Form {
+    /// One whole number in a range.
+    Number { range: (i64, i64), get: fn(&Config) -> i64, set: fn(&mut Config, i64) },
+    /// Three whole numbers in a range, each at least as large as the one before.
+    Triple { range: (i64, i64), get: fn(&Config) -> [i64; 3], set: fn(&mut Config, [i64; 3]) },
+    /// A word of its own grammar; `set` says whether it is one.
+    Word { expects: &'static str, get: fn(&Config) -> String, set: fn(&mut Config, &str) -> bool },
+    /// Checked and forgotten: what it has always been.
+    Idle { range: (i64, i64), value: &'static str },
+}
+
+impl Knob {
+    /// Its value in `config`, as Linux prints it: numbers separated by a tab.
+    pub fn value(&self, config: &Config) -> String {
+        match &self.form {
+            Form::Number { get, .. } => get(config).to_string(),
+            Form::Triple { get, .. } => get(config).map(|number| number.to_string()).join("\t"),
+            Form::Word { get, .. } => get(config),
+            Form::Idle { value, .. } => (*value).to_owned(),
+        }
+    }
+
+    /// What may be written to it, as half a sentence.
+    pub fn expects(&self) -> String {
+        match &self.form {
+            Form::Number { range: (least, most), .. } | Form::Idle { range: (least, most), .. } => {
+                format!("a whole number from {least} to {most}")
+            }
+            Form::Triple { range: (least, most), .. } => {
+                format!("three whole numbers from {least} to {most}, none smaller than the one before")
+            }
+            Form::Word { expects, .. } => (*expects).to_owned(),
+        }
+    }
+
+    /// Writes `text` to `config`.
+    ///
+    /// # Errors
+    /// [`KnobError::Value`]; `config` is as it was.
+    pub fn set(&self, config: &mut Config, text: &str) -> Result<(), KnobError> {
+        if self.write(config, text.trim()) {
+            return Ok(());
+        }
+        Err(KnobError::Value { name: self.name, text: text.trim().to_owned(), expects: self.expects() })
+    }
+
+    fn write(&self, config: &mut Config, text: &str) -> bool {
+        match &self.form {
+            Form::Number { range, set, .. } => {
+                let Some([value]) = numbers(text, *range) else { return false };
+                set(config, value);
+            }
+            Form::Triple { range, set, .. } => {
+                let Some(values) = numbers::<3>(text, *range) else { return false };
+                if !values.is_sorted() {
+                    return false;
+                }
+                set(config, values);
+            }
+            Form::Word { set, .. } => return set(config, text),
+            Form::Idle { range, .. } => return idle_value(text, *range),
+        }
+        true
+    }
+}
+
+/// Exactly `N` numbers within `range`, separated by white space.
+fn numbers<const N: usize>(text: &str, range: (i64, i64)) -> Option<[i64; N]> {
+    let mut values = [0; N];
+    let mut words = text.split_whitespace();
+    for value in &mut values {
+        *value = number(words.next()?)?;
+        if !(range.0..=range.1).contains(value) {
+            return None;
+        }
+    }
+    words.next().is_none().then_some(values)
+}
+
+/// A decimal or (`0x`) hexadecimal number, as the kernel reads them.
+fn number(word: &str) -> Option<i64> {
+    match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
+        Some(digits) => i64::from_str_radix(digits, 16).ok(),
+        None => word.parse().ok(),
+    }
+}
+
+fn idle_value(text: &str, (least, most): (i64, i64)) -> bool {
+    !text.is_empty() && text.split_whitespace().all(|word| number(word).is_some_and(|n| (least..=most).contains(&n)))
+}
+
+/// The knob called `name`, with or without a path before it.
+///
+/// # Errors
+/// [`KnobError::Unknown`].
+pub fn find(name: &str) -> Result<&'static Knob, KnobError> {
+    let bare = name.trim().rsplit(['.', '/']).next().unwrap_or(name);
+    KNOBS.iter().find(|knob| knob.name == bare).ok_or_else(|| KnobError::Unknown {
+        name: name.trim().to_owned(),
+        nearest: KNOBS.iter().map(|knob| knob.name).min_by_key(|known| distance(known, bare)).unwrap_or_default(),
+    })
+}
+
+/// Writes `value` to the knob called `name`.
+///
+/// # Errors
+/// See [`KnobError`]; `config` is as it was.
+pub fn set(config: &mut Config, name: &str, value: &str) -> Result<(), KnobError> {
+    find(name)?.set(config, value)
+}
+
+/// Reads `name=value`, as on `sysctl`'s command line.
+///
+/// # Errors
+/// See [`KnobError`]; `config` is as it was.
+pub fn assign(config: &mut Config, assignment: &str) -> Result<(), KnobError> {
+    let (name, value) =
+        assignment.split_once('=').ok_or_else(|| KnobError::NoAssignment { text: assignment.to_owned() })?;
+    set(config, name, value)
+}
+
+/// Single letters to insert, remove or change to make one word of the other.
+fn distance(left: &str, right: &str) -> usize {
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, a) in left.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in right.bytes().enumerate() {
+            let changed = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[right.len()]
+}
+
+/// A knob cannot be set so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KnobError {
+    /// There is none of this name.
+    Unknown {
+        /// The name as given.
+        name: String,
+        /// The name that looks most like it.
+        nearest: &'static str,
+    },
+    /// It does not take this value.
+    Value {
+        /// Its name.
+        name: &'static str,
+        /// The value as given.
+        text: String,
+        /// What it takes.
+        expects: String,
+    },
+    /// The text is not `name=value`.
+    NoAssignment {
+        /// The text.
+        text: String,
+    },
+}
+
+impl fmt::Display for KnobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KnobError::Unknown { name, nearest } => {
+                write!(f, "there is no knob `{name}`: did you mean `{nearest}`? `heddle knobs` lists them all")
+            }
+            KnobError::Value { name, text, expects } => write!(f, "{name} cannot be `{text}`: give {expects}"),
+            KnobError::NoAssignment { text } => write!(f, "`{text}` sets nothing: write it as tcp_sack=1"),
+        }
+    }
+}
+
+impl std::error::Error for KnobError {}
+
+#[cfg(test)]
+mod tests;

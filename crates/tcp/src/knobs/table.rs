@@ -1,0 +1,476 @@
+//! The table of knobs. One entry each; sorted by name.
+
+use core::time::Duration;
+
+use super::{Form, Knob};
+use crate::config::{BufferSizes, Config, Ecn, EcnOption, FastOpenKeys, MtuProbing, SynCookies};
+use crate::congestion::Kind;
+
+/// Octets of a page, in which `tcp_mem` counts.
+const PAGE: u64 = 4096;
+const U32: i64 = u32::MAX as i64;
+/// Largest buffer: what a window can say.
+const BUFFER: i64 = 1 << 30;
+
+const PER_CONNECTION: &str = "the limit is one per connection (tcp_invalid_ratelimit): a shared one is a side channel";
+const NO_TSO: &str = "super-segments are as large as the device and the windows allow";
+const NO_LOOPBACK: &str = "nothing of this kind exists here";
+
+const fn number(
+    name: &'static str,
+    meaning: &'static str,
+    range: (i64, i64),
+    get: fn(&Config) -> i64,
+    set: fn(&mut Config, i64),
+) -> Knob {
+    Knob { name, meaning, idle: None, form: Form::Number { range, get, set } }
+}
+
+const fn flag(name: &'static str, meaning: &'static str, get: fn(&Config) -> i64, set: fn(&mut Config, i64)) -> Knob {
+    number(name, meaning, (0, 1), get, set)
+}
+
+const fn idle(
+    name: &'static str,
+    meaning: &'static str,
+    range: (i64, i64),
+    value: &'static str,
+    why: &'static str,
+) -> Knob {
+    Knob { name, meaning, idle: Some(why), form: Form::Idle { range, value } }
+}
+
+fn seconds(time: Duration) -> i64 {
+    time.as_secs() as i64
+}
+
+fn from_seconds(value: i64) -> Duration {
+    Duration::from_secs(value as u64)
+}
+
+fn sizes(sizes: &BufferSizes) -> [i64; 3] {
+    [sizes.min, sizes.initial, sizes.max].map(i64::from)
+}
+
+fn to_sizes(values: [i64; 3]) -> BufferSizes {
+    let [min, initial, max] = values.map(|value| value as u32);
+    BufferSizes { min, initial, max }
+}
+
+/// Linux's form: four groups of eight hexadecimal digits, each a word in the machine's (little-endian) order.
+fn key_text(key: &[u8; 16]) -> String {
+    let words: Vec<String> =
+        key.as_chunks::<4>().0.iter().map(|word| format!("{:08x}", u32::from_le_bytes(*word))).collect();
+    words.join("-")
+}
+
+fn read_key(text: &str) -> Option<[u8; 16]> {
+    let mut key = [0; 16];
+    let mut groups = text.split('-');
+    for word in key.as_chunks_mut::<4>().0 {
+        let group = groups.next().filter(|group| (1..=8).contains(&group.len()))?;
+        *word = u32::from_str_radix(group, 16).ok()?.to_le_bytes();
+    }
+    groups.next().is_none().then_some(key)
+}
+
+fn fast_open_keys(config: &Config) -> String {
+    let keys = [config.fast_open_keys.primary, config.fast_open_keys.backup];
+    let told: Vec<String> = keys.iter().flatten().map(key_text).collect();
+    if told.is_empty() { key_text(&[0; 16]) } else { told.join(",") }
+}
+
+fn set_fast_open_keys(config: &mut Config, text: &str) -> bool {
+    let (primary, backup) = match text.split_once(',') {
+        Some((primary, backup)) => (read_key(primary), Some(read_key(backup))),
+        None => (read_key(text), None),
+    };
+    if primary.is_none() || backup == Some(None) {
+        return false;
+    }
+    config.fast_open_keys = FastOpenKeys { primary, backup: backup.flatten() };
+    true
+}
+
+fn set_congestion(config: &mut Config, text: &str) -> bool {
+    match text.parse::<Kind>() {
+        Ok(kind) => config.congestion = kind,
+        Err(_) => return false,
+    }
+    true
+}
+
+fn set_memory(config: &mut Config, pages: [i64; 3]) {
+    let [low, pressure, high] = pages.map(|pages| pages as u64 * PAGE);
+    config.memory = crate::config::MemoryLimits { low, pressure, high };
+}
+
+fn set_probing(config: &mut Config, value: i64) {
+    config.mtu_probing = match value {
+        0 => MtuProbing::Off,
+        1 => MtuProbing::AfterBlackHole,
+        _ => MtuProbing::Always,
+    };
+}
+
+/// Every knob, by name.
+pub static KNOBS: &[Knob] = &[
+    idle("tcp_abort_on_overflow", "reset a client when the accept queue is full", (0, 1), "0", NO_LOOPBACK),
+    idle(
+        "tcp_adv_win_scale",
+        "share of a receive buffer kept for overhead",
+        (-31, 31),
+        "1",
+        "buffers count text alone",
+    ),
+    idle("tcp_autocorking", "gather small writes while the device is busy", (0, 1), "1", "Nagle's rule gathers them"),
+    number(
+        "tcp_base_mss",
+        "MSS at which path-MTU probing starts, octets",
+        (48, 65_535),
+        |c| c.base_mss.into(),
+        |c, v| c.base_mss = v as u16,
+    ),
+    idle("tcp_challenge_ack_limit", "challenge ACKs of the host in a second", (0, U32), "2147483647", PER_CONNECTION),
+    idle(
+        "tcp_comp_sack_delay_ns",
+        "longest delay of a compressed SACK, nanoseconds",
+        (0, U32),
+        "1000000",
+        "every SACK is sent at once",
+    ),
+    idle("tcp_comp_sack_nr", "SACKs that may be compressed into one", (0, 255), "44", "every SACK is sent at once"),
+    idle(
+        "tcp_comp_sack_slack_ns",
+        "slack of a compressed SACK, nanoseconds",
+        (0, U32),
+        "100000",
+        "every SACK is sent at once",
+    ),
+    Knob {
+        name: "tcp_congestion_control",
+        meaning: "congestion control of new connections",
+        idle: None,
+        form: Form::Word { expects: "`cubic` or `reno`", get: |c| linux_name(c.congestion), set: set_congestion },
+    },
+    flag("tcp_dsack", "report duplicate segments by D-SACK", |c| c.dsack.into(), |c, v| c.dsack = v == 1),
+    number(
+        "tcp_early_retrans",
+        "tail-loss probe: 0 off, 3 and 4 on; 1 and 2 are taken for on",
+        (0, 4),
+        |c| if c.tail_loss_probe { 3 } else { 0 },
+        |c, v| c.tail_loss_probe = v > 0,
+    ),
+    number(
+        "tcp_ecn",
+        "ECN: 0 off, 1 ask and accept, 2 accept, 3 ask for and accept AccECN, 4 accept AccECN and ask for ECN, 5 accept AccECN",
+        (0, 5),
+        |c| c.ecn as i64,
+        |c, v| c.ecn = Ecn::from_number(v as u8).unwrap_or_default(),
+    ),
+    flag(
+        "tcp_ecn_fallback",
+        "repeat a SYN without ECN when it got no answer",
+        |c| c.ecn_fallback.into(),
+        |c, v| c.ecn_fallback = v == 1,
+    ),
+    number(
+        "tcp_ecn_option",
+        "AccECN options: 0 never, 1 when needed, 2 often",
+        (0, 2),
+        |c| c.ecn_option as i64,
+        |c, v| c.ecn_option = EcnOption::from_number(v as u8).unwrap_or_default(),
+    ),
+    number(
+        "tcp_fastopen",
+        "Fast Open bits: 1 client, 2 server, 4 client without cookie, 0x200 server without cookie, 0x400 all listeners",
+        (0, 0x7ff),
+        |c| c.fast_open.0.into(),
+        |c, v| c.fast_open.0 = v as u32,
+    ),
+    Knob {
+        name: "tcp_fastopen_key",
+        meaning: "secret of Fast Open cookies, and after a comma the one before",
+        idle: None,
+        form: Form::Word {
+            expects: "four groups of hexadecimal digits, as 00112233-44556677-8899aabb-ccddeeff, or two such keys with a comma between",
+            get: fast_open_keys,
+            set: set_fast_open_keys,
+        },
+    },
+    number(
+        "tcp_fin_timeout",
+        "longest stay of a closed socket in FIN-WAIT-2, seconds",
+        (1, 86_400),
+        |c| seconds(c.fin_wait_2),
+        |c, v| c.fin_wait_2 = from_seconds(v),
+    ),
+    idle("tcp_frto", "F-RTO", (0, 2), "2", "spurious time-outs are found by timestamps and D-SACK"),
+    number(
+        "tcp_invalid_ratelimit",
+        "least time between two answers to segments that do not fit, milliseconds",
+        (0, 60_000),
+        |c| c.challenge_ack_interval.as_millis() as i64,
+        |c, v| c.challenge_ack_interval = Duration::from_millis(v as u64),
+    ),
+    number(
+        "tcp_keepalive_intvl",
+        "time between keep-alive probes, seconds",
+        (1, 32_767),
+        |c| seconds(c.keep_alive.interval),
+        |c, v| c.keep_alive.interval = from_seconds(v),
+    ),
+    number(
+        "tcp_keepalive_probes",
+        "unanswered keep-alive probes that end a connection",
+        (1, 127),
+        |c| c.keep_alive.probes.into(),
+        |c, v| c.keep_alive.probes = v as u8,
+    ),
+    number(
+        "tcp_keepalive_time",
+        "silence before the first keep-alive probe, seconds",
+        (1, 32_767),
+        |c| seconds(c.keep_alive.idle),
+        |c, v| c.keep_alive.idle = from_seconds(v),
+    ),
+    idle(
+        "tcp_limit_output_bytes",
+        "text of one socket queued at the device, octets",
+        (0, U32),
+        "4194304",
+        "device credit limits it",
+    ),
+    number(
+        "tcp_max_orphans",
+        "connections without a user that wait for the peer, at most",
+        (0, U32),
+        |c| c.max_orphans.into(),
+        |c, v| c.max_orphans = v as u32,
+    ),
+    idle(
+        "tcp_max_reordering",
+        "largest reordering that is believed, segments",
+        (1, U32),
+        "300",
+        "RACK measures reordering in time",
+    ),
+    number(
+        "tcp_max_syn_backlog",
+        "half-open connections of a listener, at most",
+        (1, 1 << 20),
+        |c| c.syn_backlog.into(),
+        |c, v| c.syn_backlog = v as u32,
+    ),
+    number(
+        "tcp_max_tw_buckets",
+        "connections in TIME-WAIT, at most",
+        (0, U32),
+        |c| c.max_time_wait.into(),
+        |c, v| c.max_time_wait = v as u32,
+    ),
+    Knob {
+        name: "tcp_mem",
+        meaning: "memory of all packet buffers, pages of 4096 octets: pressure ends, pressure begins, limit",
+        idle: None,
+        form: Form::Triple {
+            range: (1, 1 << 40),
+            get: |c| [c.memory.low, c.memory.pressure, c.memory.high].map(|octets| (octets / PAGE) as i64),
+            set: set_memory,
+        },
+    },
+    idle("tcp_min_rtt_wlen", "window of the minimum RTT filter, seconds", (0, 86_400), "300", NO_LOOPBACK),
+    number(
+        "tcp_min_snd_mss",
+        "smallest MSS that a peer can force upon us, octets",
+        (48, 65_535),
+        |c| c.min_mss.into(),
+        |c, v| c.min_mss = v as u16,
+    ),
+    idle("tcp_min_tso_segs", "least segments of a super-segment", (1, 32), "2", NO_TSO),
+    flag(
+        "tcp_moderate_rcvbuf",
+        "receive buffers grow by themselves",
+        |c| c.receive_growth.into(),
+        |c, v| c.receive_growth = v == 1,
+    ),
+    number(
+        "tcp_mtu_probing",
+        "probe for the path MTU: 0 never, 1 after a black hole, 2 always",
+        (0, 2),
+        |c| c.mtu_probing as i64,
+        set_probing,
+    ),
+    idle("tcp_no_metrics_save", "do not remember metrics of destinations", (0, 1), "1", "metrics are never remembered"),
+    number(
+        "tcp_notsent_lowat",
+        "unsent text beyond which a writer is blocked, octets",
+        (0, U32),
+        |c| c.not_sent_low_water.into(),
+        |c, v| c.not_sent_low_water = v as u32,
+    ),
+    number(
+        "tcp_orphan_retries",
+        "retransmissions and probes of a closed socket; 0 takes 8",
+        (0, 255),
+        |c| c.orphan_retries.into(),
+        |c, v| c.orphan_retries = v as u8,
+    ),
+    number(
+        "tcp_pacing_ca_ratio",
+        "pacing rate in congestion avoidance, per cent of cwnd / SRTT",
+        (0, 1000),
+        |c| c.pacing.avoidance.into(),
+        |c, v| c.pacing.avoidance = v as u16,
+    ),
+    number(
+        "tcp_pacing_ss_ratio",
+        "pacing rate in slow start, per cent of cwnd / SRTT",
+        (0, 1000),
+        |c| c.pacing.slow_start.into(),
+        |c, v| c.pacing.slow_start = v as u16,
+    ),
+    number(
+        "tcp_recovery",
+        "RACK bits: 1 on, 2 static reordering window, 4 none after D-SACK",
+        (0, 7),
+        |c| c.recovery.into(),
+        |c, v| c.recovery = v as u8,
+    ),
+    idle(
+        "tcp_reordering",
+        "reordering that is expected at first, segments",
+        (1, 127),
+        "3",
+        "RACK measures reordering in time",
+    ),
+    number(
+        "tcp_retries1",
+        "retransmissions after which the route is looked at again",
+        (0, 255),
+        |c| c.suspicious_retries.into(),
+        |c, v| c.suspicious_retries = v as u8,
+    ),
+    number(
+        "tcp_retries2",
+        "retransmissions after which a connection is given up",
+        (0, 255),
+        |c| c.retries.into(),
+        |c, v| c.retries = v as u8,
+    ),
+    idle("tcp_rfc1337", "ignore resets in TIME-WAIT", (0, 1), "1", "they are always ignored"),
+    Knob {
+        name: "tcp_rmem",
+        meaning: "receive buffer: least under memory pressure, at the beginning, at most; octets",
+        idle: None,
+        form: Form::Triple {
+            range: (1, BUFFER),
+            get: |c| sizes(&c.receive_buffer),
+            set: |c, v| c.receive_buffer = to_sizes(v),
+        },
+    },
+    number(
+        "tcp_rto_max_ms",
+        "largest retransmission time-out, milliseconds",
+        (1000, 120_000),
+        |c| c.rto.max_rto.as_millis() as i64,
+        |c, v| c.rto.max_rto = Duration::from_millis(v as u64),
+    ),
+    number(
+        "tcp_rto_min_us",
+        "smallest retransmission time-out, microseconds",
+        (1, 1_000_000),
+        |c| c.rto.min_rto.as_micros() as i64,
+        |c, v| c.rto.min_rto = Duration::from_micros(v as u64),
+    ),
+    flag("tcp_sack", "offer and accept selective acknowledgements", |c| c.sack.into(), |c, v| c.sack = v == 1),
+    flag(
+        "tcp_shrink_window",
+        "take back an announced window when memory is short",
+        |c| c.shrink_window.into(),
+        |c, v| c.shrink_window = v == 1,
+    ),
+    flag(
+        "tcp_slow_start_after_idle",
+        "return to the initial window after an idle time",
+        |c| c.slow_start_after_idle.into(),
+        |c, v| c.slow_start_after_idle = v == 1,
+    ),
+    idle(
+        "tcp_stdurg",
+        "the urgent pointer as RFC 1122 wanted it",
+        (0, 1),
+        "0",
+        "it points behind the urgent octet, as RFC 6093 says",
+    ),
+    number(
+        "tcp_syn_retries",
+        "retransmissions of a SYN",
+        (1, 127),
+        |c| c.syn_retries.into(),
+        |c, v| c.syn_retries = v as u8,
+    ),
+    number(
+        "tcp_synack_retries",
+        "retransmissions of a SYN-ACK",
+        (0, 255),
+        |c| c.syn_ack_retries.into(),
+        |c, v| c.syn_ack_retries = v as u8,
+    ),
+    number(
+        "tcp_syncookies",
+        "SYN cookies: 0 never, 1 when the SYN queue is full, 2 always",
+        (0, 2),
+        |c| c.syn_cookies as i64,
+        |c, v| c.syn_cookies = SynCookies::from_number(v as u8).unwrap_or_default(),
+    ),
+    idle("tcp_thin_linear_timeouts", "no back-off for thin streams", (0, 1), "0", NO_LOOPBACK),
+    // Linux knows 2 (timestamps without a random offset) as well; the offset is what keeps the uptime secret.
+    number(
+        "tcp_timestamps",
+        "offer and accept timestamps: 0 no, 1 and 2 yes, always with a random offset",
+        (0, 2),
+        |c| c.timestamps.into(),
+        |c, v| c.timestamps = v > 0,
+    ),
+    idle("tcp_tso_rtt_log", "round trip that halves super-segments, log2 of microseconds", (0, 31), "9", NO_TSO),
+    idle("tcp_tso_win_divisor", "share of the congestion window in one super-segment", (0, U32), "3", NO_TSO),
+    number(
+        "tcp_tw_reuse",
+        "an active open may take over a tuple in TIME-WAIT: 0 never, 1 if timestamps allow it, 2 on loopback only",
+        (0, 2),
+        |c| c.reuse_time_wait.into(),
+        |c, v| c.reuse_time_wait = v as u8,
+    ),
+    flag(
+        "tcp_window_scaling",
+        "offer and accept window scaling",
+        |c| c.window_scaling.into(),
+        |c, v| c.window_scaling = v == 1,
+    ),
+    Knob {
+        name: "tcp_wmem",
+        meaning: "send buffer: least under memory pressure, at the beginning, at most; octets",
+        idle: None,
+        form: Form::Triple {
+            range: (1, BUFFER),
+            get: |c| sizes(&c.send_buffer),
+            set: |c, v| c.send_buffer = to_sizes(v),
+        },
+    },
+    idle(
+        "tcp_workaround_signed_windows",
+        "never announce a window above 32767 unscaled",
+        (0, 1),
+        "0",
+        "no such peer is left",
+    ),
+];
+
+/// As Linux calls it.
+fn linux_name(kind: Kind) -> String {
+    match kind {
+        Kind::NewReno => "reno".to_owned(),
+        other => other.name().to_owned(),
+    }
+}

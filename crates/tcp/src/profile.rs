@@ -1,0 +1,138 @@
+//! Whole sets of parameters: what a stack looks like from the wire.
+//!
+//! A profile decides everything that a peer, a packet script or a fingerprinting tool could tell apart. It is a starting
+//! point: every value can be set afterwards, by field or by [`crate::knobs`].
+
+use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
+
+use wire::tcp::OptionOrder;
+
+use crate::config::{BufferSizes, Config, Ecn, FastOpenMode, KeepAlive};
+use crate::rtt::{RtoFloor, RttConfig};
+
+/// Whose wire image a stack has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Profile {
+    /// Linux 6.x: minimum RTO 200 ms, quick acknowledgements at the beginning, buffers that grow to 6 and 4 MiB (window
+    /// scale 7).
+    #[default]
+    Linux,
+    /// FreeBSD 14: its order of options, minimum RTO 30 ms on top of the smoothed round trip, every second segment acknowledged, 64 KiB buffers
+    /// that grow to 2 MiB (window scale 6).
+    FreeBsd,
+    /// The letter of the standards-track RFCs: minimum RTO 1 s (6298), initial window 3 (5681), delay 200 ms and no quick
+    /// acknowledgements, TIME-WAIT of 4 minutes, R2 of a SYN beyond 3 minutes (9293), ECN asked for (9293 SHLD-8).
+    Rfc,
+}
+
+impl Profile {
+    /// Every profile, for tables and option parsers.
+    pub const ALL: [Profile; 3] = [Profile::Linux, Profile::FreeBsd, Profile::Rfc];
+
+    /// The name in configuration, as [`FromStr`] reads it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Profile::Linux => "linux",
+            Profile::FreeBsd => "freebsd",
+            Profile::Rfc => "rfc",
+        }
+    }
+
+    /// The parameters.
+    pub fn config(self) -> Config {
+        match self {
+            Profile::Linux => Config::default(),
+            Profile::FreeBsd => freebsd(),
+            Profile::Rfc => rfc(),
+        }
+    }
+}
+
+fn freebsd() -> Config {
+    Config {
+        receive_buffer: BufferSizes { min: 4 << 10, initial: 64 << 10, max: 2 << 20 },
+        send_buffer: BufferSizes { min: 4 << 10, initial: 32 << 10, max: 2 << 20 },
+        rto: RttConfig {
+            min_rto: Duration::from_millis(30),
+            max_rto: Duration::from_secs(64),
+            // The floor is on the variance: a delayed acknowledgement must not look like a loss.
+            floor: RtoFloor::Variance,
+            ..RttConfig::default()
+        },
+        quick_acks: 0,
+        retries: 12,
+        syn_retries: 12,
+        syn_ack_retries: 3,
+        keep_alive: KeepAlive { probes: 8, ..KeepAlive::default() },
+        option_order: OptionOrder::FreeBsd,
+        fast_open: FastOpenMode(0),
+        ..Config::default()
+    }
+}
+
+fn rfc() -> Config {
+    Config {
+        receive_buffer: BufferSizes { min: 4 << 10, initial: 64 << 10, max: 4 << 20 },
+        send_buffer: BufferSizes { min: 4 << 10, initial: 64 << 10, max: 4 << 20 },
+        rto: RttConfig { min_rto: Duration::from_secs(1), ..RttConfig::default() },
+        initial_window: 3,
+        delayed_ack: Duration::from_millis(200),
+        quick_acks: 0,
+        time_wait: Duration::from_secs(240),
+        syn_retries: 7,
+        syn_ack_retries: 7,
+        ecn: Ecn::Request,
+        fast_open: FastOpenMode(0),
+        ..Config::default()
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that is no profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownProfile(String);
+
+impl fmt::Display for UnknownProfile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown profile `{}`: choose `linux`, `freebsd` or `rfc`", self.0)
+    }
+}
+
+impl std::error::Error for UnknownProfile {}
+
+impl FromStr for Profile {
+    type Err = UnknownProfile;
+
+    /// Reads a name, in any case.
+    fn from_str(name: &str) -> Result<Profile, UnknownProfile> {
+        let lower = name.to_ascii_lowercase();
+        Profile::ALL.into_iter().find(|profile| profile.name() == lower).ok_or_else(|| UnknownProfile(name.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back_and_others_are_refused_with_the_remedy() {
+        for profile in Profile::ALL {
+            assert_eq!(profile.name().to_uppercase().parse(), Ok(profile));
+        }
+        let error = "openbsd".parse::<Profile>().expect_err("there is none");
+        assert_eq!(error.to_string(), "unknown profile `openbsd`: choose `linux`, `freebsd` or `rfc`");
+    }
+
+    #[test]
+    fn profiles_show_different_window_scales() {
+        let shifts = Profile::ALL.map(|profile| profile.config().window_shift());
+        assert_eq!(shifts, [7, 6, 7]);
+    }
+}
