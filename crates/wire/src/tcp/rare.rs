@@ -147,7 +147,9 @@ impl RareOptions {
     fn take(&mut self, kind: u8, body: &[u8]) {
         match kind {
             FAST_OPEN => self.take_cookie(body, false),
-            EXPERIMENT if body.starts_with(&FAST_OPEN_EXPERIMENT) => self.take_cookie(body.get(2..).unwrap_or_default(), true),
+            EXPERIMENT if body.starts_with(&FAST_OPEN_EXPERIMENT) => {
+                self.take_cookie(body.get(2..).unwrap_or_default(), true)
+            }
             ACCURATE_ECN_0 | ACCURATE_ECN_1 if body.len().is_multiple_of(3) && body.len() <= 9 => {
                 let mut counters = EcnCounters { ect1_first: kind == ACCURATE_ECN_1, ..EcnCounters::default() };
                 for (field, bytes) in counters.fields.iter_mut().zip(body.chunks_exact(3)) {
