@@ -12,7 +12,7 @@
 //!
 //! # Offloads
 //!
-//! With [`Offloads::All`] frames from the kernel come with unfinished checksums (marked `Verified`: they were never on
+//! With [`Offloads::All`] frames from the kernel come with unfinished checksums (marked `Partial`: they were never on
 //! a wire) and as super-segments, and the kernel takes both from us. The mask of what the kernel may leave undone is
 //! the interface's, not the descriptor's, so it is set at every opening, to nothing if no offload is wanted: a
 //! persistent interface may remember what somebody else asked for.

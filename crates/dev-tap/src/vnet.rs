@@ -2,7 +2,8 @@
 //! machine's byte order, which say what the frame's sender has left undone.
 //!
 //! Received frames that the kernel of this machine sent were never on a wire; `NEEDS_CSUM` on them means that the
-//! checksum field was never finished because nothing can have corrupted the frame. They are handed on as `Verified`.
+//! checksum field was never finished because nothing can have corrupted the frame. They are handed on as `Partial`, so
+//! that a receiver need not look and whoever passes them on finds what is left to do.
 
 use dev::layout::{self, Layout, TCP};
 use pktbuf::{Checksum, PktBuf};
@@ -32,11 +33,13 @@ pub struct Received {
 
 /// Reads a header. `None`: it speaks of a kind of segmentation that was not asked for.
 pub fn decode(header: &[u8; LEN]) -> Option<Received> {
+    let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
     let checksum = match header[0] {
-        flags if flags & (NEEDS_CSUM | DATA_VALID) != 0 => Checksum::Verified,
+        flags if flags & NEEDS_CSUM != 0 => Checksum::Partial { start: word(6), offset: word(8) },
+        flags if flags & DATA_VALID != 0 => Checksum::Verified,
         _ => Checksum::None,
     };
-    let size = u16::from_ne_bytes([header[4], header[5]]);
+    let size = word(4);
     let (segment_size, datagrams) = match header[1] & !GSO_ECN {
         GSO_NONE => (0, false),
         GSO_TCPV4 | GSO_TCPV6 => (size, false),
@@ -111,8 +114,15 @@ mod tests {
         tso[0] = NEEDS_CSUM;
         tso[1] = GSO_TCPV4 | GSO_ECN;
         tso[4..6].copy_from_slice(&1448u16.to_ne_bytes());
-        let expected = Received { checksum: Checksum::Verified, segment_size: 1448, datagrams: false };
+        tso[6..8].copy_from_slice(&34u16.to_ne_bytes());
+        tso[8..10].copy_from_slice(&16u16.to_ne_bytes());
+        let open = Checksum::Partial { start: 34, offset: 16 };
+        let expected = Received { checksum: open, segment_size: 1448, datagrams: false };
         assert_eq!(decode(&tso), Some(expected));
+
+        let mut checked = plain;
+        checked[0] = DATA_VALID;
+        assert_eq!(decode(&checked).map(|received| received.checksum), Some(Checksum::Verified));
 
         let mut uso = tso;
         uso[1] = GSO_UDP_L4;

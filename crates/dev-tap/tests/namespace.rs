@@ -151,8 +151,8 @@ fn datagrams_cross_in_both_directions_with_every_kind_of_offload() {
                 Some((port, data, frame.meta().checksum))
             });
             assert_eq!(received.1, b"from the kernel");
-            let expected = if offloads == Offloads::None { Checksum::None } else { Checksum::Verified };
-            assert_eq!(received.2, expected);
+            let left_open = matches!(received.2, Checksum::Partial { start: 34, offset: 6 });
+            assert_eq!(left_open, offloads != Offloads::None, "{:?}", received.2);
             for (index, queue) in queues.iter_mut().enumerate() {
                 assert!(queue.tx.credit() > 0);
                 let data = format!("to the kernel, queue {index}");

@@ -7,8 +7,9 @@
 //! FIN, RST, URG and segments without data stay as they are, and end what was being merged, so that no segment
 //! overtakes another of its connection.
 //!
-//! The merged frame has `segment_size` set. Its checksum is `Verified` only if every part was; otherwise parts are
-//! verified here and a part with a bad checksum is not merged (the receiver will find and count it).
+//! The merged frame has `segment_size` set. Parts that nobody vouches for are verified here, and a part with a bad
+//! checksum is not merged (the receiver will find and count it). The merged frame's own checksum is left open, marked
+//! `Partial`: its receiver need not look, and whoever passes it on finds what is left to do.
 
 use pktbuf::{Checksum, PktBuf};
 use wire::checksum;
@@ -178,9 +179,13 @@ fn finish(batch: &mut [PktBuf], run: &Run) {
         let header = checksum::sum(&frame[l3..l4]).finish();
         frame[l3 + 10..l3 + 12].copy_from_slice(&header.to_be_bytes());
     }
+    let (src, dst) = run.layout.addresses(frame);
+    let open = checksum::pseudo_header(src, dst, TCP, (end - l4) as u32).fold();
+    let field = run.layout.checksum_field();
+    frame[field..field + 2].copy_from_slice(&open.to_be_bytes());
     let meta = frame.meta_mut();
     meta.segment_size = run.segment_size as u16;
-    meta.checksum = Checksum::Verified;
+    meta.checksum = Checksum::Partial { start: l4 as u16, offset: (field - l4) as u16 };
 }
 
 fn seq(frame: &[u8], layout: &Layout) -> u32 {

@@ -15,7 +15,8 @@
 //!
 //! The buffer starts at the Ethernet header. Its [`pktbuf::Meta`] says what the device still has to do
 //! (`Checksum::Partial`, `segment_size`) or has already done (`Checksum::Verified`, `segment_size` of a coalesced
-//! super-segment, `flow_hash`, `queue`). `Checksum::Partial { start, offset }` on a transmitted frame counts `start`
+//! super-segment, `flow_hash`, `queue`). A frame that never crossed a wire may be *received* as `Partial`: nothing can
+//! have corrupted it, so its receiver takes it as verified. `Checksum::Partial { start, offset }` on a transmitted frame counts `start`
 //! from the first byte of the frame; the checksum field at `start + offset` holds the folded, uncomplemented
 //! pseudo-header sum, as in virtio (section 5.1.6.2 of its specification).
 //!

@@ -11,7 +11,8 @@
 //! Super-segments (`segment_size` set) are taken when the configuration says `segmentation`. They cross whole; a
 //! coalescing receiver gets them whole, any other receives the frames that a segmenting interface would have put on
 //! the wire, made at the moment it takes them. Checksum offload is as cheap as on real hardware: a frame marked
-//! `Partial` arrives marked `Verified`, its checksum field still unfinished, since memory does not corrupt.
+//! `Partial` arrives as it is, its checksum field unfinished, since memory does not corrupt: the receiver need not look,
+//! and whoever passes it on finds what is left to do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +44,7 @@ pub struct MemConfig {
     pub segmentation: Option<usize>,
     /// Receivers take super-segments whole, and in-order segments of a batch are merged.
     pub coalescing: bool,
-    /// Transmitted `Partial` checksums need not be completed; they arrive as `Verified`.
+    /// Transmitted `Partial` checksums need not be completed; they arrive as they are.
     pub checksum_offload: bool,
     /// Address of the first port.
     pub mac_a: MacAddr,
@@ -226,11 +227,10 @@ impl Limits {
 
     fn settle_checksum(&self, frame: &mut PktBuf) {
         match (frame.meta().checksum, self.checksum_offload) {
-            (Checksum::Partial { .. }, true) => frame.meta_mut().checksum = Checksum::Verified,
             (Checksum::Partial { .. }, false) => layout::complete_checksum(frame),
             // The receiver of a link without offload has to look for itself.
             (Checksum::Verified, false) => frame.meta_mut().checksum = Checksum::None,
-            (Checksum::Verified, true) | (Checksum::None, _) => {}
+            (Checksum::Partial { .. } | Checksum::Verified, true) | (Checksum::None, _) => {}
         }
     }
 }

@@ -152,6 +152,12 @@ impl UdpSocket {
         self.inner.read_timeout.store(nanos, Ordering::Relaxed);
     }
 
+    /// Whether datagrams are sent without checksum, and whether over IPv6 they are taken without one: for tunnels whose
+    /// payload has a checksum of its own (RFC 6936). Over IPv4 both are legal (RFC 768), and taking them is always on.
+    pub fn set_checksum_free(&self, sent: bool, taken: bool) {
+        self.inner.socket.set_checksum_free(sent, taken);
+    }
+
     /// What is ready now.
     pub fn readiness(&self) -> Readiness {
         self.inner.socket.ready.get()

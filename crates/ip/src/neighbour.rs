@@ -20,11 +20,13 @@
 //!
 //! **Strangers.** Answers nobody asked for create nothing. A request to us creates an entry, but an unconfirmed one,
 //! and such entries are displaced first, by each other: a flood of made-up senders never evicts a neighbour that was
-//! ever confirmed, nor one we are asking for. An unsolicited ARP packet does not overwrite a confirmed address; it
+//! ever confirmed, nor one we are asking for. A flood of made-up *destinations* (handshakes with senders who do not
+//! exist) displaces first what nobody has answered for. An unsolicited ARP packet does not overwrite a confirmed address; it
 //! starts a probe of the old one, and only its silence lets the new one in.
 //!
-//! **Bounds.** [`CAPACITY`] entries, [`MAX_PENDING`] packets waiting in all and [`MAX_PENDING_PER_NEIGHBOUR`] for one;
-//! one solicitation outstanding per neighbour, one a second.
+//! **Bounds.** [`CAPACITY`] entries; [`MAX_PENDING_BYTES`] of memory in waiting packets for all of them together, each
+//! charged the block it pins, and [`MAX_PENDING_PER_NEIGHBOUR`] packets for one; one solicitation outstanding per
+//! neighbour, one a second.
 //!
 //! What may never happen: a packet that waits for ever, two entries for one address, a reply that is
 //! broadcast.
@@ -49,10 +51,14 @@ use entry::Entry;
 
 /// Neighbours remembered of one interface.
 pub const CAPACITY: usize = 512;
-/// Packets waiting for any neighbour.
-pub const MAX_PENDING: usize = 64;
-/// Packets waiting for one neighbour; the oldest makes room (RFC 4861 section 7.2.2).
-pub const MAX_PENDING_PER_NEIGHBOUR: usize = 16;
+/// Memory that packets waiting for neighbours may pin, in bytes, for all neighbours together: some 256 full frames.
+pub const MAX_PENDING_BYTES: usize = 512 << 10;
+/// Packets waiting for one neighbour; the oldest makes room (RFC 4861 section 7.2.2). Six connections' initial windows;
+/// a datagram of 64 KB in fragments fits.
+pub const MAX_PENDING_PER_NEIGHBOUR: usize = 64;
+/// A confirmed neighbour unused for so long may be displaced like one that was never heard from. Its connections, if
+/// it has any, are idle and ask again.
+pub const IDLE_TIME: Duration = Duration::from_secs(300);
 /// Mean time for which a confirmation holds; each is blurred by half of it either way (RFC 4861 section 6.3.2).
 pub const REACHABLE_TIME: Duration = Duration::from_secs(30);
 /// Grace before a stale neighbour in use is probed (RFC 4861 section 10).
@@ -105,6 +111,7 @@ pub struct NeighbourTable {
     slots: Vec<Option<Entry>>,
     free: Vec<u32>,
     pending: usize,
+    pending_bytes: usize,
     generation: u64,
     /// No deadline is earlier; may itself be too early after an entry was confirmed or removed.
     earliest: Time,
@@ -129,6 +136,7 @@ impl NeighbourTable {
             slots: Vec::new(),
             free: Vec::new(),
             pending: 0,
+            pending_bytes: 0,
             generation: 0,
             earliest: Time::MAX,
             last_defence: None,
@@ -139,7 +147,7 @@ impl NeighbourTable {
     /// Pins the link address of a neighbour: it is never asked for, never expires and is never overwritten. Returns
     /// false when the table is full of pinned and confirmed entries.
     pub fn insert_permanent(&mut self, interface: &InterfaceView, address: IpAddr, mac: MacAddr) -> bool {
-        let Some(slot) = self.find_or_create(address, interface, Creator::Us) else {
+        let Some(slot) = self.find_or_create(Time::MAX, address, interface, Creator::Us) else {
             return false;
         };
         let entry = self.entry(slot);
@@ -172,6 +180,11 @@ impl NeighbourTable {
         self.pending
     }
 
+    /// Memory that waiting packets pin, in bytes; at most [`MAX_PENDING_BYTES`].
+    pub fn pending_bytes(&self) -> usize {
+        self.pending_bytes
+    }
+
     /// Every entry: address, link address unless unknown, state.
     pub fn entries(&self) -> impl Iterator<Item = (IpAddr, Option<MacAddr>, State)> + '_ {
         self.slots.iter().flatten().map(|e| {
@@ -184,13 +197,19 @@ impl NeighbourTable {
         self.slots[slot as usize].as_mut().expect("a slot in the key map is occupied")
     }
 
-    fn find_or_create(&mut self, address: IpAddr, interface: &InterfaceView, creator: Creator) -> Option<u32> {
+    fn find_or_create(
+        &mut self,
+        now: Time,
+        address: IpAddr,
+        interface: &InterfaceView,
+        creator: Creator,
+    ) -> Option<u32> {
         if let Some(&slot) = self.by_address.get(&address) {
             return Some(slot);
         }
         let source = interface.source_for(address)?;
         if self.by_address.len() >= CAPACITY {
-            self.make_room(creator)?;
+            self.make_room(now, creator)?;
         }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -203,10 +222,10 @@ impl NeighbourTable {
 
     /// Displaces the least valuable entry, the one longest unused among equals. A full table means an attack or a very
     /// large link; the scan of 512 entries is then paid per *new* neighbour, never per packet.
-    fn make_room(&mut self, creator: Creator) -> Option<()> {
+    fn make_room(&mut self, now: Time, creator: Creator) -> Option<()> {
         let most = if creator == Creator::Us { entry::VALUE_STALE } else { entry::VALUE_STRANGER };
         let candidates = self.slots.iter().enumerate().filter_map(|(slot, e)| Some((slot, e.as_ref()?)));
-        let least = candidates.map(|(slot, e)| (e.value(), e.used, slot)).min()?;
+        let least = candidates.map(|(slot, e)| (e.value(now), e.used, slot)).min()?;
         let (value, _, slot) = least;
         (value <= most).then(|| {
             self.remove_slot(slot as u32);
@@ -218,24 +237,29 @@ impl NeighbourTable {
         self.by_address.remove(&entry.address);
         self.free.push(slot);
         self.pending -= entry.pending.len();
+        self.pending_bytes -= entry.pending.iter().map(pinned).sum::<usize>();
         self.generation += u64::from(entry.state != State::Incomplete);
         entry
     }
 
     fn queue(&mut self, slot: u32, packet: PktBuf, counters: &Counters) -> Result<(), DropReason> {
-        let full = self.pending >= MAX_PENDING;
-        let entry = self.entry(slot);
-        if entry.pending.len() >= MAX_PENDING_PER_NEIGHBOUR {
-            entry.pending.pop_front();
-            entry.pending.push_back(packet);
+        let charge = pinned(&packet);
+        let crowded = self.entry(slot).pending.len() >= MAX_PENDING_PER_NEIGHBOUR;
+        let short = self.pending_bytes + charge > MAX_PENDING_BYTES;
+        if (crowded || short)
+            && let Some(oldest) = self.entry(slot).pending.pop_front()
+        {
             counters.drop(DropReason::NeighbourQueueFull);
-            return Ok(());
+            self.pending -= 1;
+            self.pending_bytes -= pinned(&oldest);
         }
-        if full {
+        // Where others hold the memory, a neighbour whose queue is empty waits for them.
+        if self.pending_bytes + charge > MAX_PENDING_BYTES {
             return Err(DropReason::NeighbourQueueFull);
         }
-        entry.pending.push_back(packet);
+        self.entry(slot).pending.push_back(packet);
         self.pending += 1;
+        self.pending_bytes += charge;
         Ok(())
     }
 
@@ -304,7 +328,7 @@ impl NeighbourTable {
             return Resolution::Ready(mac, packet);
         }
         let known = self.by_address.contains_key(&next_hop);
-        let Some(slot) = self.find_or_create(next_hop, interface, Creator::Us) else {
+        let Some(slot) = self.find_or_create(now, next_hop, interface, Creator::Us) else {
             let full = interface.source_for(next_hop).is_some();
             let reason = if full { DropReason::NeighbourTableFull } else { DropReason::NoSourceAddress };
             return Resolution::Dropped(reason);
@@ -401,6 +425,11 @@ impl NeighbourAccess for NeighbourTable {
     fn generation(&self) -> u64 {
         NeighbourTable::generation(self)
     }
+}
+
+/// Memory that a waiting packet pins: its whole block.
+fn pinned(packet: &PktBuf) -> usize {
+    packet.headroom() + packet.len() + packet.tailroom()
 }
 
 fn group_or_broadcast(interface: &InterfaceView, next_hop: IpAddr) -> Option<MacAddr> {

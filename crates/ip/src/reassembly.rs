@@ -6,7 +6,9 @@
 //!
 //! **Overlap.** An exact duplicate is ignored. Every other overlap, equal bytes or not, kills the packet: the entry
 //! stays as a tombstone until its deadline, so that fragments of the killed packet yet to come are dropped too. No
-//! fragmenting host produces overlap; every one on record was an attack on a filter or on a reassembler.
+//! fragmenting host produces overlap; every one on record was an attack on a filter or on a reassembler. Tiny fragments
+//! are legal: what RFC 1858 and RFC 3128 ask of filters is no business of a host, which reads no header before the packet
+//! is whole (an IPv6 packet's first fragment must hold all headers nonetheless, RFC 7112; input sees to that).
 //!
 //! **Bounds.** At most [`MAX_PIECES`] fragments to a packet and [`MEMORY_CAP`] bytes in all, where a fragment is charged
 //! the whole block it pins, so that a flood of tiny fragments cannot hold a hundred times what it sent. Over the cap
@@ -21,16 +23,14 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
 use std::collections::HashMap;
 
-use observe::{Counter, Counters, DropReason, Time};
-use pktbuf::PktBuf;
-use smallvec::SmallVec;
-use wire::protocol;
-
 use crate::datagram::{Datagram, Fragment};
 use crate::icmp::ErrorKind;
 use crate::input::Refused;
 use crate::interface::Cast;
 use crate::output;
+use observe::{Counter, Counters, DropReason, Time};
+use pktbuf::PktBuf;
+use smallvec::SmallVec;
 
 /// Memory that fragments may pin, in bytes.
 pub const MEMORY_CAP: usize = 4 << 20;
@@ -46,8 +46,6 @@ pub const LIFETIME_V6: Duration = Duration::from_secs(60);
 const ENTRY_COST: usize = 256;
 const MAX_PACKET: usize = 65_535;
 const NONE: u32 = u32::MAX;
-/// The least transport header that a first fragment of TCP must show (RFC 1858, RFC 3128).
-const TCP_HEADER_LEN: usize = 20;
 
 /// What became of a fragment.
 #[derive(Debug)]
@@ -518,13 +516,6 @@ fn check(fragment: &Fragment) -> Result<(), Fault> {
         // The fragment header is the last before the payload, its offset field two bytes in.
         let pointer = datagram.network_header_len().saturating_sub(6) as u32;
         return Err(Fault { reason: DropReason::FragmentTooBig, error: Some(ErrorKind::BadHeader { pointer }) });
-    }
-    let hides_tcp_header = datagram.protocol == protocol::TCP
-        && (*offset as usize) < TCP_HEADER_LEN
-        && (*offset != 0 || len < TCP_HEADER_LEN);
-    if hides_tcp_header {
-        let error = (*offset == 0).then_some(ErrorKind::IncompleteHeaderChain);
-        return Err(Fault { reason: DropReason::FragmentTiny, error });
     }
     Ok(())
 }

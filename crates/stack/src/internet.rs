@@ -10,12 +10,13 @@ use ip::{
     Effects, ErrorKind, Fragment, LinkHeader, NeighbourTable, PathMtuTable, RateLimit, Reassembled, ReassemblyTable,
     Resolution,
 };
-use observe::{Counters, DropReason, Time};
+use observe::{Counter, Counters, DropReason, Time};
 use pktbuf::PktBuf;
 use smallvec::{SmallVec, smallvec};
-use sync::{Atomic, Guard, Lock, LockClass, LockKind, Ordering, Platform};
+use sync::{Atomic, CachePadded, Guard, Lock, LockClass, LockKind, Ordering, Platform};
 
 use crate::after::After;
+use crate::flow;
 use crate::shared::Shared;
 
 /// How often path MTUs are looked through for expired ones. They live for ten minutes.
@@ -29,18 +30,25 @@ pub struct Internet<P: Platform> {
     /// What routers said about paths.
     pub path_mtu: Lock<PathMtuTable, P>,
     icmp_limit: Lock<RateLimit, P>,
+    /// By flow, one for each worker.
+    reset_limits: Vec<CachePadded<Lock<RateLimit, P>>>,
     identifications: Lock<Identifications, P>,
     /// When [`Shared::internet_timeouts`] has work, in nanoseconds.
     deadline: P::AtomicU64,
 }
 
 impl<P: Platform> Internet<P> {
-    /// Empty tables for so many interfaces; `seed` blurs their timing.
-    pub fn new(interfaces: usize, seed: u64) -> Self {
+    /// Empty tables for so many interfaces and workers; `seed` blurs their timing.
+    pub fn new(interfaces: usize, workers: usize, seed: u64) -> Self {
         let blocking = LockKind::Blocking;
         let table = |index: usize| NeighbourTable::new(seed.wrapping_add(index as u64));
+        let resets = |index: usize| {
+            let limit = RateLimit::resets(seed.rotate_left(17).wrapping_add(index as u64));
+            CachePadded::new(Lock::new(blocking, LockClass::Neighbours, limit))
+        };
         Internet {
             neighbours: (0..interfaces).map(|i| Lock::new(blocking, LockClass::Neighbours, table(i))).collect(),
+            reset_limits: (0..workers.max(1)).map(resets).collect(),
             identifications: Lock::new(blocking, LockClass::Neighbours, Identifications::new(seed)),
             reassembly: Lock::new(blocking, LockClass::Neighbours, ReassemblyTable::new()),
             path_mtu: Lock::new(blocking, LockClass::Neighbours, PathMtuTable::new()),
@@ -63,6 +71,11 @@ impl<P: Platform> Internet<P> {
 
     fn neighbours(&self, interface: usize) -> Guard<'_, NeighbourTable, P> {
         self.neighbours[interface].lock()
+    }
+
+    /// Whether the worker that serves flows of this hash may send one more reset now.
+    pub fn may_reset(&self, hash: u32, now: Time) -> bool {
+        self.reset_limits[flow::index(hash, self.reset_limits.len())].lock().allow(now)
     }
 
     /// Entries of the neighbour tables.
@@ -185,25 +198,28 @@ impl<P: Platform> Shared<P> {
         counters: &Counters,
         after: &mut After<P>,
     ) {
+        let hash = self.rss.hash_ip(destination, source);
         match self.route(destination) {
-            Some(route) => self.send_along(route, packet, (source, destination), protocol, counters, after),
+            Some(route) => self.send_along(route, packet, (source, destination), (protocol, hash), counters, after),
             None => counters.drop(DropReason::NoRoute),
         }
     }
 
-    /// Sends an IP packet to a next hop on an interface, in fragments if it exceeds the MTU there.
+    /// Sends an IP packet to a next hop on an interface, in fragments if it exceeds the MTU there. All of them leave by the
+    /// device queue that `hash` names, at once or when the neighbour has answered: none overtakes another.
     fn send_along(
         &self,
         (interface, next_hop): (usize, IpAddr),
         packet: PktBuf,
         (source, destination): (IpAddr, IpAddr),
-        protocol: u8,
+        (protocol, hash): (u8, u32),
         counters: &Counters,
         after: &mut After<P>,
     ) {
-        let mut send = |packet| {
+        let mut send = |mut packet: PktBuf| {
+            packet.meta_mut().flow_hash = Some(hash);
             let mut frames = self.resolve_or_queue(interface, next_hop, packet, counters);
-            self.send_frames(interface, 0, &mut frames, counters, after);
+            self.send_frames(interface, hash, &mut frames, counters, after);
         };
         let mtu = self.interfaces[interface].view.mtu;
         if packet.len() <= mtu {
@@ -216,8 +232,8 @@ impl<P: Platform> Shared<P> {
         }
     }
 
-    /// Sends a datagram that a socket made.
-    pub fn send_datagram(&self, datagram: udp::Outgoing, counters: &Counters, after: &mut After<P>) {
+    /// Sends a datagram that a socket made. `hash` is that of its flow.
+    pub fn send_datagram(&self, datagram: udp::Outgoing, hash: u32, counters: &Counters, after: &mut After<P>) {
         let udp::Outgoing { mut buf, src, dst, tos, ttl } = datagram;
         let Some(route) = self.route(dst) else { return counters.drop(DropReason::NoRoute) };
         match (src, dst) {
@@ -230,7 +246,7 @@ impl<P: Platform> Shared<P> {
             }
             _ => ip::output::header(&mut buf, src, dst, wire::protocol::UDP, tos, ttl),
         }
-        self.send_along(route, buf, (src, dst), wire::protocol::UDP, counters, after);
+        self.send_along(route, buf, (src, dst), (wire::protocol::UDP, hash), counters, after);
     }
 
     /// A connection has believed a router's packet-too-big: others to that destination profit.
@@ -247,7 +263,13 @@ impl<P: Platform> Shared<P> {
         let now = self.clock.now();
         let packet = ip::icmp::error(cause, error, view, &mut self.internet.icmp_limit.lock(), now);
         match packet {
-            Ok(packet) => self.send_packet(packet, cause.src, 0, counters, after),
+            Ok(mut packet) => {
+                counters.increment(Counter::IcmpOut);
+                counters.increment(Counter::IcmpErrorsOut);
+                let hash = self.rss.hash_ip(cause.src, cause.dst);
+                packet.meta_mut().flow_hash = Some(hash);
+                self.send_packet(packet, cause.src, hash, counters, after);
+            }
             Err(reason) => counters.drop(reason),
         }
     }

@@ -13,6 +13,7 @@ use observe::{Counters, DropReason, Time};
 use smallvec::smallvec;
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, Published, TooManyVersions};
 use tcp::{ListenParams, OpenParams, Outbox, Pcb};
+use wire::rss::Toeplitz;
 
 use crate::after::After;
 use crate::call::Datagram;
@@ -52,6 +53,8 @@ pub struct Shared<P: Platform> {
     pub lock_kind: LockKind,
     /// TCP's parameters; see [`Shared::tcp`].
     tcp: Published<tcp::Config, P>,
+    /// The hash by which devices and cells are chosen, for what is sent outside a connection.
+    pub rss: Toeplitz,
     /// Interfaces by index.
     pub interfaces: Vec<Interface<P>>,
     /// Where packets go.
@@ -90,6 +93,10 @@ pub struct Settings<P: Platform> {
     pub lock_kind: LockKind,
     /// TCP's parameters.
     pub tcp: tcp::Config,
+    /// See [`Shared::rss`].
+    pub rss: Toeplitz,
+    /// Workers that what is limited per worker is counted for; at least 1.
+    pub workers: usize,
 }
 
 /// A parameter could not be set on a running stack.
@@ -121,15 +128,16 @@ impl std::error::Error for SetKnobError {}
 impl<P: Platform> Shared<P> {
     /// Everything in place, nothing learnt yet.
     pub fn new(settings: Settings<P>, interfaces: Vec<Interface<P>>, routes: RouteTable) -> Arc<Self> {
-        let Settings { clock, secrets, lock_kind, tcp } = settings;
+        let Settings { clock, secrets, lock_kind, tcp, rss, workers } = settings;
         let now = clock.now();
-        let internet = Internet::new(interfaces.len(), secrets.table_hash(&UNSPECIFIED));
+        let internet = Internet::new(interfaces.len(), workers, secrets.table_hash(&UNSPECIFIED));
         Arc::new(Shared {
             batch: CachePadded::new(P::AtomicU64::new(now.as_nanos())),
             clock,
             secrets,
             lock_kind,
             tcp: Published::new(tcp),
+            rss,
             interfaces,
             routes: Lock::new(LockKind::Blocking, LockClass::Routes, routes),
             internet,
@@ -276,9 +284,12 @@ impl<P: Platform> Shared<P> {
         }
     }
 
-    /// Answers a segment of no connection with a reset, if it deserves one.
+    /// Answers a segment of no connection with a reset, if it deserves one and the worker's limit allows it.
     pub fn reset(&self, flow: &Flow, segment: &tcp::Segment, counters: &Counters, after: &mut After<P>) {
         if let Some(reset) = tcp::closed::segment_arrives(segment) {
+            if !self.internet.may_reset(flow.hash, self.batch_now()) {
+                return counters.drop(DropReason::RateLimited);
+            }
             let mut segments = smallvec![reset];
             self.emit(flow, &mut RouteCache::default(), &mut segments, counters, after);
         }

@@ -157,7 +157,9 @@ impl<P: Platform> Stack<P> {
             built.push(interface);
         }
         let secrets = config.seed.map_or_else(Secrets::draw::<P>, Secrets::from_seed);
-        let settings = Settings { clock: config.clock, secrets, lock_kind: config.lock_kind, tcp: config.tcp };
+        let workers = config.cpus.max(1);
+        let (clock, lock_kind, tcp) = (config.clock, config.lock_kind, config.tcp);
+        let settings = Settings { clock, secrets, lock_kind, tcp, rss: rss.clone(), workers };
         let shared = Shared::new(settings, built, routes);
         let staffing = Staffing { cpus: config.cpus.max(1), own_threads: config.own_threads };
         let arch = select::build(config.plan, &shared, staffing);
@@ -320,7 +322,9 @@ impl<P: Platform> Stack<P> {
         let (length, datagrams) = socket.send(payload, to, source, &shared.counters)?;
         let mut after = After::default();
         for datagram in datagrams {
-            shared.send_datagram(datagram, &shared.counters, &mut after);
+            let local = SocketAddr::new(datagram.src, socket.local().port());
+            let hash = self.flow(local, SocketAddr::new(datagram.dst, destination.port())).hash;
+            shared.send_datagram(datagram, hash, &shared.counters, &mut after);
         }
         after.perform(shared);
         Ok(length)

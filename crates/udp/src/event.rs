@@ -33,6 +33,9 @@ impl Event for DatagramArrives {
         if pcb.remote.is_some_and(|remote| remote != datagram.source) {
             return Err(DropReason::UdpWrongPeer);
         }
+        if datagram.without_checksum && datagram.destination.is_ipv6() && !pcb.accept_without_checksum {
+            return Err(DropReason::UdpNoChecksum);
+        }
         let was_empty = pcb.queue.is_empty();
         pcb.enqueue(datagram)?;
         out.counters.increment(Counter::DatagramsIn);
@@ -71,7 +74,13 @@ impl Event for SendTo {
         let local = pcb.local.ip();
         let src = if local.is_unspecified() || local.is_multicast() { self.source } else { local };
         let len = self.payload.len();
-        let buf = output::emit(self.payload, SocketAddr::new(src, pcb.local.port()), to, out.offload)?;
+        let from = SocketAddr::new(src, pcb.local.port());
+        let checksum = match (pcb.omit_checksum, out.offload) {
+            (true, _) => output::Checksumming::None,
+            (false, true) => output::Checksumming::Device,
+            (false, false) => output::Checksumming::Here,
+        };
+        let buf = output::emit(self.payload, from, to, checksum)?;
         out.counters.increment(Counter::DatagramsOut);
         out.datagrams.push(Outgoing { buf, src, dst: to.ip(), tos: pcb.tos, ttl: pcb.ttl });
         Ok(len)

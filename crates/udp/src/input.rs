@@ -18,6 +18,8 @@ pub struct Datagram {
     pub destination: SocketAddr,
     /// Type of service or traffic class of the packet.
     pub tos: u8,
+    /// The sender sent no checksum: nobody vouches for the payload, nor over IPv6 for the addresses.
+    pub without_checksum: bool,
 }
 
 impl Datagram {
@@ -34,8 +36,9 @@ impl Datagram {
 
 /// Checks a packet that begins at its UDP header, from `src` to `dst` with type of service `tos`, and pulls the header.
 ///
-/// A checksum of zero means "none" and is legal over IPv4 only (RFC 8200 section 8.1). Bytes of the packet after the
-/// datagram's own length are cut off: nobody vouches for them.
+/// A checksum of zero means "none". It is legal over IPv4 (RFC 768), and over IPv6 only where the socket has asked for it
+/// (RFC 6936): the socket decides, so the datagram says. Bytes of the packet after the datagram's own length are cut
+/// off: nobody vouches for them.
 ///
 /// # Errors
 /// The reason for which the packet must be dropped; the caller counts it.
@@ -48,17 +51,17 @@ pub fn parse(mut buf: PktBuf, src: IpAddr, dst: IpAddr, tos: u8, counters: &Coun
         return Err(DropReason::UdpBadPort);
     }
     buf.truncate(header.len.into());
-    verify(&buf, &header, src, dst, counters)?;
+    let without_checksum = header.checksum == 0;
+    if !without_checksum {
+        verify(&buf, &header, src, dst, counters)?;
+    }
     buf.pull_front(HEADER_LEN);
     let (source, destination) = (SocketAddr::new(src, header.src_port), SocketAddr::new(dst, header.dst_port));
-    Ok(Datagram { buf, source, destination, tos })
+    Ok(Datagram { buf, source, destination, tos, without_checksum })
 }
 
 #[inline]
 fn verify(buf: &PktBuf, header: &Header, src: IpAddr, dst: IpAddr, counters: &Counters) -> Result<(), DropReason> {
-    if header.checksum == 0 {
-        return if dst.is_ipv4() { Ok(()) } else { Err(DropReason::UdpNoChecksum) };
-    }
     // A partial checksum never crossed a wire: the sender is on this machine and left it to a device that is none.
     if buf.meta().checksum != Checksum::None {
         counters.increment(Counter::ChecksumsOffloaded);

@@ -27,7 +27,7 @@ pub use error::{ReceiveError, SendError};
 pub use event::{Close, Connect, DatagramArrives, Disconnect, Event, IcmpError, ReceiveFrom, SendTo};
 pub use input::{Datagram, parse};
 pub use outbox::{Outbox, Outgoing, Readiness};
-pub use output::{emit, max_payload};
+pub use output::{Checksumming, emit, max_payload};
 pub use pcb::{DEFAULT_RECEIVE_LIMIT, UdpPcb};
 
 #[cfg(test)]

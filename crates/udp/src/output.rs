@@ -19,15 +19,30 @@ pub const fn max_payload(destination: IpAddr) -> usize {
     }
 }
 
-/// Puts the UDP header in front of `payload`. With `offload` the checksum is left to the device
-/// ([`Checksum::Partial`]); otherwise it is computed, and 0xffff stands for a sum of zero (RFC 768).
+/// Who computes the checksum of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksumming {
+    /// It is computed here; 0xffff stands for a sum of zero (RFC 768).
+    Here,
+    /// It is left to the device ([`Checksum::Partial`]).
+    Device,
+    /// Nobody: the field is zero.
+    None,
+}
+
+/// Puts the UDP header in front of `payload`.
 ///
 /// # Errors
 /// [`SendError::TooLong`], [`SendError::FamilyMismatch`]; the payload is dropped with them.
 ///
 /// # Panics
 /// When the payload has less than eight bytes of headroom.
-pub fn emit(mut payload: PktBuf, src: SocketAddr, dst: SocketAddr, offload: bool) -> Result<PktBuf, SendError> {
+pub fn emit(
+    mut payload: PktBuf,
+    src: SocketAddr,
+    dst: SocketAddr,
+    checksumming: Checksumming,
+) -> Result<PktBuf, SendError> {
     if src.is_ipv4() != dst.is_ipv4() {
         return Err(SendError::FamilyMismatch { source: src.ip(), destination: dst.ip() });
     }
@@ -38,15 +53,17 @@ pub fn emit(mut payload: PktBuf, src: SocketAddr, dst: SocketAddr, offload: bool
     let mut header = Header { src_port: src.port(), dst_port: dst.port(), len: (len + HEADER_LEN) as u16, checksum: 0 };
     let pseudo = header.pseudo_header(src.ip(), dst.ip());
     let field = payload.push_front(HEADER_LEN).first_chunk_mut().expect("push_front gives what was asked for");
-    if offload {
+    if checksumming == Checksumming::Device {
         header.checksum = pseudo.fold();
-        header.emit(field);
-        payload.meta_mut().checksum = Checksum::Partial { start: 0, offset: CHECKSUM_OFFSET as u16 };
-        return Ok(payload);
     }
     header.emit(field);
-    let checksum = pseudo.add(pktbuf::sum(&payload)).finish_udp();
-    payload[CHECKSUM_OFFSET..HEADER_LEN].copy_from_slice(&checksum.to_be_bytes());
-    payload.meta_mut().checksum = Checksum::None;
+    payload.meta_mut().checksum = match checksumming {
+        Checksumming::Device => Checksum::Partial { start: 0, offset: CHECKSUM_OFFSET as u16 },
+        Checksumming::Here | Checksumming::None => Checksum::None,
+    };
+    if checksumming == Checksumming::Here {
+        let checksum = pseudo.add(pktbuf::sum(&payload)).finish_udp();
+        payload[CHECKSUM_OFFSET..HEADER_LEN].copy_from_slice(&checksum.to_be_bytes());
+    }
     Ok(payload)
 }

@@ -34,6 +34,12 @@ pub struct UdpPcb {
     pub tos: u8,
     /// Time to live of what is sent.
     pub ttl: u8,
+    /// Send without checksum: Linux's `SO_NO_CHECK`, and over IPv6 `UDP_NO_CHECK6_TX`. Over IPv6 it is for tunnels whose
+    /// payload has a checksum of its own (RFC 6936 section 4), and the receiver must have asked for it.
+    pub omit_checksum: bool,
+    /// Take datagrams without checksum over IPv6, which are dropped otherwise (RFC 8200 section 8.1, RFC 6936 section 5):
+    /// Linux's `UDP_NO_CHECK6_RX`. Over IPv4 they are always legal (RFC 768).
+    pub accept_without_checksum: bool,
     pub(crate) queue: VecDeque<Datagram>,
     pub(crate) held: usize,
     limit: usize,
@@ -49,6 +55,8 @@ impl UdpPcb {
             remote: None,
             tos: 0,
             ttl: 64,
+            omit_checksum: false,
+            accept_without_checksum: false,
             queue: VecDeque::new(),
             held: 0,
             limit: DEFAULT_RECEIVE_LIMIT,

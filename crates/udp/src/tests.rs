@@ -17,7 +17,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn emitted(payload: &[u8], src: &str, dst: &str) -> PktBuf {
-    emit(PktBuf::from_slice(payload).unwrap(), at(src), at(dst), false).unwrap()
+    emit(PktBuf::from_slice(payload).unwrap(), at(src), at(dst), Checksumming::Here).unwrap()
 }
 
 fn parsed(packet: PktBuf, src: &str, dst: &str) -> Result<Datagram, DropReason> {
@@ -91,13 +91,40 @@ fn malformed_packets_end_in_a_reason() {
 }
 
 #[test]
-fn a_missing_checksum_is_legal_over_ipv4_only() {
-    let disarm = |mut packet: PktBuf| {
-        packet[6..8].fill(0);
-        packet
+fn a_missing_checksum_is_legal_over_ipv4_and_where_the_socket_takes_it() {
+    let without = |src: &str, dst: &str| {
+        let packet = emit(PktBuf::from_slice(b"x").unwrap(), at(src), at(dst), Checksumming::None).unwrap();
+        assert_eq!((packet[6], packet[7]), (0, 0));
+        let datagram = parsed(packet, src, dst).unwrap();
+        assert!(datagram.without_checksum);
+        DatagramArrives(datagram)
     };
-    assert!(parsed(disarm(emitted(b"x", A4, B4)), A4, B4).is_ok());
-    assert_eq!(parsed(disarm(emitted(b"x", A6, B6)), A6, B6).unwrap_err(), DropReason::UdpNoChecksum);
+    let counters = Counters::new();
+    let mut out = Outbox::new(&counters);
+    assert_eq!(without(A4, B4).run(&mut bound(), &mut out), Ok(()));
+    let mut pcb = UdpPcb::new(at(B6));
+    assert_eq!(without(A6, B6).run(&mut pcb, &mut out), Err(DropReason::UdpNoChecksum));
+    pcb.accept_without_checksum = true;
+    assert_eq!(without(A6, B6).run(&mut pcb, &mut out), Ok(()));
+    // A socket that takes datagrams without checksum still refuses wrong ones.
+    let mut wrong = emitted(b"x", A6, B6);
+    wrong[8] ^= 1;
+    assert_eq!(parsed(wrong, A6, B6).unwrap_err(), DropReason::UdpBadChecksum);
+}
+
+#[test]
+fn a_socket_may_send_without_checksum() {
+    let counters = Counters::new();
+    for (local, remote, offload) in [(A4, B4, false), (A6, B6, false), (A6, B6, true)] {
+        let mut pcb = UdpPcb::new(at(local));
+        pcb.omit_checksum = true;
+        let mut out = Outbox::new(&counters);
+        out.offload = offload;
+        let payload = PktBuf::from_slice(b"tunnelled").unwrap();
+        SendTo { payload, to: Some(at(remote)), source: at(local).ip() }.run(&mut pcb, &mut out).unwrap();
+        let sent = &out.datagrams[0].buf;
+        assert_eq!((&sent[6..8], sent.meta().checksum), (&[0u8, 0][..], Checksum::None));
+    }
 }
 
 #[test]
@@ -119,7 +146,7 @@ fn bytes_behind_the_datagram_are_cut_off() {
 
 #[test]
 fn a_checksum_left_to_the_device_is_described_and_trusted_on_the_way_in() {
-    let packet = emit(PktBuf::from_slice(b"payload").unwrap(), at(A4), at(B4), true).unwrap();
+    let packet = emit(PktBuf::from_slice(b"payload").unwrap(), at(A4), at(B4), Checksumming::Device).unwrap();
     assert_eq!(packet.meta().checksum, Checksum::Partial { start: 0, offset: 6 });
     let mut whole = PktBuf::from_slice(&packet).unwrap();
     let checksum = pktbuf::sum(&whole).finish_udp();
@@ -135,14 +162,14 @@ fn oversize_payloads_name_the_limit() {
         buf.append(65_528).fill(7);
         buf
     };
-    let error = emit(payload(), at(A4), at(B4), false).unwrap_err();
+    let error = emit(payload(), at(A4), at(B4), Checksumming::Here).unwrap_err();
     assert_eq!(error, SendError::TooLong { len: 65_528, most: 65_507 });
-    let error = emit(payload(), at(A6), at(B6), false).unwrap_err();
+    let error = emit(payload(), at(A6), at(B6), Checksumming::Here).unwrap_err();
     assert_eq!(error, SendError::TooLong { len: 65_528, most: 65_527 });
     assert!(error.to_string().contains("65527"), "{error}");
     let mut longest = payload();
     longest.truncate(65_507);
-    assert_eq!(emit(longest, at(A4), at(B4), false).unwrap().len(), 65_515);
+    assert_eq!(emit(longest, at(A4), at(B4), Checksumming::Here).unwrap().len(), 65_515);
 }
 
 #[test]

@@ -76,7 +76,7 @@ pub fn error(
     match (source, cause.src) {
         (IpAddr::V4(_), IpAddr::V4(_)) => {
             let message = message_v4(kind).ok_or(DropReason::IcmpErrorForbidden)?;
-            let mut packet = quote(cause.packet(), MOST_V4 - ipv4::HEADER_LEN - icmpv4::HEADER_LEN)?;
+            let mut packet = quote(cause.packet(), room_v4(cause))?;
             message.emit(&mut packet);
             output::header(&mut packet, source, cause.src, protocol::ICMP, 0, DEFAULT_TTL);
             Ok(packet)
@@ -113,6 +113,15 @@ fn is_error(cause: &Datagram) -> bool {
         protocol::ICMPV6 => kind.is_none_or(|k| k < 128 || k == REDIRECT_V6),
         _ => false,
     }
+}
+
+/// How much of `cause` an ICMPv4 error quotes: its header and eight bytes, which every error must (RFC 1122 section
+/// 3.2.2), and more only as long as the error is no longer than its cause, so that we amplify nothing. IPv6 leaves no
+/// choice (RFC 4443 section 2.4 c: as much as fits 1,280 bytes); there an error is 48 bytes longer than its cause.
+fn room_v4(cause: &Datagram) -> usize {
+    const OWN_HEADERS: usize = ipv4::HEADER_LEN + icmpv4::HEADER_LEN;
+    let least = cause.network_header_len() + 8;
+    cause.packet().len().min(MOST_V4).saturating_sub(OWN_HEADERS).max(least)
 }
 
 /// A buffer with eight bytes for the ICMP header and as much of `packet` as `room` allows behind it.

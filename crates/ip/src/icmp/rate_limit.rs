@@ -27,9 +27,16 @@ impl RateLimit {
         Self { interval, burst, tokens: burst, granted: Time::ZERO, random: seed | 1 }
     }
 
-    /// The limit for ICMP errors of one stack: 1,000 a second, 50 at once, what Linux and gVisor allow.
+    /// The limit for ICMP errors of one stack: 50 at once, and never more than 1,000 in any second (what Linux and gVisor
+    /// allow), because the rate and a full bucket together make no more.
     pub fn icmp(seed: u64) -> Self {
-        Self::new(1000, 50, seed)
+        Self::new(1000 - 50, 50, seed)
+    }
+
+    /// The limit for TCP resets to segments of no connection, for one worker: never more than 1,000 in any second, 250 of
+    /// them at once. A port scan sees no difference; a flood of strays does not double itself.
+    pub fn resets(seed: u64) -> Self {
+        Self::new(1000 - 250, 250, seed)
     }
 
     /// Takes a token if there is one.
@@ -75,6 +82,19 @@ mod tests {
         assert!((38..=50).contains(&at_once), "{at_once}");
         let over_a_second = (0..20_000u64).filter(|n| limit.allow(Time::from_secs(1) + micros(n * 50))).count();
         assert!((900..=1050).contains(&over_a_second), "{over_a_second}");
+    }
+
+    #[test]
+    fn no_second_sees_more_than_a_thousand() {
+        for mut limit in [RateLimit::icmp(3), RateLimit::resets(3)] {
+            // A flood that begins after a rest: the bucket is full, the worst case.
+            let grants: Vec<u64> =
+                (0..60_000u64).filter(|n| limit.allow(Time::from_secs(5) + micros(n * 50))).collect();
+            let worst =
+                grants.iter().map(|from| grants.iter().filter(|at| (*from..from + 20_000).contains(at)).count());
+            let worst = worst.max().unwrap();
+            assert!((900..=1000).contains(&worst), "{worst}");
+        }
     }
 
     #[test]

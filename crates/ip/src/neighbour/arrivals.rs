@@ -129,7 +129,7 @@ impl NeighbourTable {
             }
             return;
         }
-        let Some(slot) = self.find_or_create(address, interface, Creator::Stranger) else { return };
+        let Some(slot) = self.find_or_create(now, address, interface, Creator::Stranger) else { return };
         let answers_us = packet.op == Operation::Reply && packet.tha == interface.mac;
         let entry = self.entry(slot);
         entry.speak_as(interface);
@@ -185,7 +185,7 @@ impl NeighbourTable {
         let mut effects = Effects::default();
         effects.frames.extend(self.advertise(now, interface, target, src, mac, counters));
         if let Some(mac) = mac.filter(|_| !src.is_unspecified())
-            && let Some(slot) = self.find_or_create(IpAddr::V6(src), interface, Creator::Stranger)
+            && let Some(slot) = self.find_or_create(now, IpAddr::V6(src), interface, Creator::Stranger)
         {
             self.entry(slot).speak_as(interface);
             let claim = Claim { mac, solicited: false, replaces: true };
@@ -312,6 +312,7 @@ impl NeighbourTable {
             self.earliest = self.earliest.min(deadline);
         }
         self.pending -= released.len();
+        self.pending_bytes -= released.iter().map(super::pinned).sum::<usize>();
         effects.frames.extend(released.into_iter().map(|mut packet| {
             link.prepend(&mut packet);
             packet

@@ -7,7 +7,7 @@ use observe::{Counters, Time};
 use pktbuf::PktBuf;
 use wire::ethernet::MacAddr;
 
-use super::{DELAY_FIRST_PROBE_TIME, message};
+use super::{DELAY_FIRST_PROBE_TIME, IDLE_TIME, message};
 use crate::interface::InterfaceView;
 use crate::output::LinkHeader;
 
@@ -30,9 +30,13 @@ pub enum State {
 
 /// Worth of an entry that a stranger made us create and nobody confirmed.
 pub(super) const VALUE_STRANGER: u8 = 0;
-/// Worth of an entry that was confirmed once, or is asked for: it goes when we ourselves need the room.
-pub(super) const VALUE_STALE: u8 = 1;
-const VALUE_IN_USE: u8 = 2;
+/// Worth of an entry that we ask for, or that was confirmed once and has been idle since: it goes when we ourselves need
+/// the room.
+const VALUE_UNPROVEN: u8 = 1;
+/// Worth of an entry that was confirmed and used a short while ago: it goes when we ourselves need the room and nothing
+/// else is left.
+pub(super) const VALUE_STALE: u8 = 2;
+const VALUE_IN_USE: u8 = 3;
 
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -83,11 +87,13 @@ impl Entry {
     }
 
     /// How much would be lost with the entry; see the head of `neighbour.rs`.
-    pub fn value(&self) -> u8 {
+    pub fn value(&self, now: Time) -> u8 {
         match self.state {
             State::Stale if !self.confirmed => VALUE_STRANGER,
-            State::Stale | State::Incomplete => VALUE_STALE,
-            State::Delay | State::Probe if !self.confirmed => VALUE_STALE,
+            State::Incomplete => VALUE_UNPROVEN,
+            State::Stale if now >= self.used + IDLE_TIME => VALUE_UNPROVEN,
+            State::Stale => VALUE_STALE,
+            State::Delay | State::Probe if !self.confirmed => VALUE_UNPROVEN,
             _ => VALUE_IN_USE,
         }
     }

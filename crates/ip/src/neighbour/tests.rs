@@ -316,12 +316,41 @@ fn queues_are_bounded_for_one_neighbour_and_for_all() {
     }
     assert_eq!(story.table.pending(), MAX_PENDING_PER_NEIGHBOUR);
     assert_eq!(story.counters.dropped(DropReason::NeighbourQueueFull), 4);
+    // Full frames to a whole subnet that does not answer: the memory is bounded, whoever wants it.
     let mut refused = 0;
-    for host in 10..100 {
-        let resolution = story.send(Ipv4Addr::new(10, 0, 0, host).into());
-        refused += usize::from(matches!(resolution, Resolution::Dropped(DropReason::NeighbourQueueFull)));
+    for host in 10..200 {
+        for _ in 0..4 {
+            let packet = PktBuf::from_slice(&[0; 1400]).unwrap();
+            let next_hop = Ipv4Addr::new(10, 0, 0, host).into();
+            let resolution = story.table.resolve(story.now, &story.view, next_hop, packet, &story.counters);
+            refused += usize::from(matches!(resolution, Resolution::Dropped(DropReason::NeighbourQueueFull)));
+            assert!(story.table.pending_bytes() <= MAX_PENDING_BYTES);
+        }
     }
-    assert_eq!((story.table.pending(), refused), (MAX_PENDING, 90 - (MAX_PENDING - MAX_PENDING_PER_NEIGHBOUR)));
+    assert!(refused > 100 && story.table.pending() > 200, "{refused} of 760 refused, {} wait", story.table.pending());
+    // All give up in the end, and the books are balanced.
+    (0..5).for_each(|_| drop(story.pass(RETRANS_TIMER)));
+    assert_eq!((story.table.pending(), story.table.pending_bytes(), story.table.len()), (0, 0, 0));
+}
+
+/// Handshakes with senders who do not exist make us ask for many: who was heard from a short while ago stays.
+#[test]
+fn a_flood_of_made_up_destinations_displaces_no_confirmed_neighbour() {
+    let mut story = Story::begin();
+    story.view = InterfaceView::new(0, OUR_MAC, 1500).with_address(OURS.into(), 8).unwrap();
+    story.send(PEER.into());
+    story.answered(PEER_MAC);
+    story.pass(REACHABLE_TIME * 2);
+    assert_eq!(story.state(PEER.into()), Some(State::Stale));
+    for n in 0..100_000u32 {
+        story.send(Ipv4Addr::from_bits(0x0a64_0000 + n).into());
+        if n % 1000 == 0 {
+            story.pass(Duration::from_millis(100));
+        }
+        assert!(story.table.len() <= CAPACITY && story.table.pending_bytes() <= MAX_PENDING_BYTES);
+    }
+    assert_eq!(story.state(PEER.into()), Some(State::Stale), "an established peer, idle for a minute");
+    assert!(matches!(story.send(PEER.into()), Resolution::Ready(PEER_MAC, _)));
 }
 
 #[test]

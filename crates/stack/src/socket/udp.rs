@@ -60,6 +60,12 @@ impl<P: Platform> UdpShared<P> {
         udp::DatagramArrives(datagram).run(&mut self.pcb.lock(), &mut out)
     }
 
+    /// Whether datagrams are sent without checksum, and whether they are taken without one over IPv6 (RFC 6936).
+    pub fn set_checksum_free(&self, sent: bool, taken: bool) {
+        let mut pcb = self.pcb.lock();
+        (pcb.omit_checksum, pcb.accept_without_checksum) = (sent, taken);
+    }
+
     /// An ICMP error about a datagram of ours has come; the caller raises readiness.
     ///
     /// # Errors

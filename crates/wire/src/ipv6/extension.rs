@@ -16,8 +16,15 @@ use super::HEADER_LEN;
 pub const MAX_HEADERS: usize = 8;
 /// Most bytes of extension headers walked.
 pub const MAX_CHAIN_LEN: usize = 256;
+/// Most steps of a walk: each header, each option and each run of padding inside one is a step. A packet that fills the
+/// bytes allowed with the smallest options is dropped when they are spent, so that no packet costs much more than a
+/// plain one (RFC 8504 section 5.3 lets a host set such limits). Eight headers of three options each pass.
+pub const MAX_STEPS: u16 = 32;
 /// Bytes of a fragment header.
 pub const FRAGMENT_HEADER_LEN: usize = 8;
+
+/// Most bytes of Pad1 in a row.
+const MAX_PADDING: usize = 7;
 
 /// Where the next-header field stands in the fixed header.
 const FIXED_NEXT_HEADER_AT: u16 = 6;
@@ -116,6 +123,8 @@ pub struct ExtChain {
     pub fragment: Option<FragmentHeader>,
     /// Set if the packet may not be delivered; the walk has stopped at the header before the faulty one.
     pub problem: Option<Problem>,
+    /// Headers, options and runs of padding that were looked at: the work of the walk, at most [`MAX_STEPS`].
+    pub steps: u16,
 }
 
 impl ExtChain {
@@ -128,8 +137,8 @@ impl ExtChain {
 /// Walks the chain that begins with a header of type `first` at `payload[0]`, the first byte after the fixed header.
 ///
 /// # Errors
-/// [`ParseError::Truncated`] if a header ends after `payload`, [`ParseError::ChainTooLong`] beyond [`MAX_HEADERS`] or
-/// [`MAX_CHAIN_LEN`], [`ParseError::BadOption`] if an option overruns its header.
+/// [`ParseError::Truncated`] if a header ends after `payload`, [`ParseError::ChainTooLong`] beyond [`MAX_HEADERS`],
+/// [`MAX_CHAIN_LEN`] or [`MAX_STEPS`], [`ParseError::BadOption`] if an option overruns its header.
 #[inline]
 pub fn walk(first: u8, payload: &[u8]) -> Result<ExtChain, ParseError> {
     let mut chain = ExtChain {
@@ -138,6 +147,7 @@ pub fn walk(first: u8, payload: &[u8]) -> Result<ExtChain, ParseError> {
         next_header_pointer: FIXED_NEXT_HEADER_AT,
         fragment: None,
         problem: None,
+        steps: 0,
     };
     // Almost every packet: no extension at all.
     if !is_extension(first) {
@@ -170,6 +180,7 @@ fn step(chain: &mut ExtChain, payload: &[u8]) -> Result<(), ParseError> {
     }
     let header = rest.get(..len).ok_or(ParseError::Truncated)?;
     let base = pointer(chain.offset);
+    chain.steps += 1;
     chain.problem = match kind {
         protocol::IPV6_FRAGMENT => {
             chain.fragment = Some(FragmentHeader::parse(header)?);
@@ -179,7 +190,7 @@ fn step(chain: &mut ExtChain, payload: &[u8]) -> Result<(), ParseError> {
         protocol::HOP_BY_HOP if chain.offset != 0 => {
             Some(Problem { kind: ProblemKind::MisplacedHopByHop, pointer: chain.next_header_pointer })
         }
-        _ => option_problem(header, base)?,
+        _ => option_problem(header, base, &mut chain.steps)?,
     };
     if chain.problem.is_none() {
         chain.next_header = next_header;
@@ -205,11 +216,20 @@ fn routing_problem(header: &[u8], base: u16) -> Option<Problem> {
 }
 
 /// Looks for an option that may not be skipped: none but padding is known here (RFC 8200 section 4.2).
-fn option_problem(header: &[u8], base: u16) -> Result<Option<Problem>, ParseError> {
+fn option_problem(header: &[u8], base: u16, steps: &mut u16) -> Result<Option<Problem>, ParseError> {
     let mut at = 2;
     while let Some(&kind) = header.get(at) {
+        *steps += 1;
+        if *steps > MAX_STEPS {
+            return Err(ParseError::ChainTooLong);
+        }
         if kind == 0 {
-            at += 1;
+            // Padding aligns: more than seven bytes in a row align nothing (RFC 8504 section 5.3).
+            let run = header.iter().skip(at).take(MAX_PADDING + 1).take_while(|byte| **byte == 0).count();
+            if run > MAX_PADDING {
+                return Err(ParseError::ChainTooLong);
+            }
+            at += run;
             continue;
         }
         let len = usize::from(*header.get(at + 1).ok_or(ParseError::BadOption)?);
