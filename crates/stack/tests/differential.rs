@@ -14,162 +14,16 @@
 //! For the same reason the device has room for every frame: where it had not, the first of those two would take what
 //! the second has to wait for.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use every_arch::every_arch;
 use stack::Plan;
-use stack::call::{Call, Reply};
-use stack::socket::{ListenerShared, TcpSocket};
-use sync::Real;
 use tcp::SocketOption;
 use testbed::frames::{self, Segment, tcp_of};
-use testbed::node::{Node, Terms, send};
+use testbed::subject::{Outcome, Step, Subject, differ, name};
 use wire::icmpv4;
 use wire::tcp::TcpFlags;
-
-/// Something that happens to the stack. Sockets are named by the order of their making.
-#[derive(Clone, Debug)]
-enum Step {
-    Pass(Duration),
-    Frame(Vec<u8>),
-    Listen { port: u16, backlog: usize },
-    Unlisten(usize),
-    Accept(usize),
-    Connect { v6: bool, port: u16 },
-    Send { socket: usize, len: usize },
-    Receive { socket: usize, max: usize },
-    Shutdown(usize),
-    NoDelay(usize),
-    Close(usize),
-    Abort(usize),
-    Bind(u16),
-    SendDatagram { socket: usize, port: u16, len: usize },
-}
-
-/// What came of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Outcome {
-    frames: Vec<Vec<u8>>,
-    answer: String,
-}
-
-/// A stack to which steps happen.
-struct Subject {
-    node: Node<Real>,
-    remote: [std::net::IpAddr; 2],
-    listeners: Vec<Arc<ListenerShared<Real>>>,
-    sockets: Vec<Arc<TcpSocket<Real>>>,
-    datagrams: Vec<Arc<stack::socket::UdpShared<Real>>>,
-    written: usize,
-}
-
-impl Subject {
-    fn new(plan: Plan, seed: u64) -> Subject {
-        Subject::on(Terms { seed, ..Terms::new(plan) }, "10.0.0.2", "fd00::2")
-    }
-
-    /// The other host.
-    fn opposite(seed: u64) -> Subject {
-        let addresses = vec![(frames::PEER.into(), 24), ("fd00::2".parse().unwrap(), 64)];
-        Subject::on(Terms { seed, addresses, second: true, ..Terms::new(Plan::Up) }, "10.0.0.1", "fd00::1")
-    }
-
-    fn on(mut terms: Terms, v4: &str, v6: &str) -> Subject {
-        // Small, so that windows close.
-        terms.tcp.receive_buffer = tcp::config::BufferSizes { min: 4 << 10, initial: 16 << 10, max: 32 << 10 };
-        let remote = [v4.parse().unwrap(), v6.parse().unwrap()];
-        let (listeners, sockets, datagrams) = (vec![], vec![], vec![]);
-        Subject { node: Node::new(terms), remote, listeners, sockets, datagrams, written: 0 }
-    }
-
-    fn step(&mut self, step: &Step) -> Outcome {
-        let answer = match step {
-            Step::Pass(span) => {
-                self.node.clock.advance(*span);
-                String::new()
-            }
-            Step::Frame(frame) => {
-                self.node.put(frame);
-                String::new()
-            }
-            _ => self.user(step),
-        };
-        Outcome { frames: self.node.settle(), answer }
-    }
-
-    fn user(&mut self, step: &Step) -> String {
-        let stack = self.node.stack.clone();
-        match *step {
-            Step::Listen { port, backlog } => {
-                let any = std::net::SocketAddr::new("::".parse().unwrap(), port);
-                let listener = stack.listen(any, backlog, Default::default());
-                let answer = format!("{:?}", listener.as_ref().map(|listener| listener.local()));
-                self.listeners.extend(listener);
-                answer
-            }
-            Step::Unlisten(listener) => {
-                stack.unlisten(&self.listeners[listener]);
-                String::new()
-            }
-            Step::Accept(listener) => {
-                let child = self.listeners[listener].accept();
-                let answer = format!("{:?}", child.as_ref().map(|child| child.target().flow));
-                self.sockets.extend(child);
-                answer
-            }
-            Step::Connect { v6, port } => {
-                let remote = std::net::SocketAddr::new(self.remote[usize::from(v6)], port);
-                let socket = stack.connect(None, remote, &Default::default());
-                let answer = format!("{:?}", socket.as_ref().map(|socket| socket.target().flow));
-                self.sockets.extend(socket);
-                answer
-            }
-            Step::Send { socket, len } => {
-                let text: Vec<u8> = (0..len).map(|n| (self.written + n) as u8).collect();
-                self.written += len;
-                self.call(socket, send(&text))
-            }
-            Step::Receive { socket, max } => self.call(socket, Call::Receive(tcp::Receive { max })),
-            Step::Shutdown(socket) => self.call(socket, Call::Shutdown(tcp::Shutdown::Write)),
-            Step::NoDelay(socket) => self.call(socket, Call::SetOption(tcp::SetOption(SocketOption::NoDelay(true)))),
-            Step::Close(socket) => self.call(socket, Call::Close(tcp::Close)),
-            Step::Abort(socket) => self.call(socket, Call::Abort(tcp::Abort)),
-            Step::Bind(port) => {
-                let bound = stack.bind_udp(std::net::SocketAddr::new(frames::STACK.into(), port));
-                let answer = format!("{:?}", bound.as_ref().map(|socket| socket.local()));
-                self.datagrams.extend(bound);
-                answer
-            }
-            Step::SendDatagram { socket, port, len } => {
-                let payload = pktbuf::PktBuf::from_slice(&vec![7; len]).expect("a packet buffer");
-                let to = std::net::SocketAddr::new(self.remote[0], port);
-                format!("{:?}", stack.send_udp(&self.datagrams[socket], payload, Some(to)))
-            }
-            Step::Pass(_) | Step::Frame(_) => unreachable!("not a user's"),
-        }
-    }
-
-    fn call(&self, socket: usize, call: Call<Real>) -> String {
-        match self.node.call(&self.sockets[socket], call) {
-            Reply::Sent(Ok(sent)) => format!("sent {}", sent.accepted),
-            Reply::Sent(Err(error)) => format!("not sent: {error:?}"),
-            Reply::Received(Ok(received)) => {
-                let mut hasher = DefaultHasher::new();
-                let data: Vec<u8> = received.data.iter().flat_map(|data| data.to_vec()).collect();
-                data.hash(&mut hasher);
-                format!("received {} {:x} {} {}", data.len(), hasher.finish(), received.more, received.end)
-            }
-            Reply::Received(Err(error)) => format!("not received: {error:?}"),
-            Reply::ShutDown(result) => format!("{result:?}"),
-            Reply::OptionSet(result) => format!("{result:?}"),
-            Reply::Done => "done".to_owned(),
-            Reply::Gone => "gone".to_owned(),
-            _ => "another answer".to_owned(),
-        }
-    }
-}
 
 /// A xorshift generator (Marsaglia 2003): the trace must not change with a library's version.
 struct Dice(u64);
@@ -350,7 +204,7 @@ fn user(dice: &mut Dice, host: &Subject) -> Option<Step> {
         25..61 => Step::Send { socket: socket?, len: 1 + dice.below(most) },
         61..92 => Step::Receive { socket: socket?, max: 1 + dice.below(20_000) },
         92 => Step::Shutdown(socket?),
-        93 => Step::NoDelay(socket?),
+        93 => Step::Set { socket: socket?, option: SocketOption::NoDelay(true) },
         94 => Step::Close(socket?),
         95 if dice.chance(300) => Step::Abort(socket?),
         96 if host.datagrams.is_empty() => Step::Bind(53),
@@ -390,57 +244,15 @@ fn record(seed: u64) -> Trace {
     Trace { seed, steps: play.steps, counters: census.counters, connections: census.connections }
 }
 
-/// Frames in order within each connection.
-fn by_flow(frames: &[Vec<u8>]) -> Vec<&Vec<u8>> {
-    let mut sorted: Vec<_> = frames.iter().collect();
-    sorted.sort_by_key(|frame| tcp_of(frame).map(|(header, _)| (header.src_port, header.dst_port)));
-    sorted
-}
-
 /// Plays a trace into a stack; where it first does something else than was recorded.
 fn replay(trace: &Trace, subject: &mut Subject) -> Result<(), String> {
     for (number, (step, expected)) in trace.steps.iter().enumerate() {
         let outcome = subject.step(step);
-        let same = match step {
-            Step::Pass(_) => by_flow(&outcome.frames) == by_flow(&expected.frames),
-            _ => outcome.frames == expected.frames,
-        };
-        if !same || outcome.answer != expected.answer {
-            let text = |outcome: &Outcome| {
-                let frames: String = outcome.frames.iter().map(|frame| format!("\n    {}", line(frame))).collect();
-                format!("answered {:?} and sent{frames}", outcome.answer)
-            };
-            let now = subject.node.clock.now();
-            let (here, there) = (text(&outcome), text(expected));
-            return Err(format!("at {now:?}, step {number} ({}): {here}\nwhere `up` {there}", name(step)));
+        if let Some(difference) = differ(step, &outcome, expected) {
+            return Err(format!("at {:?}, step {number} {difference}", subject.node.clock.now()));
         }
     }
     Ok(())
-}
-
-fn name(step: &Step) -> String {
-    match step {
-        Step::Frame(frame) => format!("Frame({})", line(frame)),
-        step => format!("{step:?}"),
-    }
-}
-
-/// A frame in a line, as far as it is TCP.
-fn line(frame: &[u8]) -> String {
-    match tcp_of(frame) {
-        Some((header, text)) => format!(
-            "{} > {}: {:?} seq {} ack {} window {} options {:?} text {}",
-            header.src_port,
-            header.dst_port,
-            header.flags,
-            header.seq.0,
-            header.ack.0,
-            header.window,
-            header.options,
-            text.len(),
-        ),
-        None => format!("{} octets, not TCP", frame.len()),
-    }
 }
 
 fn hash(trace: &Trace) -> u64 {

@@ -1,0 +1,271 @@
+//! A stack to which steps happen, one at a time, and what came of each: frames that it sent, answers that its users got.
+//!
+//! The same steps under two architectures must give the same outcomes (invariant G3); [`differ`] says where two runs part.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use stack::Plan;
+use stack::call::{Call, Reply};
+use stack::socket::{ListenerShared, TcpSocket, UdpShared};
+use sync::Real;
+use tcp::SocketOption;
+
+use crate::frames::{self, tcp_of};
+use crate::node::{Node, Terms, send};
+
+/// Something that happens to the stack. Sockets are named by the order of their making.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Time passes.
+    Pass(Duration),
+    /// A frame comes.
+    Frame(Vec<u8>),
+    /// A user listens on every address.
+    Listen {
+        /// The port.
+        port: u16,
+        /// Children that may wait.
+        backlog: usize,
+    },
+    /// A listener closes.
+    Unlisten(usize),
+    /// A child is taken, if one waits.
+    Accept(usize),
+    /// A user connects to the peer.
+    Connect {
+        /// At its IPv6 address.
+        v6: bool,
+        /// The peer's port.
+        port: u16,
+    },
+    /// A user sends.
+    Send {
+        /// On this connection.
+        socket: usize,
+        /// So many octets.
+        len: usize,
+    },
+    /// A user reads.
+    Receive {
+        /// From this connection.
+        socket: usize,
+        /// So many octets at most.
+        max: usize,
+    },
+    /// No more text from this user.
+    Shutdown(usize),
+    /// A user sets an option.
+    Set {
+        /// Of this connection.
+        socket: usize,
+        /// To this value.
+        option: SocketOption,
+    },
+    /// A user lets go.
+    Close(usize),
+    /// A user resets the connection.
+    Abort(usize),
+    /// A user binds a UDP port.
+    Bind(u16),
+    /// A user sends a datagram to the peer.
+    SendDatagram {
+        /// From this socket.
+        socket: usize,
+        /// To this port.
+        port: u16,
+        /// So many octets.
+        len: usize,
+    },
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// What the stack sent, in its order.
+    pub frames: Vec<Vec<u8>>,
+    /// What the user was told; nothing if no user asked.
+    pub answer: String,
+}
+
+/// A stack to which steps happen.
+pub struct Subject {
+    /// The stack on its link.
+    pub node: Node<Real>,
+    remote: [IpAddr; 2],
+    /// Listeners in the order of their making.
+    pub listeners: Vec<Arc<ListenerShared<Real>>>,
+    /// Connections in the order in which users got them.
+    pub sockets: Vec<Arc<TcpSocket<Real>>>,
+    /// UDP sockets in the order of their making.
+    pub datagrams: Vec<Arc<UdpShared<Real>>>,
+    written: usize,
+}
+
+impl Subject {
+    /// The host at [`frames::STACK`].
+    pub fn new(plan: Plan, seed: u64) -> Subject {
+        Subject::on(Terms { seed, ..Terms::new(plan) }, "10.0.0.2", "fd00::2")
+    }
+
+    /// The other host, at [`frames::PEER`], under `up`.
+    pub fn opposite(seed: u64) -> Subject {
+        let addresses = vec![(frames::PEER.into(), 24), ("fd00::2".parse().expect("an address"), 64)];
+        Subject::on(Terms { seed, addresses, second: true, ..Terms::new(Plan::Up) }, "10.0.0.1", "fd00::1")
+    }
+
+    fn on(mut terms: Terms, v4: &str, v6: &str) -> Subject {
+        // Small, so that windows close.
+        terms.tcp.receive_buffer = tcp::config::BufferSizes { min: 4 << 10, initial: 16 << 10, max: 32 << 10 };
+        let remote = [v4, v6].map(|address| address.parse().expect("an address"));
+        let (listeners, sockets, datagrams) = (vec![], vec![], vec![]);
+        Subject { node: Node::new(terms), remote, listeners, sockets, datagrams, written: 0 }
+    }
+
+    /// Lets `step` happen, and all that follows from it at this moment.
+    ///
+    /// # Panics
+    /// If it names a socket that does not exist.
+    pub fn step(&mut self, step: &Step) -> Outcome {
+        let answer = match step {
+            Step::Pass(span) => {
+                self.node.clock.advance(*span);
+                String::new()
+            }
+            Step::Frame(frame) => {
+                self.node.put(frame);
+                String::new()
+            }
+            _ => self.user(step),
+        };
+        Outcome { frames: self.node.settle(), answer }
+    }
+
+    fn user(&mut self, step: &Step) -> String {
+        let stack = self.node.stack.clone();
+        match *step {
+            Step::Listen { port, backlog } => {
+                let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
+                let listener = stack.listen(any, backlog, Default::default());
+                let answer = format!("{:?}", listener.as_ref().map(|listener| listener.local()));
+                self.listeners.extend(listener);
+                answer
+            }
+            Step::Unlisten(listener) => {
+                stack.unlisten(&self.listeners[listener]);
+                String::new()
+            }
+            Step::Accept(listener) => {
+                let child = self.listeners[listener].accept();
+                let answer = format!("{:?}", child.as_ref().map(|child| child.target().flow));
+                self.sockets.extend(child);
+                answer
+            }
+            Step::Connect { v6, port } => {
+                let remote = SocketAddr::new(self.remote[usize::from(v6)], port);
+                let socket = stack.connect(None, remote, &Default::default());
+                let answer = format!("{:?}", socket.as_ref().map(|socket| socket.target().flow));
+                self.sockets.extend(socket);
+                answer
+            }
+            Step::Send { socket, len } => {
+                let text: Vec<u8> = (0..len).map(|n| (self.written + n) as u8).collect();
+                self.written += len;
+                self.call(socket, send(&text))
+            }
+            Step::Receive { socket, max } => self.call(socket, Call::Receive(tcp::Receive { max })),
+            Step::Shutdown(socket) => self.call(socket, Call::Shutdown(tcp::Shutdown::Write)),
+            Step::Set { socket, option } => self.call(socket, Call::SetOption(tcp::SetOption(option))),
+            Step::Close(socket) => self.call(socket, Call::Close(tcp::Close)),
+            Step::Abort(socket) => self.call(socket, Call::Abort(tcp::Abort)),
+            Step::Bind(port) => {
+                let bound = stack.bind_udp(SocketAddr::new(frames::STACK.into(), port));
+                let answer = format!("{:?}", bound.as_ref().map(|socket| socket.local()));
+                self.datagrams.extend(bound);
+                answer
+            }
+            Step::SendDatagram { socket, port, len } => {
+                let payload = pktbuf::PktBuf::from_slice(&vec![7; len]).expect("a packet buffer");
+                let to = SocketAddr::new(self.remote[0], port);
+                format!("{:?}", stack.send_udp(&self.datagrams[socket], payload, Some(to)))
+            }
+            Step::Pass(_) | Step::Frame(_) => unreachable!("not a user's"),
+        }
+    }
+
+    fn call(&self, socket: usize, call: Call<Real>) -> String {
+        match self.node.call(&self.sockets[socket], call) {
+            Reply::Sent(Ok(sent)) => format!("sent {}", sent.accepted),
+            Reply::Sent(Err(error)) => format!("not sent: {error:?}"),
+            Reply::Received(Ok(received)) => {
+                let mut hasher = DefaultHasher::new();
+                let data: Vec<u8> = received.data.iter().flat_map(|data| data.to_vec()).collect();
+                data.hash(&mut hasher);
+                format!("received {} {:x} {} {}", data.len(), hasher.finish(), received.more, received.end)
+            }
+            Reply::Received(Err(error)) => format!("not received: {error:?}"),
+            Reply::ShutDown(result) => format!("{result:?}"),
+            Reply::OptionSet(result) => format!("{result:?}"),
+            Reply::Done => "done".to_owned(),
+            Reply::Gone => "gone".to_owned(),
+            _ => "another answer".to_owned(),
+        }
+    }
+}
+
+/// Frames in order within each connection; what belongs to none (ARP, discovery, ICMP) in the order of its octets.
+pub fn by_flow(frames: &[Vec<u8>]) -> Vec<&Vec<u8>> {
+    let mut sorted: Vec<_> = frames.iter().collect();
+    sorted.sort_by_key(|frame| match tcp_of(frame) {
+        Some((header, _)) => (Some((header.src_port, header.dst_port)), None),
+        None => (None, Some(*frame)),
+    });
+    sorted
+}
+
+/// A step in a line.
+pub fn name(step: &Step) -> String {
+    match step {
+        Step::Frame(frame) => format!("Frame({})", line(frame)),
+        step => format!("{step:?}"),
+    }
+}
+
+/// A frame in a line, as far as it is TCP.
+pub fn line(frame: &[u8]) -> String {
+    match tcp_of(frame) {
+        Some((header, text)) => format!(
+            "{} > {}: {:?} seq {} ack {} window {} options {:?} text {}",
+            header.src_port,
+            header.dst_port,
+            header.flags,
+            header.seq.0,
+            header.ack.0,
+            header.window,
+            header.options,
+            text.len(),
+        ),
+        None => format!("{} octets, not TCP", frame.len()),
+    }
+}
+
+/// Where two outcomes of `step` are not the same, in words.
+///
+/// When time passes and timers of several connections fire at one instant, which of them goes first is nobody's
+/// promise: frames are then compared in order within each connection.
+pub fn differ(step: &Step, here: &Outcome, there: &Outcome) -> Option<String> {
+    let same = match step {
+        Step::Pass(_) => by_flow(&here.frames) == by_flow(&there.frames),
+        _ => here.frames == there.frames,
+    };
+    if same && here.answer == there.answer {
+        return None;
+    }
+    let text = |outcome: &Outcome| {
+        let frames: String = outcome.frames.iter().map(|frame| format!("\n    {}", line(frame))).collect();
+        format!("answered {:?} and sent{frames}", outcome.answer)
+    };
+    Some(format!("({}): {}\nwhere `up` {}", name(step), text(here), text(there)))
+}

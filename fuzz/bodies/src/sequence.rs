@@ -1,0 +1,159 @@
+//! Any sequence of frames, calls and time steps, to a whole stack under two architectures.
+//!
+//! The first is `up`, the second is the input's choice. Invariants held: G1, G2 and G4 by the debug checks that both run
+//! with; G3 by comparing outcomes and counters; G5 and G8 at the end, when everything has been reset and all timers have
+//! had their time: no connection, no timer and no packet buffer may be left. One body runs at a time in a process: the
+//! pool of buffers is the process's.
+
+use std::time::Duration;
+
+use arbitrary::{Result, Unstructured};
+use stack::Plan;
+use tcp::SocketOption;
+use testbed::frames;
+use testbed::subject::{Outcome, Step, Subject, differ};
+
+use crate::frame;
+
+/// Ports that users listen on and bind.
+pub const PORTS: [u16; 3] = [80, 81, 53];
+/// Steps that one input may have: enough for every state, few enough for thousands of inputs a second.
+const LONGEST: usize = 200;
+
+/// Runs `data` under `up` and under one other architecture.
+pub fn stacks(data: &[u8]) {
+    let mut u = Unstructured::new(data);
+    let Ok(choice) = u.choose_index(stack::ALL_PLANS.len()) else { return };
+    let rest = u.take_rest();
+    under(stack::ALL_PLANS[choice].parse().expect("a plan of the list"), rest);
+}
+
+/// Runs `data` under `up` and under `plan`; what was counted meanwhile.
+///
+/// # Panics
+/// If the two differ, or something is left at the end.
+pub fn under(plan: Plan, data: &[u8]) -> observe::CounterSnapshot {
+    let before = pktbuf::live();
+    let counters = {
+        let mut pair = Pair { reference: introduced(Plan::Up), subject: introduced(plan), plan, last: Vec::new() };
+        let mut u = Unstructured::new(data);
+        for _ in 0..LONGEST {
+            if u.is_empty() {
+                break;
+            }
+            match pair.step(&mut u) {
+                Ok(Some(step)) => pair.happen(&step),
+                Ok(None) => {}
+                Err(_) => break,
+            }
+        }
+        pair.end();
+        pair.subject.node.stack.census().counters
+    };
+    assert_eq!(pktbuf::live(), before, "packet buffers are left under {plan}");
+    counters
+}
+
+/// A stack that knows the peer's link address.
+fn introduced(plan: Plan) -> Subject {
+    let mut subject = Subject::new(plan, 1);
+    subject.step(&Step::Frame(frames::arp_request()));
+    subject
+}
+
+struct Pair {
+    reference: Subject,
+    subject: Subject,
+    plan: Plan,
+    /// The last frame that the stack sent.
+    last: Vec<u8>,
+}
+
+impl Pair {
+    fn happen(&mut self, step: &Step) {
+        let expected = self.reference.step(step);
+        let found = self.subject.step(step);
+        if let Some(difference) = differ(step, &found, &expected) {
+            panic!("{} at {:?} {difference}", self.plan, self.subject.node.clock.now());
+        }
+        self.remember(&expected);
+    }
+
+    fn remember(&mut self, outcome: &Outcome) {
+        if let Some(frame) = outcome.frames.iter().rev().find(|frame| !frames::is_arp(frame)) {
+            self.last.clone_from(frame);
+        }
+    }
+
+    /// The next step of the input; `None` if it names a socket and there is none.
+    fn step(&self, u: &mut Unstructured<'_>) -> Result<Option<Step>> {
+        let socket = some(u, self.reference.sockets.len())?;
+        let listener = some(u, self.reference.listeners.len())?;
+        Ok(match u.int_in_range(0..=23)? {
+            0..=8 => Some(Step::Frame(frame::any(u, &self.last)?)),
+            9 | 10 => Some(Step::Pass(Duration::from_millis(*u.choose(&[1, 40, 200, 1000, 3000, 70_000])?))),
+            11 => Some(Step::Listen { port: *u.choose(&PORTS)?, backlog: u.int_in_range(0..=3)? }),
+            12 => listener.map(Step::Unlisten),
+            13 | 14 => listener.map(Step::Accept),
+            15 => Some(Step::Connect { v6: u.ratio(1, 4)?, port: *u.choose(&PORTS)? }),
+            16 | 17 => {
+                let len = usize::from(u.arbitrary::<u16>()?) % 5000;
+                socket.map(|socket| Step::Send { socket, len })
+            }
+            18 => {
+                let max = 1 + usize::from(u.arbitrary::<u16>()?);
+                socket.map(|socket| Step::Receive { socket, max })
+            }
+            19 => socket.map(Step::Shutdown),
+            20 => socket.map(Step::Close),
+            21 => socket.map(Step::Abort),
+            22 => {
+                let option = option(u)?;
+                socket.map(|socket| Step::Set { socket, option })
+            }
+            _ => self.datagram(u)?,
+        })
+    }
+
+    fn datagram(&self, u: &mut Unstructured<'_>) -> Result<Option<Step>> {
+        let port = *u.choose(&PORTS)?;
+        let len = usize::from(u.arbitrary::<u16>()?) % 4000;
+        let socket = some(u, self.reference.datagrams.len())?;
+        Ok(Some(socket.map_or(Step::Bind(port), |socket| Step::SendDatagram { socket, port, len })))
+    }
+
+    /// Everything is reset, and whatever waits for its time gets it.
+    fn end(&mut self) {
+        for listener in 0..self.reference.listeners.len() {
+            self.happen(&Step::Unlisten(listener));
+        }
+        for socket in 0..self.reference.sockets.len() {
+            self.happen(&Step::Abort(socket));
+        }
+        for _ in 0..30 {
+            self.happen(&Step::Pass(Duration::from_secs(10)));
+        }
+        let (reference, census) = (self.reference.node.stack.census(), self.subject.node.stack.census());
+        assert_eq!(census.counters, reference.counters, "what {} counted, and what `up` counted", self.plan);
+        assert_eq!((census.connections, census.timers), (0, 0), "connections and timers left under {}", self.plan);
+    }
+}
+
+/// One of `n`, if there is any.
+fn some(u: &mut Unstructured<'_>, n: usize) -> Result<Option<usize>> {
+    if n == 0 { Ok(None) } else { u.choose_index(n).map(Some) }
+}
+
+fn option(u: &mut Unstructured<'_>) -> Result<SocketOption> {
+    Ok(match u.int_in_range(0..=8)? {
+        0 => SocketOption::NoDelay(u.arbitrary()?),
+        1 => SocketOption::Cork(u.arbitrary()?),
+        2 => SocketOption::SendBuffer(u.arbitrary()?),
+        3 => SocketOption::ReceiveBuffer(u.arbitrary()?),
+        4 => SocketOption::Linger(Some(Duration::from_secs(u.arbitrary::<u8>()?.into()))),
+        5 => SocketOption::UserTimeout(Some(Duration::from_millis(u.arbitrary::<u16>()?.into()))),
+        6 => SocketOption::WindowClamp(u.arbitrary()?),
+        7 => SocketOption::QuickAck(u.arbitrary()?),
+        _ => SocketOption::MaxSegment(u.arbitrary()?),
+    })
+}

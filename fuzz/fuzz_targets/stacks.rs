@@ -1,0 +1,4 @@
+#![no_main]
+//! See `bodies::stacks`.
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::stacks(data));
