@@ -1,13 +1,14 @@
 # The front door. Needs: Rust through rustup (the toolchain itself is pinned by rust-toolchain.toml and installed by
 # rustup on first use) and, on Debian or Ubuntu, nothing else: missing packages are installed when this runs as root.
 
-.PHONY: help demo test check bench setup clean
+.PHONY: help demo test check bench interop setup clean
 
 help:
 	@echo 'make demo    compare the process architectures on this machine; the report is report/index.html'
 	@echo 'make test    everything that must hold before a change goes in; ends with one line'
 	@echo 'make check   the quick part of it: formatting, clippy, imports between rooms, documentation'
 	@echo 'make bench   the micro-benchmarks'
+	@echo 'make interop install nginx, haproxy, redis, sshd and other servers (as root), and talk to them through Heddle'
 	@echo 'make setup   install what the above need, and the tools that only some comparisons need'
 	@echo 'make clean   remove what was built and the report'
 
@@ -26,6 +27,10 @@ check:
 bench:
 	@.ci/packages build
 	cargo bench --workspace --bench '*'
+
+interop:
+	@.ci/packages build test interop
+	cargo test --package heddle-cli --test real
 
 setup:
 	@.ci/packages build test compare

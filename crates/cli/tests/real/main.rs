@@ -6,7 +6,10 @@
 //! `HEDDLE_REAL=full` runs everything with the large file, under every architecture.
 
 mod namespace;
+mod pairs;
 mod process;
+mod programs;
+mod relaying;
 mod serving;
 
 use std::io::{Read, Write};

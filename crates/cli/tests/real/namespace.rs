@@ -90,6 +90,13 @@ impl Namespace {
         words.map(str::to_owned).collect()
     }
 
+    /// A directory of that name, empty, for a program that wants one.
+    pub fn directory(&self, name: &str) -> String {
+        let path = self.directory.path().join(name);
+        std::fs::create_dir_all(&path).expect("a directory");
+        path.display().to_string()
+    }
+
     /// A directory with a file `big` of `size` bytes, a `small` one and an index page.
     pub fn site(&self, size: usize) -> Site {
         Site::new(self.directory.path(), size)

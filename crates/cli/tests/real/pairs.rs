@@ -1,0 +1,333 @@
+//! Pairs of real programs that talk through Heddle: with its own server, its own client, or its relay in the middle in
+//! both roles; over IPv4 and IPv6. `docs/interop.md` has the table.
+//!
+//! Each pair takes a second or two, under one architecture that differs from pair to pair; `HEDDLE_REAL=full` takes all
+//! architectures and more of everything. Where files move their SHA-256 is compared.
+
+use heddle::ALL_PLANS;
+use serde_json::Value;
+
+use crate::namespace::{KERNEL_V4, KERNEL_V6, Namespace, OURS_V4, OURS_V6, in_namespace};
+use crate::process::{Process, output, run};
+use crate::programs::{self, Ssh};
+use crate::relaying::{Relaying, Target};
+use crate::serving::{Serving, Site, bracketed, curl, sha256_of};
+use crate::{MIB, full};
+
+/// The architectures for the pair number `pair`.
+fn archs(pair: usize) -> Vec<&'static str> {
+    if full() { ALL_PLANS.to_vec() } else { vec![ALL_PLANS[pair * 5 % ALL_PLANS.len()]] }
+}
+
+/// Seconds that a load lasts.
+fn seconds() -> &'static str {
+    if full() { "10" } else { "1" }
+}
+
+fn site(space: &Namespace) -> Site {
+    space.site(if full() { 64 * MIB } else { 8 * MIB })
+}
+
+/// Heddle's web server as a client sees it.
+fn served() -> [Target; 2] {
+    [OURS_V4, OURS_V6].map(|host| Target { host, port: 80 })
+}
+
+/// The number in the first line that has `label`.
+fn number_after(report: &str, label: &str) -> u64 {
+    let rest = report.lines().find_map(|line| line.trim().strip_prefix(label));
+    let word = rest.and_then(|rest| rest.split_whitespace().next());
+    word.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no {label:?} in {report}"))
+}
+
+#[test]
+fn wget_from_heddle() {
+    in_namespace(&["wget"], |space| {
+        let (site, file) = (site(space), space.directory("fetched") + "/big");
+        for arch in archs(0) {
+            let serving = Serving::start(space, &site, arch, &[]);
+            for target in served() {
+                run(&["wget", "-q", "-T", "60", "-t", "1", "-O", &file, &target.url("big")]);
+                assert_eq!(sha256_of(&file), site.big, "{arch}: {target:?}");
+            }
+            serving.stop();
+        }
+    });
+}
+
+#[test]
+fn ab_against_heddle() {
+    in_namespace(&["ab"], |space| {
+        let site = site(space);
+        for arch in archs(1) {
+            let serving = Serving::start(space, &site, arch, &[]);
+            for (target, keep_alive) in served().iter().zip([&["-k"][..], &[]]) {
+                let url = target.url("small");
+                let number = if full() { "20000" } else { "1000" };
+                let words = [&["ab", "-q", "-n", number, "-c", "50", "-s", "60"][..], keep_alive, &[&url]].concat();
+                let report = output(&words);
+                assert_eq!(number_after(&report, "Complete requests:").to_string(), number, "{arch}: {report}");
+                assert_eq!(number_after(&report, "Failed requests:"), 0, "{arch}: {report}");
+            }
+            serving.stop();
+        }
+    });
+}
+
+#[test]
+fn h2load_against_heddle_and_over_http2_through_the_relay() {
+    in_namespace(&["h2load", "nginx", "curl"], |space| {
+        let site = site(space);
+        let number = if full() { "50000" } else { "2000" };
+        let succeeded = format!("{number} succeeded, 0 failed, 0 errored, 0 timeout");
+        for arch in archs(2) {
+            let serving = Serving::start(space, &site, arch, &[]);
+            for target in served() {
+                let report = output(&["h2load", "--h1", "-n", number, "-c", "50", "-m", "4", &target.url("small")]);
+                assert!(report.contains(&succeeded), "{arch}: {report}");
+            }
+            serving.stop();
+        }
+        let nginx = programs::nginx(&site);
+        for arch in archs(3) {
+            let relaying = Relaying::start(space, nginx.port + 1, arch, &[]);
+            for target in relaying.targets() {
+                // h2load writes IPv6 addresses into `:authority` without their brackets, which nginx does not like.
+                let authority = ["-H", ":authority: heddle.example"];
+                let words = ["h2load", "-n", number, "-c", "20", "-m", "10", &target.url("small")];
+                let report = output(&[&words[..], &authority].concat());
+                assert!(report.contains(&succeeded), "{arch}: {target:?}: {report}");
+            }
+            relaying.stop();
+        }
+    });
+}
+
+#[test]
+fn wrk_through_the_relay_to_lighttpd() {
+    in_namespace(&["wrk", "lighttpd", "curl"], |space| {
+        let site = site(space);
+        let lighttpd = programs::lighttpd(&site);
+        for arch in archs(4) {
+            let relaying = Relaying::start(space, lighttpd.port, arch, &[]);
+            for target in relaying.targets() {
+                let report = output(&["wrk", "-t", "2", "-c", "64", "-d", seconds(), &target.url("small")]);
+                let failed = report.contains("Socket errors") || report.contains("Non-2xx");
+                assert!(!failed && report.contains("requests in"), "{arch}: {target:?}: {report}");
+            }
+            relaying.stop();
+        }
+    });
+}
+
+#[test]
+fn get_from_lighttpd() {
+    in_namespace(&["lighttpd", "curl"], |space| {
+        let (site, file) = (site(space), space.directory("fetched") + "/big");
+        let lighttpd = programs::lighttpd(&site);
+        for arch in archs(5) {
+            for host in [KERNEL_V4, KERNEL_V6] {
+                let url = format!("http://{}:{}/big", bracketed(host), lighttpd.port);
+                run(&space.heddle(&["get", &url, "-o", &file, "--arch", arch]));
+                assert_eq!(sha256_of(&file), site.big, "{arch}: {url}");
+            }
+        }
+    });
+}
+
+#[test]
+fn curl_through_the_relay_to_nginx() {
+    in_namespace(&["curl", "nginx"], |space| {
+        let site = site(space);
+        let nginx = programs::nginx(&site);
+        for arch in archs(6) {
+            let relaying = Relaying::start(space, nginx.port, arch, &[]);
+            for target in relaying.targets() {
+                assert_eq!(curl(&[&target.url("big")]), site.big, "{arch}: {target:?}");
+                let urls = [target.url("small"), target.url("small"), target.url("small")];
+                assert_eq!(curl(&["-r", "0-99999", &urls[0]]), site.small, "{arch}: {target:?}");
+                crate::serving::many_curls(if full() { 64 } else { 16 }, &urls, &site.small);
+            }
+            relaying.stop();
+        }
+    });
+}
+
+#[test]
+fn haproxy_before_heddle() {
+    in_namespace(&["haproxy", "curl", "wrk"], |space| {
+        let site = site(space);
+        for arch in archs(7) {
+            let serving = Serving::start(space, &site, arch, &[]);
+            let [v4, v6] = served();
+            let haproxy = programs::haproxy(&site, &[&v4, &v6]);
+            for host in ["127.0.0.1", "::1"] {
+                let target = Target { host, port: haproxy.port };
+                for _ in 0..2 {
+                    assert_eq!(curl(&[&target.url("big")]), site.big, "{arch}: {target:?}");
+                }
+                let report = output(&["wrk", "-t", "2", "-c", "32", "-d", seconds(), &target.url("small")]);
+                let failed = report.contains("Socket errors") || report.contains("Non-2xx");
+                assert!(!failed && report.contains("requests in"), "{arch}: {target:?}: {report}");
+            }
+            drop(haproxy);
+            serving.stop();
+        }
+    });
+}
+
+#[test]
+fn iperf3_through_the_relay() {
+    in_namespace(&["iperf3"], |space| {
+        let server = programs::iperf3();
+        for arch in archs(8) {
+            let relaying = Relaying::start(space, server.port, arch, &[]);
+            for target in relaying.targets() {
+                for direction in [&[][..], &["-R"], &["--bidir"]] {
+                    measure(&target, direction, arch);
+                }
+            }
+            relaying.stop();
+        }
+    });
+}
+
+fn measure(target: &Target, direction: &[&str], arch: &str) {
+    let port = target.port.to_string();
+    let words =
+        ["iperf3", "-c", target.host, "-p", &port, "-J", "-P", "2", "-t", seconds(), "--connect-timeout", "5000"];
+    let report = output(&[&words[..], direction].concat());
+    let report: Value = serde_json::from_str(&report).unwrap_or_else(|error| panic!("{error}: {report}"));
+    let received = &report["end"]["sum_received"]["bytes"];
+    let enough = received.as_u64().is_some_and(|bytes| bytes > MIB as u64);
+    assert!(enough && report["error"].is_null(), "{arch}: {target:?} {direction:?}: {report}");
+}
+
+#[test]
+fn redis_through_the_relay() {
+    in_namespace(&["redis-server", "redis-benchmark", "redis-cli"], |space| {
+        let site = site(space);
+        let server = programs::redis(&site);
+        for arch in archs(9) {
+            let relaying = Relaying::start(space, server.port, arch, &[]);
+            for target in relaying.targets() {
+                let port = target.port.to_string();
+                let at = ["-h", target.host, "-p", &port];
+                let number = if full() { "100000" } else { "5000" };
+                let load = ["-n", number, "-c", "50", "-d", "1000", "-t", "set,get,lpush,lrange_100", "--csv"];
+                for pipeline in ["1", "16"] {
+                    let report = output(&[&["redis-benchmark"][..], &at, &load, &["-P", pipeline]].concat());
+                    assert!(report.matches("\"LRANGE_100").count() == 1, "{arch}: {target:?}: {report}");
+                    assert!(!report.to_lowercase().contains("error"), "{arch}: {target:?}: {report}");
+                }
+                let file = site.path("small");
+                let stored = format!("redis-cli -h {} -p {port} -x set key < {file}", target.host);
+                assert_eq!(output(&["sh", "-c", &stored]).trim(), "OK", "{arch}: {target:?}");
+                let length = output(&[&["redis-cli"][..], &at, &["strlen", "key"]].concat());
+                assert_eq!(length.trim(), "100000", "{arch}: {target:?}");
+            }
+            relaying.stop();
+        }
+    });
+}
+
+#[test]
+fn rsync_over_ssh_through_the_relay() {
+    in_namespace(&["rsync", "ssh", "ssh-keygen", "sshd"], |space| {
+        let site = site(space);
+        let ssh = Ssh::start(space);
+        for arch in archs(10) {
+            let relaying = Relaying::start(space, ssh.server.port, arch, &[]);
+            for (index, target) in relaying.targets().iter().enumerate() {
+                let shell = ssh.command(target.port, &[]).join(" ");
+                let there = space.directory(&format!("there{index}{}", arch.replace(':', "-")));
+                let back = space.directory(&format!("back{index}{}", arch.replace(':', "-")));
+                let remote = format!("root@{}:{there}/", target.bracketed());
+                let words = ["rsync", "-a", "--timeout", "60", "-e", &shell];
+                run(&[&words[..], &[&site.path("big"), &site.path("small"), &remote]].concat());
+                assert_eq!(sha256_of(&format!("{there}/big")), site.big, "{arch}: {target:?}");
+                run(&[&words[..], &[&remote, &format!("{back}/")]].concat());
+                assert_eq!(sha256_of(&format!("{back}/big")), site.big, "{arch}: {target:?}");
+                assert_eq!(sha256_of(&format!("{back}/small")), site.small, "{arch}: {target:?}");
+            }
+            relaying.stop();
+        }
+    });
+}
+
+#[test]
+fn python_from_heddle_and_through_the_relay() {
+    // Three requests on one connection, one of them cut into two pieces in the middle of its head.
+    const CLIENT: &str = "\
+import hashlib, http.client, socket, sys
+host, port = sys.argv[1], int(sys.argv[2])
+c = http.client.HTTPConnection(host, port, timeout=60)
+hashes = []
+for name in ('big', 'small'):
+    c.request('GET', '/' + name)
+    hashes.append(hashlib.sha256(c.getresponse().read()).hexdigest())
+s = socket.create_connection((host, port), 60)
+s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+for piece in (b'GET /small HT', b'TP/1.0\\r\\n', b'\\r\\n'):
+    s.send(piece)
+s.shutdown(socket.SHUT_WR)
+text = b''
+while piece := s.recv(5000):
+    text += piece
+hashes.append(hashlib.sha256(text.split(b'\\r\\n\\r\\n', 1)[1]).hexdigest())
+print(*hashes)
+";
+    in_namespace(&["python3", "curl"], |space| {
+        let site = site(space);
+        let expected = format!("{} {} {}", site.big, site.small, site.small);
+        let ask = |target: &Target, arch: &str| {
+            let hashes = output(&["python3", "-c", CLIENT, target.host, &target.port.to_string()]);
+            assert_eq!(hashes.trim(), expected, "{arch}: {target:?}");
+        };
+        let python = crate::serving::python(&site);
+        for arch in archs(11) {
+            let serving = Serving::start(space, &site, arch, &[]);
+            served().iter().for_each(|target| ask(target, arch));
+            serving.stop();
+            if let Some((_server, port)) = &python {
+                let relaying = Relaying::start(space, *port, arch, &[]);
+                relaying.targets().iter().for_each(|target| ask(target, arch));
+                relaying.stop();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_thousand_connections_at_once_through_the_relay() {
+    in_namespace(&["wrk", "nginx", "curl"], |space| {
+        let site = site(space);
+        let nginx = programs::nginx(&site);
+        for arch in archs(12) {
+            let relaying = Relaying::start(space, nginx.port, arch, &[]);
+            for target in [&relaying.targets()[0], &relaying.targets()[3]] {
+                let words = ["wrk", "-t", "2", "-c", "1000", "--timeout", "30", "-d", "3", &target.url("small")];
+                let report = output(&words);
+                let failed = report.contains("Socket errors") || report.contains("Non-2xx");
+                assert!(!failed && report.contains("requests in"), "{arch}: {target:?}: {report}");
+            }
+            let ended = relaying.stop();
+            assert!(ended["connections"].as_u64().is_some_and(|connections| connections >= 2000), "{ended}");
+        }
+    });
+}
+
+#[test]
+fn a_relay_says_who_is_not_there() {
+    in_namespace(&["curl"], |space| {
+        let words = ["relay", "--json", "--listen", "0.0.0.0:81", "--to", "kernel:127.0.0.1:81"];
+        let relay = Process::start(&space.heddle(&words));
+        assert!(relay.line().is_some_and(|line| line.contains("listening")));
+        let refused = std::process::Command::new("curl").args(["-s", "-m", "20", "http://10.9.0.2:81/"]).status();
+        assert_eq!(refused.expect("curl").code(), Some(56), "the connection was reset");
+        relay.interrupt();
+        let (status, error) = relay.end();
+        assert!(status.success(), "{status}: {error}");
+        assert!(error.contains("kernel:127.0.0.1:81: Connection refused") && error.lines().count() == 1, "{error}");
+    });
+}
