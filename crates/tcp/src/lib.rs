@@ -15,6 +15,7 @@
 //! | [`event`] | 3.10 | open, send, receive, close, abort, status, segment arrives, time-outs |
 //! | `fast_path` | | the established path, cut into hold-sets |
 //! | `output` | 3.7, 3.8 | the only place that makes segments of a connection |
+//! | [`half_open`], [`syn_cookie`] | 3.10.7.2, 3.10.7.4 | what a listener remembers of a handshake, or has the peer remember |
 //! | [`closed`] | 3.10.7.1 | the answer to a segment that belongs to no connection |
 //! | [`config`], [`profile`], [`knobs`] | | parameters: by field, as whole sets, by Linux's names |
 //! | [`rtt`], [`sack`], [`congestion`] | | RFC 6298, RFC 2018/6675, RFC 5681/9438 |
@@ -42,6 +43,7 @@ pub mod congestion;
 pub mod error;
 pub mod event;
 mod fast_path;
+pub mod half_open;
 pub mod knobs;
 pub mod outbox;
 mod output;
@@ -51,6 +53,7 @@ pub mod rtt;
 pub mod sack;
 pub mod segment;
 pub mod state;
+pub mod syn_cookie;
 
 pub use access::{PcbAccess, PcbMut};
 pub use config::{Config, ConnectionOptions, ListenParams, OpenParams};
@@ -60,6 +63,7 @@ pub use event::{
     Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Isn, PathMtu, Receive, Received, SegmentArrives,
     Send, Sent, SetOption, Shutdown, SocketOption, Status, StatusReport, Timeouts, TransmitReady,
 };
+pub use half_open::{HalfOpen, Progress};
 pub use outbox::{Outbox, Readiness, TableChange};
 pub use pcb::Pcb;
 pub use profile::Profile;

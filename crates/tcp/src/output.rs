@@ -444,26 +444,38 @@ fn acknowledge_at(seq: SeqNumber, ho: &mut HeaderOut, out: &mut Outbox<'_>, now:
 
 /// Our SYN, or SYN-ACK once the peer's SYN is known.
 pub(crate) fn syn(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
-    let answer = sw.state != State::SynSent;
+    if sw.state != State::SynSent {
+        return syn_ack(sw.una, sw.sack, ho, out, now);
+    }
     let config = out.config;
-    // In an answer, an option appears only if the peer offered it (RFC 7323 sections 2.2 and 3.2, RFC 2018 section 2).
-    let scales = if answer { ho.scales } else { config.window_scaling };
-    let stamps = if answer { ho.timestamps } else { config.timestamps };
-    let sacks = if answer { sw.sack } else { config.sack };
-    let echo = if answer { ho.ts_recent } else { 0 };
     let options = Options {
         mss: Some(ho.announce_mss),
-        window_scale: scales.then(|| config.window_shift()),
-        sack_permitted: sacks,
-        timestamps: stamps.then(|| Timestamps { value: ho.clock(now), echo }),
+        window_scale: config.window_scaling.then(|| config.window_shift()),
+        sack_permitted: config.sack,
+        timestamps: config.timestamps.then(|| Timestamps { value: ho.clock(now), echo: 0 }),
         sack: SackBlocks::EMPTY,
     };
-    let flags = if answer { TcpFlags::SYN.union(ACK) } else { TcpFlags::SYN };
-    let window = (ho.edge - ho.nxt).clamp(0, i32::from(u16::MAX)) as u16;
-    let draft = Draft { seq: sw.una, len: 0, flags, options, window, segment_size: 0 };
-    if emit(ho, out, draft, |_, _| Sum::zero()) && answer {
+    emit_syn(sw.una, TcpFlags::SYN, options, ho, out);
+}
+
+/// Our SYN-ACK: an option appears only if the peer offered it (RFC 7323 sections 2.2 and 3.2, RFC 2018 section 2).
+pub(crate) fn syn_ack(iss: SeqNumber, sack: bool, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
+    let options = Options {
+        mss: Some(ho.announce_mss),
+        window_scale: ho.scales.then(|| out.config.window_shift()),
+        sack_permitted: sack,
+        timestamps: ho.timestamps.then(|| Timestamps { value: ho.clock(now), echo: ho.ts_recent }),
+        sack: SackBlocks::EMPTY,
+    };
+    if emit_syn(iss, TcpFlags::SYN.union(ACK), options, ho, out) {
         out.count(Counter::SynAcksOut, 1);
     }
+}
+
+fn emit_syn(seq: SeqNumber, flags: TcpFlags, options: Options, ho: &mut HeaderOut, out: &mut Outbox<'_>) -> bool {
+    let window = (ho.edge - ho.nxt).clamp(0, i32::from(u16::MAX)) as u16;
+    let draft = Draft { seq, len: 0, flags, options, window, segment_size: 0 };
+    emit(ho, out, draft, |_, _| Sum::zero())
 }
 
 /// A reset that the peer must accept: it continues our sequence numbers.

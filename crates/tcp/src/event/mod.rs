@@ -18,6 +18,7 @@ mod timeouts;
 pub use abort::Abort;
 pub use close::{Close, Shutdown};
 pub use icmp::{IcmpError, IcmpKind, PathMtu};
+pub(crate) use open::Negotiation;
 pub use open::Isn;
 pub use receive::{Receive, Received};
 pub use segment_arrives::{Disposition, SegmentArrives};

@@ -111,11 +111,15 @@ impl crate::access::PcbMut<'_> {
 
     /// Take over what the peer's SYN says: its sequence number and the options that both sides want.
     pub(crate) fn synchronise(&mut self, header: &Header, out: &Outbox<'_>, now: Time) {
-        let config = out.config;
-        let agreed = Negotiation::read(header, &self.header_in.tuple, config);
+        let agreed = Negotiation::read(header, &self.header_in.tuple, out.config);
+        self.agree(header.seq, header.window, &agreed, out.config, now);
+    }
+
+    /// The peer's SYN had sequence number `irs` and `window`, and what it asked for is `agreed`.
+    pub(crate) fn agree(&mut self, irs: SeqNumber, window: u16, agreed: &Negotiation, config: &Config, now: Time) {
         let rw = &mut *self.receive_window;
         rw.shift = if agreed.shift.is_some() { config.window_shift() } else { 0 };
-        rw.synchronise(header.seq, now);
+        rw.synchronise(irs, now);
         rw.timestamps = agreed.timestamps.is_some();
         rw.ts_recent = agreed.timestamps.unwrap_or(0);
         rw.confirm_timestamp(now);
@@ -131,12 +135,12 @@ impl crate::access::PcbMut<'_> {
         sw.sack = agreed.sack;
         let options = if sw.timestamps { TIMESTAMPS_LEN } else { 0 };
         sw.mss = agreed.peer_mss.min(self.header_out.announce_mss).saturating_sub(options).max(1);
-        let window = initial_window(config, sw.mss);
-        sw.congestion = Controller::new(sw.congestion.kind(), u32::from(sw.mss), window);
+        let initial = initial_window(config, sw.mss);
+        sw.congestion = Controller::new(sw.congestion.kind(), u32::from(sw.mss), initial);
         // The window of a SYN is never scaled (RFC 7323 section 2.2).
-        sw.wnd = u32::from(header.window);
+        sw.wnd = u32::from(window);
         sw.max_wnd = sw.wnd;
-        sw.wl1 = header.seq;
+        sw.wl1 = irs;
         sw.wl2 = sw.una;
     }
 }

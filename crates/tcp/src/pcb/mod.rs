@@ -21,7 +21,7 @@ pub use retransmit_queue::RetransmitQueue;
 pub use send_window::SendWindow;
 
 pub(crate) use header_in::{KeepAliveState, Path, milliseconds};
-pub(crate) use receive_window::{Ack, RecvSnapshot};
+pub(crate) use receive_window::{Ack, RecvSnapshot, first_window};
 pub(crate) use send_window::{Mode, Timer, initial_window};
 pub(crate) use tick::{SKEW_MS, Tick};
 

@@ -28,6 +28,21 @@ fn gibinanos(time: Time) -> u32 {
     (time.as_nanos() >> 30) as u32
 }
 
+/// Size of the receive buffer to begin with, in octets.
+fn buffer(options: &ConnectionOptions, config: &Config) -> u32 {
+    options.receive_buffer.unwrap_or(config.receive_buffer.initial).clamp(1, 1 << 30)
+}
+
+/// Largest window to announce, in octets.
+fn clamp(options: &ConnectionOptions) -> u32 {
+    options.window_clamp.unwrap_or(1 << 30)
+}
+
+/// The window of a SYN-ACK: what an unscaled field can say of the buffer.
+pub(crate) fn first_window(options: &ConnectionOptions, config: &Config) -> u32 {
+    buffer(options, config).min(clamp(options)).min(u32::from(u16::MAX))
+}
+
 /// What the receive side tells the header-out part. Merged monotonically: a stale snapshot changes nothing.
 #[derive(Debug)]
 pub(crate) struct RecvSnapshot {
@@ -102,7 +117,7 @@ pub struct ReceiveWindow {
 
 impl ReceiveWindow {
     pub(crate) fn new(state: State, options: &ConnectionOptions, config: &Config, now: Time) -> Self {
-        let limit = options.receive_buffer.unwrap_or(config.receive_buffer.initial).clamp(1, 1 << 30);
+        let limit = buffer(options, config);
         ReceiveWindow {
             nxt: SeqNumber(0),
             edge: SeqNumber(0),
@@ -123,7 +138,7 @@ impl ReceiveWindow {
             urgent: SeqNumber(0),
             queued: 0,
             limit,
-            clamp: options.window_clamp.unwrap_or(1 << 30),
+            clamp: clamp(options),
             growth_mark: SeqNumber(0),
             growth_since: Tick::of(now),
             ts_recent_at: gibinanos(now),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use observe::{Counters, Time};
 use pktbuf::{Chunk, PktBuf};
 use tcp::{
-    Config, Disposition, Error, Event, Isn, ListenParams, OpenParams, Outbox, Pcb, Readiness, Receive, Segment,
+    Config, Disposition, Error, Event, HalfOpen, Isn, ListenParams, OpenParams, Outbox, Pcb, Progress, Readiness, Receive, Segment,
     SegmentArrives, Send, State, Status, StatusReport, TableChange, Timeouts, Verify, listen,
 };
 use wire::{FourTuple, SeqNumber};
@@ -42,6 +42,12 @@ pub fn tuple() -> FourTuple {
     }
 }
 
+impl Setup {
+    pub fn listen_params(&self) -> ListenParams {
+        ListenParams { mss: self.mss, options: self.options.clone() }
+    }
+}
+
 impl Default for Setup {
     fn default() -> Self {
         Setup {
@@ -62,6 +68,8 @@ pub struct Endpoint {
     pub counters: Counters,
     pub driver: Option<Driver>,
     pub listening: bool,
+    /// A handshake that the listener has answered.
+    pub half_open: Option<HalfOpen>,
     /// Segments sent and not yet taken by the test.
     pub sent: Vec<PktBuf>,
     pub wake: Option<Time>,
@@ -82,6 +90,7 @@ impl Endpoint {
             counters: Counters::new(),
             driver: None,
             listening: false,
+            half_open: None,
             sent: Vec::new(),
             wake: None,
             ready: Readiness::NONE,
@@ -193,7 +202,9 @@ impl Endpoint {
 
     pub fn segment_arrives(&mut self, segment: Segment, now: Time) {
         if self.driver.is_none() {
-            if self.listening {
+            if self.half_open.is_some() {
+                self.half_open_arrives(segment, now);
+            } else if self.listening {
                 self.syn_arrives(&segment, now);
             } else {
                 self.sent.extend(tcp::closed::segment_arrives(&segment));
@@ -213,17 +224,57 @@ impl Endpoint {
     }
 
     fn syn_arrives(&mut self, segment: &Segment, now: Time) {
-        self.with_outbox(|driver, out, setup| {
-            let params = ListenParams { mss: setup.mss, options: setup.options.clone() };
+        self.half_open = self.with_outbox(|_, out, setup| {
+            let params = setup.listen_params();
             let isn = Isn { iss: SeqNumber(setup.iss), ts_offset: 0, flow_hash: None };
-            if let Ok(pcb) = listen::syn_arrives(&params, segment, isn, out, now) {
-                *driver = Some(Self::adopt(pcb, setup));
+            listen::syn_arrives(&params, segment, isn, out, now).ok()
+        });
+        self.watch_half_open();
+    }
+
+    fn half_open_arrives(&mut self, segment: Segment, now: Time) {
+        let Some(mut half_open) = self.half_open.take() else { return };
+        self.half_open = self.with_outbox(|driver, out, setup| {
+            match half_open.segment_arrives(&setup.listen_params(), segment, out, now) {
+                Progress::Waiting => Some(half_open),
+                Progress::Ended => {
+                    out.table = TableChange::Remove;
+                    None
+                }
+                Progress::Established(pcb) => {
+                    *driver = Some(Self::adopt(*pcb, setup));
+                    None
+                }
             }
         });
+        self.watch_half_open();
+    }
+
+    fn half_open_timed_out(&mut self, now: Time) {
+        let Some(mut half_open) = self.half_open.take() else { return };
+        if half_open.deadline(&self.setup.config) <= now {
+            let limit = self.setup.config.syn_ack_retries;
+            let kept = self.with_outbox(|_, out, setup| half_open.timed_out(&setup.listen_params(), limit, out, now));
+            self.removed = !kept;
+        }
+        if !self.removed {
+            self.half_open = Some(half_open);
+        }
+        self.watch_half_open();
+    }
+
+    fn watch_half_open(&mut self) {
+        if let Some(half_open) = &self.half_open {
+            self.wake = Some(half_open.deadline(&self.setup.config));
+        }
     }
 
     /// Run the time-outs if they are due.
     pub fn tick(&mut self, now: Time) {
+        if self.half_open.is_some() && self.wake.is_some_and(|wake| wake <= now) {
+            self.wake = None;
+            return self.half_open_timed_out(now);
+        }
         if self.wake.is_some_and(|wake| wake <= now) && self.driver.is_some() {
             self.wake = None;
             let next = self.run(Timeouts, now);
@@ -271,7 +322,11 @@ impl Endpoint {
     }
 
     pub fn state(&mut self) -> State {
-        if self.driver.is_none() { State::Listen } else { self.status().state }
+        match (&self.driver, &self.half_open) {
+            (Some(_), _) => self.status().state,
+            (None, Some(_)) => State::SynReceived,
+            (None, None) => State::Listen,
+        }
     }
 
     pub fn count(&self, counter: observe::Counter) -> u64 {

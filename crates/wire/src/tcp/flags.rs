@@ -56,6 +56,13 @@ impl TcpFlags {
         Self(self.0 | other.0)
     }
 
+    /// The bits of both: `&` for constants.
+    #[inline]
+    #[must_use]
+    pub const fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     /// The bits of `self` that are not in `other`.
     #[inline]
     #[must_use]

@@ -1,4 +1,4 @@
-//! SEGMENT ARRIVES in LISTEN (RFC 9293 section 3.10.7.2): a SYN makes a child.
+//! SEGMENT ARRIVES in LISTEN (RFC 9293 section 3.10.7.2): a SYN makes a half-open connection.
 //!
 //! A listener is no PCB: it is a [`ListenParams`], which any number of threads may read at once. Which listener a
 //! segment belongs to, and how many children it may have, is the `stack`'s business.
@@ -9,23 +9,31 @@ use wire::tcp::TcpFlags;
 use super::flags_make_sense;
 use crate::config::ListenParams;
 use crate::event::Isn;
+use crate::half_open::{HalfOpen, agreement};
 use crate::outbox::Outbox;
-use crate::pcb::Pcb;
 use crate::segment::Segment;
-use crate::state::{Cause, State};
 
-/// A segment for a listener has arrived that belongs to no connection. A SYN makes a child in SYN-RECEIVED, with its
-/// SYN-ACK in `out`. When the child is established, `out.table` says so; if it never is, `out.table` says to remove it.
+/// A segment for a listener has arrived that belongs to no connection. A SYN makes a half-open connection, with its
+/// SYN-ACK in `out`.
 ///
 /// # Errors
-/// The reason for which no child was made, counted already; a reset may be in `out`.
+/// The reason for which none was made, counted already; a reset may be in `out`.
 pub fn syn_arrives(
     params: &ListenParams,
     segment: &Segment,
     isn: Isn,
     out: &mut Outbox<'_>,
     now: Time,
-) -> Result<Pcb, DropReason> {
+) -> Result<HalfOpen, DropReason> {
+    admit_syn(segment, out)?;
+    let agreed = agreement(&segment.header, &segment.tuple, out.config);
+    let half_open = HalfOpen::new(segment.tuple, segment.header.seq, isn, params, &agreed, (out.config, now));
+    half_open.send(params, None, out, now);
+    Ok(half_open)
+}
+
+/// The checks of LISTEN: only a SYN goes on.
+pub(crate) fn admit_syn(segment: &Segment, out: &mut Outbox<'_>) -> Result<(), DropReason> {
     let flags = segment.header.flags;
     out.count(Counter::SegmentsIn, 1);
     if !segment.checksum_holds() {
@@ -43,13 +51,5 @@ pub fn syn_arrives(
         return Err(out.dropped(DropReason::TcpBadFlags));
     }
     out.count(Counter::SynsIn, 1);
-    let mut pcb = Pcb::closed(segment.tuple, isn, params.mss, &params.options, out.config, now);
-    let mut parts = pcb.parts();
-    parts.header_in.passive = true;
-    parts.header_in.held = false;
-    parts.header_in.state = State::Listen;
-    parts.enter(Cause::Syn, out, now);
-    parts.synchronise(&segment.header, out, now);
-    parts.send_syn(out, now);
-    Ok(pcb)
+    Ok(())
 }

@@ -68,8 +68,11 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, now: Time) {
     sw.recover = sw.una - 1;
     sw.high_rxt = sw.una;
     sw.progress = Tick::of(now);
-    if sw.rtt.backoff_count() == 0 && sw.rtt.is_timing() {
-        sw.rtt.finish(now);
+    if sw.rtt.backoff_count() == 0 {
+        // A cookie is not timed: nobody remembers when it was sent.
+        if sw.rtt.is_timing() {
+            sw.rtt.finish(now);
+        }
     } else {
         // RFC 5681 section 3.1: a lost SYN, of either side, speaks of congestion; begin with one segment.
         let mss = u32::from(sw.mss);

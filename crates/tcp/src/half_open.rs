@@ -1,0 +1,270 @@
+//! A half-open connection: what a listener remembers between its SYN-ACK and the peer's acknowledgement (the SYN cache of
+//! RFC 4987 section 3.5).
+//!
+//! 80 octets instead of a PCB of 480: enough to send the SYN-ACK again, and to make the PCB when the acknowledgement
+//! comes. The rules of SYN-RECEIVED are not written twice: a segment is given to the PCB that the half-open connection
+//! would be, and only if that has become more than SYN-RECEIVED is it kept. What may never happen: a SYN-ACK that is sent
+//! again with other numbers or options than the first.
+
+use observe::{Counter, DropReason, Time};
+use wire::tcp::{Header, TcpFlags};
+use wire::{FourTuple, SeqNumber};
+
+use crate::config::{Config, ListenParams};
+use crate::event::{Event, Isn, Negotiation, SegmentArrives};
+use crate::outbox::Outbox;
+use crate::output;
+use crate::pcb::{HeaderOut, Pcb, Tick, first_window};
+use crate::segment::Segment;
+use crate::state::State;
+
+/// The peer does not scale its window.
+const NO_SHIFT: u8 = u8::MAX;
+
+/// Units of 2^27 ns, an eighth of a second, in which it is remembered when the peer was last answered.
+const ANSWER_SHIFT: u32 = 27;
+/// Least time between two answers to one half-open connection beyond its own timer, in those units: half a second.
+const ANSWER_INTERVAL: u8 = 4;
+
+/// See [`HalfOpen::features`].
+mod feature {
+    pub(super) const TIMESTAMPS: u8 = 1;
+    pub(super) const SACK: u8 = 2;
+    pub(super) const HASHED: u8 = 4;
+    /// When the SYN-ACK left is not known, for it was a cookie.
+    pub(super) const UNTIMED: u8 = 8;
+    /// `answered` means something.
+    pub(super) const ANSWERED: u8 = 16;
+}
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub struct HalfOpen {
+    tuple: FourTuple,
+    /// The MSS that we announce.
+    announce: u16,
+    peer_mss: u16,
+    /// The peer's window shift, or [`NO_SHIFT`].
+    shift: u8,
+    features: u8,
+    /// SYN-ACKs sent again because the timer ran out.
+    retries: u8,
+    /// When the peer was last sent something beyond the timer's SYN-ACKs.
+    answered: u8,
+    iss: SeqNumber,
+    irs: SeqNumber,
+    ts_recent: u32,
+    ts_offset: u32,
+    flow_hash: u32,
+    /// When the SYN-ACK last left for its timer's sake.
+    sent: Time,
+}
+
+/// What a segment made of a half-open connection.
+#[derive(Debug)]
+#[must_use]
+pub enum Progress {
+    /// It is what it was.
+    Waiting,
+    /// It is over: the peer has reset it.
+    Ended,
+    /// The handshake is complete. `out.table` says so; text and FIN of the segment have been taken.
+    Established(Box<Pcb>),
+}
+
+impl HalfOpen {
+    /// The peer's SYN had sequence number `irs` and asked for what is `agreed`; our SYN-ACK leaves at `now`.
+    pub(crate) fn new(
+        tuple: FourTuple,
+        irs: SeqNumber,
+        isn: Isn,
+        params: &ListenParams,
+        agreed: &Negotiation,
+        (config, now): (&Config, Time),
+    ) -> HalfOpen {
+        let mut features = 0;
+        let mut set = |condition: bool, bit: u8| features |= if condition { bit } else { 0 };
+        set(agreed.timestamps.is_some(), feature::TIMESTAMPS);
+        set(agreed.sack, feature::SACK);
+        set(isn.flow_hash.is_some(), feature::HASHED);
+        HalfOpen {
+            tuple,
+            announce: params.announced_mss(config),
+            peer_mss: agreed.peer_mss,
+            shift: agreed.shift.unwrap_or(NO_SHIFT),
+            features,
+            retries: 0,
+            answered: 0,
+            iss: isn.iss,
+            irs,
+            ts_recent: agreed.timestamps.unwrap_or(0),
+            ts_offset: isn.ts_offset,
+            flow_hash: isn.flow_hash.unwrap_or(0),
+            sent: now,
+        }
+    }
+
+    /// The same, from a cookie: nobody knows when its SYN-ACK left.
+    pub(crate) fn untimed(mut self) -> HalfOpen {
+        self.features |= feature::UNTIMED;
+        self
+    }
+
+    /// Both ends, as our connection will name them.
+    pub fn tuple(&self) -> &FourTuple {
+        &self.tuple
+    }
+
+    /// How often the timer has sent the SYN-ACK again.
+    pub fn retries(&self) -> u8 {
+        self.retries
+    }
+
+    fn has(&self, bit: u8) -> bool {
+        self.features & bit != 0
+    }
+
+    fn isn(&self) -> Isn {
+        let flow_hash = self.has(feature::HASHED).then_some(self.flow_hash);
+        Isn { iss: self.iss, ts_offset: self.ts_offset, flow_hash }
+    }
+
+    fn agreed(&self) -> Negotiation {
+        Negotiation {
+            peer_mss: self.peer_mss,
+            shift: (self.shift != NO_SHIFT).then_some(self.shift),
+            timestamps: self.has(feature::TIMESTAMPS).then_some(self.ts_recent),
+            sack: self.has(feature::SACK),
+        }
+    }
+
+    /// Send the SYN-ACK. `stamp`: the timestamp that it must carry, for a cookie that hides options in it.
+    pub(crate) fn send(&self, params: &ListenParams, stamp: Option<u32>, out: &mut Outbox<'_>, now: Time) {
+        let mut isn = self.isn();
+        if let Some(stamp) = stamp {
+            isn.ts_offset = stamp.wrapping_sub(now.as_millis() as u32);
+        }
+        let mut ho = HeaderOut::new(&self.tuple, self.announce, &isn, now);
+        ho.nxt = self.irs + 1;
+        ho.edge = ho.nxt + first_window(&params.options, out.config);
+        ho.scales = self.shift != NO_SHIFT;
+        ho.timestamps = self.has(feature::TIMESTAMPS);
+        ho.ts_recent = self.ts_recent;
+        output::syn_ack(self.iss, self.has(feature::SACK), &mut ho, out, now);
+    }
+
+    /// When the SYN-ACK must be sent again: RFC 6298 section 5.5 from the initial time-out on.
+    pub fn deadline(&self, config: &Config) -> Time {
+        let doubled = config.rto.initial_rto.saturating_mul(1 << self.retries.min(16));
+        self.sent + doubled.min(config.rto.max_rto)
+    }
+
+    /// The deadline has come: send the SYN-ACK again, unless that was done `limit` times. False: it is given up.
+    pub fn timed_out(&mut self, params: &ListenParams, limit: u8, out: &mut Outbox<'_>, now: Time) -> bool {
+        if self.retries >= limit {
+            out.count(Counter::ConnectionsTimedOut, 1);
+            return false;
+        }
+        self.retries += 1;
+        self.sent = now;
+        out.count(Counter::Timeouts, 1);
+        out.count(Counter::Retransmits, 1);
+        self.send(params, None, out, now);
+        true
+    }
+
+    /// A segment of this connection has arrived (RFC 9293 section 3.10.7.4, SYN-RECEIVED).
+    pub fn segment_arrives(
+        &mut self,
+        params: &ListenParams,
+        segment: Segment,
+        out: &mut Outbox<'_>,
+        now: Time,
+    ) -> Progress {
+        let flags = segment.header.flags;
+        let speaks = flags.intersection(TcpFlags::SYN | TcpFlags::ACK | TcpFlags::RST | TcpFlags::FIN);
+        if speaks == TcpFlags::SYN && segment.header.seq == self.irs && segment.checksum_holds() {
+            self.syn_again(params, out, now);
+            return Progress::Waiting;
+        }
+        let mut pcb = Box::new(self.revive(params, out.config, now));
+        let quiet = Tick::long_before(now);
+        pcb.header_in.challenged = if self.may_answer(now) { quiet } else { Tick::of(now) };
+        let _ = SegmentArrives(segment).run(&mut pcb.parts(), out, now);
+        match pcb.header_in.state {
+            State::SynReceived => {
+                if self.may_answer(now) && pcb.header_in.challenged != quiet {
+                    self.note_answer(now);
+                }
+                Progress::Waiting
+            }
+            State::Closed => Progress::Ended,
+            _ => Progress::Established(pcb),
+        }
+    }
+
+    /// The peer repeats its SYN: it has not got our answer. Who repeats it too often gets it from the timer.
+    fn syn_again(&mut self, params: &ListenParams, out: &mut Outbox<'_>, now: Time) {
+        out.count(Counter::SegmentsIn, 1);
+        if self.may_answer(now) {
+            self.note_answer(now);
+            self.send(params, None, out, now);
+        } else {
+            out.count(Counter::ChallengeAcksLimited, 1);
+            out.dropped(DropReason::RateLimited);
+        }
+    }
+
+    fn may_answer(&self, now: Time) -> bool {
+        let since = ((now.as_nanos() >> ANSWER_SHIFT) as u8).wrapping_sub(self.answered);
+        !self.has(feature::ANSWERED) || since >= ANSWER_INTERVAL
+    }
+
+    fn note_answer(&mut self, now: Time) {
+        self.features |= feature::ANSWERED;
+        self.answered = (now.as_nanos() >> ANSWER_SHIFT) as u8;
+    }
+
+    /// The PCB in SYN-RECEIVED that this stands for.
+    fn revive(&self, params: &ListenParams, config: &Config, now: Time) -> Pcb {
+        let mut pcb = Pcb::closed(self.tuple, self.isn(), self.announce, &params.options, config, now);
+        let mut parts = pcb.parts();
+        parts.header_in.passive = true;
+        parts.header_in.held = false;
+        parts.agree(self.irs, 0, &self.agreed(), config, now);
+        let sw = &mut *parts.send_window;
+        sw.nxt = sw.una + 1;
+        sw.timed = sw.nxt;
+        if self.retries == 0 && !self.has(feature::UNTIMED) {
+            sw.rtt.start(self.sent);
+        }
+        (0..self.retries).for_each(|_| sw.rtt.backoff());
+        for state in [&mut pcb.header_in.state, &mut pcb.receive_window.state, &mut pcb.send_window.state] {
+            *state = State::SynReceived;
+        }
+        pcb
+    }
+}
+
+impl ListenParams {
+    /// The MSS that a child announces.
+    fn announced_mss(&self, config: &Config) -> u16 {
+        self.mss.min(self.options.max_segment.unwrap_or(u16::MAX)).max(config.min_mss).max(1)
+    }
+}
+
+/// What a listener makes of the SYN with this header.
+pub(crate) fn agreement(header: &Header, tuple: &FourTuple, config: &Config) -> Negotiation {
+    Negotiation::read(header, tuple, config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A flood fills the table with these.
+    #[test]
+    fn a_half_open_connection_is_small() {
+        assert!(size_of::<HalfOpen>() <= 80, "{} octets", size_of::<HalfOpen>());
+    }
+}

@@ -1,0 +1,158 @@
+//! SYN cookies (RFC 4987 section 3.6): a SYN-ACK whose sequence number holds all that must be remembered, so that nothing
+//! need be.
+//!
+//! ```text
+//! sequence number   epoch mod 32 (5 bits) | MSS class (3 bits) | keyed hash (24 bits)
+//! timestamp         clock (26 bits) | ECN (1 bit) | SACK (1 bit) | window shift, 15: none (4 bits)
+//! ```
+//!
+//! The hash covers the tuple, the peer's sequence number, the epoch and the MSS class; the key is the caller's, and with
+//! each epoch of 64 s it is as good as a new one. Options that find no room without timestamps are not granted then. What
+//! may never happen: a connection from an acknowledgement whose hash is wrong or older than two epochs.
+
+use core::time::Duration;
+
+use observe::{Counter, DropReason, Time};
+use wire::SeqNumber;
+use wire::tcp::TcpFlags;
+
+use crate::config::{Config, ListenParams};
+use crate::event::{Isn, Negotiation};
+use crate::half_open::{HalfOpen, agreement};
+use crate::outbox::Outbox;
+use crate::segment::Segment;
+
+/// How long a cookie is good for at most.
+pub const LIFE: Duration = Duration::from_secs(128);
+
+/// An epoch in nanoseconds.
+const EPOCH_NS: u64 = 64_000_000_000;
+/// What peers announce, in classes: what is used is the largest that is not above.
+const MSS: [u16; 8] = [216, 536, 1220, 1300, 1400, 1440, 1460, 8940];
+
+/// Low bits of the timestamp that hold options.
+const STAMP_BITS: u32 = 0x3f;
+const STAMP_NO_SHIFT: u32 = 0xf;
+const STAMP_SACK: u32 = 0x10;
+
+/// The keyed hash of a handshake: over what is given, the tuple and the peer's initial sequence number.
+pub trait Mac {
+    /// Of `irs`, the epoch and the MSS class; the low 24 bits count.
+    fn mac(&self, irs: SeqNumber, epoch: u32, class: u32) -> u32;
+}
+
+impl<F: Fn(SeqNumber, u32, u32) -> u32> Mac for F {
+    fn mac(&self, irs: SeqNumber, epoch: u32, class: u32) -> u32 {
+        self(irs, epoch, class)
+    }
+}
+
+fn epoch(now: Time) -> u32 {
+    (now.as_nanos() / EPOCH_NS) as u32
+}
+
+fn encode(irs: SeqNumber, mss: u16, mac: &impl Mac, now: Time) -> SeqNumber {
+    let (epoch, class) = (epoch(now), MSS.iter().rposition(|&class| class <= mss).unwrap_or(0) as u32);
+    SeqNumber(epoch << 27 | class << 24 | mac.mac(irs, epoch, class) & 0x00ff_ffff)
+}
+
+/// The MSS in a cookie that we made at most two epochs ago.
+fn decode(irs: SeqNumber, cookie: SeqNumber, mac: &impl Mac, now: Time) -> Option<u16> {
+    let class = cookie.0 >> 24 & 7;
+    let made = [0, 1].into_iter().filter_map(|age| epoch(now).checked_sub(age)).find(|made| made << 27 >> 27 == cookie.0 >> 27);
+    let expected = mac.mac(irs, made?, class) & 0x00ff_ffff;
+    (expected == cookie.0 & 0x00ff_ffff).then(|| MSS[class as usize])
+}
+
+/// Answer a SYN with a cookie and forget it.
+///
+/// # Errors
+/// The reason for which there is no answer, counted already.
+pub fn answer(
+    params: &ListenParams,
+    segment: &Segment,
+    isn: Isn,
+    mac: &impl Mac,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Result<(), DropReason> {
+    crate::event::segment_arrives::listen::admit_syn(segment, out)?;
+    let header = &segment.header;
+    let mut agreed = agreement(header, &segment.tuple, out.config);
+    let stamp = agreed.timestamps.map(|_| {
+        let options = agreed.shift.map_or(STAMP_NO_SHIFT, u32::from) | if agreed.sack { STAMP_SACK } else { 0 };
+        let clock = (now.as_millis() as u32).wrapping_add(isn.ts_offset);
+        let stamp = clock & !STAMP_BITS | options;
+        // The clock that the peer sees never runs ahead of itself.
+        if stamp.wrapping_sub(clock) as i32 > 0 { stamp.wrapping_sub(STAMP_BITS + 1) } else { stamp }
+    });
+    if stamp.is_none() {
+        agreed = Negotiation { shift: None, sack: false, ..agreed };
+    }
+    let isn = Isn { iss: encode(header.seq, agreed.peer_mss, mac, now), ..isn };
+    let half_open = HalfOpen::new(segment.tuple, header.seq, isn, params, &agreed, (out.config, now));
+    half_open.send(params, stamp, out, now);
+    out.count(Counter::SynCookiesOut, 1);
+    Ok(())
+}
+
+/// An acknowledgement for a listener that belongs to no connection: the half-open connection that its cookie stands for.
+/// `isn`: offset and hash as they were for the SYN; its sequence number is not used.
+pub fn accept(
+    params: &ListenParams,
+    segment: &Segment,
+    isn: Isn,
+    mac: &impl Mac,
+    config: &Config,
+    now: Time,
+) -> Option<HalfOpen> {
+    let header = &segment.header;
+    let others = TcpFlags::SYN | TcpFlags::RST;
+    if !header.flags.contains(TcpFlags::ACK) || header.flags.intersects(others) || !segment.checksum_holds() {
+        return None;
+    }
+    let (irs, iss) = (header.seq + u32::MAX, header.ack + u32::MAX);
+    let peer_mss = decode(irs, iss, mac, now)?;
+    let stamps = header.options.timestamps.filter(|_| config.timestamps);
+    let options = stamps.map_or(STAMP_NO_SHIFT, |stamps| stamps.echo & STAMP_BITS);
+    let shift = (options & STAMP_NO_SHIFT != STAMP_NO_SHIFT).then_some((options & STAMP_NO_SHIFT) as u8);
+    let agreed = Negotiation {
+        peer_mss: peer_mss.max(config.min_mss),
+        shift: shift.filter(|_| config.window_scaling),
+        timestamps: stamps.map(|stamps| stamps.value),
+        sack: options & STAMP_SACK != 0 && config.sack,
+    };
+    Some(HalfOpen::new(segment.tuple, irs, Isn { iss, ..isn }, params, &agreed, (config, now)).untimed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mac(irs: SeqNumber, epoch: u32, class: u32) -> u32 {
+        (irs.0 ^ epoch.wrapping_mul(0x9e37_79b9) ^ class.wrapping_mul(0x85eb_ca6b)).wrapping_mul(0xc2b2_ae35) >> 3
+    }
+
+    #[test]
+    fn a_cookie_is_good_for_its_epoch_and_the_next() {
+        for start in [0, 63, 64, 64 * 31, 64 * 32, 1 << 30] {
+            let made = Time::from_secs(start);
+            let irs = SeqNumber(77);
+            let cookie = encode(irs, 1460, &mac, made);
+            assert_eq!(decode(irs, cookie, &mac, made), Some(1460));
+            assert_eq!(decode(irs, cookie, &mac, made + Duration::from_secs(64)), Some(1460));
+            assert_eq!(decode(irs, cookie, &mac, made + LIFE), None);
+            assert_eq!(decode(irs, cookie, &mac, made + Duration::from_secs(64 * 32)), None, "the epoch's bits are the same");
+            assert_eq!(decode(irs + 1, cookie, &mac, made), None);
+        }
+    }
+
+    #[test]
+    fn the_mss_is_rounded_down() {
+        let classes = [(0, 216), (216, 216), (1000, 536), (1459, 1440), (1460, 1460), (u16::MAX, 8940)];
+        for (announced, used) in classes {
+            let cookie = encode(SeqNumber(1), announced, &mac, Time::ZERO);
+            assert_eq!(decode(SeqNumber(1), cookie, &mac, Time::ZERO), Some(used));
+        }
+    }
+}
