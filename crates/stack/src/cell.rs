@@ -19,8 +19,9 @@ use crate::arch::Census;
 use crate::call::{self, Call, Control, Datagram, Ingress, OpenRefused, OpenRequest, Reply, Report, Segment};
 use crate::flow::{Flow, Key, Target};
 use crate::replicas::{Replicas, Unmatched};
-use crate::shared::{Child, Shared};
+use crate::shared::Shared;
 use crate::socket::{ListenerShared, Readiness, TcpSocket};
+use crate::syn_cache::{Child, SynCache};
 use crate::table::private::{Entry, Table};
 use crate::timers::Wheel;
 use crate::tx::RouteCache;
@@ -52,6 +53,7 @@ pub struct Cell<P: Platform> {
     shared: Arc<Shared<P>>,
     table: Table<Connection<P>>,
     replicas: Replicas<P>,
+    half_open: SynCache<P>,
     wheel: Wheel,
     due: Vec<u32>,
     counters: Counters,
@@ -64,6 +66,7 @@ impl<P: Platform> Cell<P> {
             shared: shared.clone(),
             table: Table::new(&shared.secrets),
             replicas: Replicas::default(),
+            half_open: SynCache::new(&shared.secrets),
             wheel: Wheel::new(shared.clock.now()),
             due: Vec::new(),
             counters: Counters::new(),
@@ -204,12 +207,30 @@ impl<P: Platform> Cell<P> {
         }
     }
 
-    /// A segment that belongs to no connection: perhaps a listener wants it.
+    /// A segment that belongs to no connection: perhaps to one that is half open, perhaps a listener wants it.
     #[cold]
     fn unmatched(&mut self, arrival: Segment, now: Time, after: &mut After<P>) {
         let flow = Flow { tuple: arrival.segment.tuple, hash: arrival.hash };
-        match self.replicas.unmatched(&arrival.segment) {
-            Unmatched::Listener(listener) => self.handshake(listener, flow, &arrival.segment, now, after),
+        if let Some(slot) = self.half_open.find(&flow.tuple) {
+            let effects = (&self.counters, &mut *after);
+            let child = self.shared.half_open_arrives(&mut self.half_open, slot, arrival.segment, now, effects);
+            if let Some(child) = child {
+                self.adopt(child, now, after);
+            }
+            return;
+        }
+        match self.replicas.unmatched(&arrival.segment, now) {
+            Unmatched::Listener(listener) => {
+                let effects = (&self.counters, after);
+                self.shared.syn_arrives(&mut self.half_open, listener, flow, &arrival.segment, now, effects);
+            }
+            Unmatched::Cookie(listener) => {
+                let effects = (&self.counters, &mut *after);
+                let child = self.shared.cookie_arrives(listener, flow, arrival.segment, now, effects);
+                if let Some(child) = child {
+                    self.adopt(child, now, after);
+                }
+            }
             Unmatched::Nobody => {
                 self.counters.drop(DropReason::TcpNoListener);
                 self.shared.reset(&flow, &arrival.segment, &self.counters, after);
@@ -217,20 +238,19 @@ impl<P: Platform> Cell<P> {
         }
     }
 
-    fn handshake(
-        &mut self,
-        listener: Arc<ListenerShared<P>>,
-        flow: Flow,
-        syn: &tcp::Segment,
-        now: Time,
-        after: &mut After<P>,
-    ) {
-        let child = self.shared.handshake(&listener, &flow, syn, now, &self.counters, after);
-        let Ok(Child { pcb, route, deadline }) = child else { return };
-        let (socket, listener) = (TcpSocket::new(flow), Some(listener));
-        let connection = Connection { flow, pcb, route, socket, listener };
+    /// A handshake is complete: its connection enters the table and the accept queue.
+    fn adopt(&mut self, child: Child<P>, now: Time, after: &mut After<P>) {
+        let Child { flow, pcb, route, listener, ready, deadline, table, starved } = child;
+        let socket = TcpSocket::new(flow);
+        let connection = Connection { flow, pcb: *pcb, route, socket: socket.clone(), listener: Some(listener) };
         match self.place(connection) {
-            Ok(key) => self.settle(key.slot, Effects { deadline, table: TableChange::None }, now, after),
+            Ok(key) => {
+                after.wake(&socket, ready);
+                if starved {
+                    self.shared.port_of(&flow, &route).starve(socket.target());
+                }
+                self.settle(key.slot, Effects { deadline, table }, now, after);
+            }
             Err(refused) => refused.listener.iter().for_each(|listener| listener.abandon()),
         }
     }
@@ -321,26 +341,29 @@ impl<P: Platform> Cell<P> {
             self.run(slot, tcp::Timeouts, now, after);
         }
         self.due = due;
+        self.shared.half_open_timeouts(&mut self.half_open, now, &self.counters, after);
     }
 
     /// When [`Cell::timers`] next has something to do.
     pub fn next_deadline(&self) -> Option<Time> {
-        self.wheel.next_deadline()
+        let half_open = self.half_open.cached_deadline();
+        let half_open = (half_open != u64::MAX).then(|| Time::from_nanos(half_open));
+        [self.wheel.next_deadline(), half_open].into_iter().flatten().min()
     }
 
-    /// The same in nanoseconds; `u64::MAX` when nothing is armed. One load.
+    /// The same in nanoseconds; `u64::MAX` when nothing is armed. Two loads.
     #[inline]
     pub fn deadline_nanos(&self) -> u64 {
-        self.wheel.cached_deadline()
+        self.wheel.cached_deadline().min(self.half_open.cached_deadline())
     }
 
     /// What is in the cell.
     pub fn census(&self) -> Census {
         Census {
             counters: self.counters.snapshot(),
-            connections: self.table.len(),
-            timers: self.wheel.len(),
-            bytes: self.table.footprint() + self.table.len() * size_of::<TcpSocket<P>>(),
+            connections: self.table.len() + self.half_open.len(),
+            timers: self.wheel.len() + self.half_open.len(),
+            bytes: self.table.footprint() + self.table.len() * size_of::<TcpSocket<P>>() + self.half_open.footprint(),
         }
     }
 }

@@ -13,6 +13,7 @@
 //! | `after.rs` | effects that wait until the last guard has dropped |
 //! | `tx.rs` | from a segment to the device, in the order of its making |
 //! | `table/`, `timers.rs`, `replicas.rs` | keyed connection table, timer wheel, bound sockets |
+//! | `syn_cache.rs` | half-open connections, and the answers to SYNs |
 //! | `socket/` | what a connection and its user share: readiness, accept queues, datagram queues, poll sets |
 //! | `internet.rs` | neighbours, fragments, path MTUs behind their locks |
 //! | `shared.rs`, `ports.rs`, `secrets.rs`, `clock.rs`, `flow.rs` | what all cells share |
@@ -40,6 +41,7 @@ pub mod secrets;
 pub mod shared;
 pub mod socket;
 pub mod stack;
+pub mod syn_cache;
 pub mod table;
 pub mod timers;
 pub mod tx;

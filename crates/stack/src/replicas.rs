@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use observe::Time;
 use smallvec::SmallVec;
 use sync::Platform;
 use wire::FourTuple;
@@ -20,6 +21,8 @@ type PortMap<T> = HashMap<u16, SmallVec<[Arc<T>; 1]>>;
 pub enum Unmatched<P: Platform> {
     /// This listener (RFC 9293, 3.10.7.2).
     Listener(Arc<ListenerShared<P>>),
+    /// This listener, if the segment brings back a cookie of its.
+    Cookie(Arc<ListenerShared<P>>),
     /// Nobody: it is answered as CLOSED does (3.10.7.1).
     Nobody,
 }
@@ -44,13 +47,18 @@ impl<P: Platform> Replicas<P> {
     }
 
     /// Who takes `segment`, which belongs to no connection.
-    pub fn unmatched(&self, segment: &tcp::Segment) -> Unmatched<P> {
-        // Whether the segment is one that a listener wants is for TCP to say; without a SYN none does, and an old
-        // acknowledgement is answered as in CLOSED either way.
-        if !segment.header.flags.contains(TcpFlags::SYN) {
+    pub fn unmatched(&self, segment: &tcp::Segment, now: Time) -> Unmatched<P> {
+        // Whether the segment is one that a listener wants is for TCP to say; without a SYN none does, unless it has sent
+        // cookies. An old acknowledgement is answered as in CLOSED either way.
+        let flags = segment.header.flags;
+        if !flags.intersects(TcpFlags::SYN | TcpFlags::ACK) || flags.contains(TcpFlags::RST) {
             return Unmatched::Nobody;
         }
-        self.listener(&segment.tuple).map_or(Unmatched::Nobody, Unmatched::Listener)
+        match self.listener(&segment.tuple) {
+            Some(listener) if flags.contains(TcpFlags::SYN) => Unmatched::Listener(listener),
+            Some(listener) if listener.awaits_cookie(now) => Unmatched::Cookie(listener),
+            _ => Unmatched::Nobody,
+        }
     }
 
     /// The datagram socket that fits `tuple` best: connected before exact before wildcard.

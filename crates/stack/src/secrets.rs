@@ -16,13 +16,14 @@ pub struct Secrets {
     isn: (u64, u64),
     timestamp: (u64, u64),
     port: (u64, u64),
+    cookie: (u64, u64),
 }
 
 impl Secrets {
     /// Keys from the platform's random source.
     pub fn draw<P: Platform>() -> Self {
         let key = || (P::random(), P::random());
-        Secrets { table: TupleKey::draw(P::random), isn: key(), timestamp: key(), port: key() }
+        Secrets { table: TupleKey::draw(P::random), isn: key(), timestamp: key(), port: key(), cookie: key() }
     }
 
     /// Keys derived from `seed`, so that two runs of a test send the same bytes.
@@ -38,7 +39,7 @@ impl Secrets {
         };
         let table = TupleKey::draw(&mut next);
         let mut key = || (next(), next());
-        Secrets { table, isn: key(), timestamp: key(), port: key() }
+        Secrets { table, isn: key(), timestamp: key(), port: key(), cookie: key() }
     }
 
     /// The keyed hash of a connection's tuple: what the connection tables are indexed by. About 2 ns for IPv4.
@@ -58,6 +59,15 @@ impl Secrets {
     pub fn timestamp_offset(&self, tuple: &FourTuple) -> u32 {
         let mut hasher = SipHasher24::new_with_keys(self.timestamp.0, self.timestamp.1);
         write_tuple(&mut hasher, tuple);
+        hasher.finish() as u32
+    }
+
+    /// The keyed hash in a SYN cookie (RFC 4987 section 3.6); see [`tcp::syn_cookie::Mac`].
+    pub fn syn_cookie(&self, tuple: &FourTuple, irs: SeqNumber, epoch: u32, class: u32) -> u32 {
+        let mut hasher = SipHasher24::new_with_keys(self.cookie.0, self.cookie.1);
+        write_tuple(&mut hasher, tuple);
+        hasher.write_u64((u64::from(irs.0) << 32) | u64::from(epoch));
+        hasher.write_u32(class);
         hasher.finish() as u32
     }
 

@@ -12,7 +12,7 @@ use ip::{InterfaceView, RouteTable};
 use observe::{Counters, DropReason, Time};
 use smallvec::smallvec;
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, Published, TooManyVersions};
-use tcp::{ListenParams, OpenParams, Outbox, Pcb};
+use tcp::{OpenParams, Outbox};
 use wire::rss::Toeplitz;
 
 use crate::after::After;
@@ -22,7 +22,7 @@ use crate::flow::Flow;
 use crate::internet::Internet;
 use crate::pings::Pings;
 use crate::secrets::Secrets;
-use crate::socket::{ListenerShared, Readiness, UdpShared};
+use crate::socket::{Readiness, UdpShared};
 use crate::tx::{Egress, RouteCache};
 
 /// Octets of an IPv4 and of an IPv6 header without options; TCP's is 20 more.
@@ -71,16 +71,6 @@ pub struct Shared<P: Platform> {
     batch: CachePadded<P::AtomicU64>,
     /// Ends the sleep of each receive thread.
     pub(crate) wakers: Lock<Vec<Arc<dyn Wake>>, P>,
-}
-
-/// What a SYN to a listener gave: a connection in SYN-RECEIVED, whose SYN-ACK has been sent.
-pub struct Child {
-    /// The connection.
-    pub pcb: Pcb,
-    /// Its route.
-    pub route: RouteCache,
-    /// When it wants to be woken.
-    pub deadline: Option<Time>,
 }
 
 /// What [`Shared::new`] is given besides the interfaces.
@@ -249,38 +239,6 @@ impl<P: Platform> Shared<P> {
             flow_hash: Some(flow.hash),
             mss: self.route_mss(flow.tuple.remote_addr, now),
             options,
-        }
-    }
-
-    /// A SYN meets a listener: the child's PCB, if it is let in. Its SYN-ACK is emitted; drops are counted.
-    pub fn handshake(
-        &self,
-        listener: &ListenerShared<P>,
-        flow: &Flow,
-        syn: &tcp::Segment,
-        now: Time,
-        counters: &Counters,
-        after: &mut After<P>,
-    ) -> Result<Child, DropReason> {
-        listener.admit().inspect_err(|reason| counters.drop(*reason))?;
-        let mut route = RouteCache::default();
-        let mut out = self.outbox(flow, &route, counters);
-        let params =
-            ListenParams { mss: self.route_mss(flow.tuple.remote_addr, now), options: listener.options().clone() };
-        let isn = tcp::Isn {
-            iss: self.secrets.initial_sequence_number(&flow.tuple, now),
-            ts_offset: self.secrets.timestamp_offset(&flow.tuple),
-            flow_hash: Some(flow.hash),
-        };
-        let child = tcp::listen::syn_arrives(&params, syn, isn, &mut out, now);
-        self.emit(flow, &mut route, &mut out.segments, counters, after);
-        let deadline = out.deadline;
-        match child {
-            Ok(pcb) => Ok(Child { pcb, route, deadline }),
-            Err(reason) => {
-                listener.abandon();
-                Err(reason)
-            }
         }
     }
 

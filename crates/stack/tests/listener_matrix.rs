@@ -220,7 +220,9 @@ fn a_reset_during_the_handshake_frees_the_place(plan: Plan) {
 #[every_arch]
 fn a_flood_fills_the_syn_queue_and_no_more(plan: Plan) {
     const LIMIT: usize = 1024;
-    let mut node = node(plan);
+    let mut terms = Terms::new(plan);
+    terms.tcp.syn_cookies = tcp::config::SynCookies::Never;
+    let mut node = Node::<Real>::introduced(terms);
     let listener = node.listen(PORT, 16);
     let mut bytes = 0;
     for n in 0..4 * LIMIT as u16 {

@@ -1,7 +1,7 @@
 //! A half-open connection: what a listener remembers between its SYN-ACK and the peer's acknowledgement (the SYN cache of
 //! RFC 4987 section 3.5).
 //!
-//! 80 octets instead of a PCB of 480: enough to send the SYN-ACK again, and to make the PCB when the acknowledgement
+//! 72 octets instead of a PCB of 480: enough to send the SYN-ACK again, and to make the PCB when the acknowledgement
 //! comes. The rules of SYN-RECEIVED are not written twice: a segment is given to the PCB that the half-open connection
 //! would be, and only if that has become more than SYN-RECEIVED is it kept. What may never happen: a SYN-ACK that is sent
 //! again with other numbers or options than the first.
@@ -56,8 +56,8 @@ pub struct HalfOpen {
     ts_recent: u32,
     ts_offset: u32,
     flow_hash: u32,
-    /// When the SYN-ACK last left for its timer's sake.
-    sent: Time,
+    /// When the SYN-ACK last left for its timer's sake, in microseconds: none waits for an hour.
+    sent: u32,
 }
 
 /// What a segment made of a half-open connection.
@@ -100,7 +100,7 @@ impl HalfOpen {
             ts_recent: agreed.timestamps.unwrap_or(0),
             ts_offset: isn.ts_offset,
             flow_hash: isn.flow_hash.unwrap_or(0),
-            sent: now,
+            sent: now.as_micros() as u32,
         }
     }
 
@@ -153,10 +153,19 @@ impl HalfOpen {
         output::syn_ack(self.iss, self.has(feature::SACK), &mut ho, out, now);
     }
 
-    /// When the SYN-ACK must be sent again: RFC 6298 section 5.5 from the initial time-out on.
-    pub fn deadline(&self, config: &Config) -> Time {
+    /// When the SYN-ACK left, seen from `now`.
+    fn sent(&self, now: Time) -> Time {
+        let elapsed = (now.as_micros() as u32).wrapping_sub(self.sent);
+        // A thread with an older batch may look back from before it.
+        let elapsed = if elapsed > u32::MAX / 2 { 0 } else { u64::from(elapsed) };
+        Time::from_nanos(now.as_nanos().saturating_sub(elapsed * 1000))
+    }
+
+    /// When the SYN-ACK must be sent again: RFC 6298 section 5.5 from the initial time-out on. Seen from `now`, which lies
+    /// less than half an hour behind the last time that it was sent.
+    pub fn deadline(&self, config: &Config, now: Time) -> Time {
         let doubled = config.rto.initial_rto.saturating_mul(1 << self.retries.min(16));
-        self.sent + doubled.min(config.rto.max_rto)
+        self.sent(now) + doubled.min(config.rto.max_rto)
     }
 
     /// The deadline has come: send the SYN-ACK again, unless that was done `limit` times. False: it is given up.
@@ -166,7 +175,7 @@ impl HalfOpen {
             return false;
         }
         self.retries += 1;
-        self.sent = now;
+        self.sent = now.as_micros() as u32;
         out.count(Counter::Timeouts, 1);
         out.count(Counter::Retransmits, 1);
         self.send(params, None, out, now);
@@ -236,7 +245,7 @@ impl HalfOpen {
         sw.nxt = sw.una + 1;
         sw.timed = sw.nxt;
         if self.retries == 0 && !self.has(feature::UNTIMED) {
-            sw.rtt.start(self.sent);
+            sw.rtt.start(self.sent(now));
         }
         (0..self.retries).for_each(|_| sw.rtt.backoff());
         for state in [&mut pcb.header_in.state, &mut pcb.receive_window.state, &mut pcb.send_window.state] {
@@ -265,6 +274,6 @@ mod tests {
     /// A flood fills the table with these.
     #[test]
     fn a_half_open_connection_is_small() {
-        assert!(size_of::<HalfOpen>() <= 80, "{} octets", size_of::<HalfOpen>());
+        assert!(size_of::<HalfOpen>() <= 72, "{} octets", size_of::<HalfOpen>());
     }
 }

@@ -59,7 +59,10 @@ fn encode(irs: SeqNumber, mss: u16, mac: &impl Mac, now: Time) -> SeqNumber {
 /// The MSS in a cookie that we made at most two epochs ago.
 fn decode(irs: SeqNumber, cookie: SeqNumber, mac: &impl Mac, now: Time) -> Option<u16> {
     let class = cookie.0 >> 24 & 7;
-    let made = [0, 1].into_iter().filter_map(|age| epoch(now).checked_sub(age)).find(|made| made << 27 >> 27 == cookie.0 >> 27);
+    let made = [0, 1]
+        .into_iter()
+        .filter_map(|age| epoch(now).checked_sub(age))
+        .find(|made| made << 27 >> 27 == cookie.0 >> 27);
     let expected = mac.mac(irs, made?, class) & 0x00ff_ffff;
     (expected == cookie.0 & 0x00ff_ffff).then(|| MSS[class as usize])
 }
@@ -142,7 +145,11 @@ mod tests {
             assert_eq!(decode(irs, cookie, &mac, made), Some(1460));
             assert_eq!(decode(irs, cookie, &mac, made + Duration::from_secs(64)), Some(1460));
             assert_eq!(decode(irs, cookie, &mac, made + LIFE), None);
-            assert_eq!(decode(irs, cookie, &mac, made + Duration::from_secs(64 * 32)), None, "the epoch's bits are the same");
+            assert_eq!(
+                decode(irs, cookie, &mac, made + Duration::from_secs(64 * 32)),
+                None,
+                "the epoch's bits are the same"
+            );
             assert_eq!(decode(irs + 1, cookie, &mac, made), None);
         }
     }

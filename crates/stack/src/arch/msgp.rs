@@ -30,6 +30,7 @@ use crate::pcb::{Escorted, Held, LockPlan, SharedPcb, Way, halves, six};
 use crate::replicas::{Replicas, Unmatched};
 use crate::shared::Shared;
 use crate::socket::{ListenerShared, TcpSocket, UdpShared};
+use crate::syn_cache::{Child, SynCache};
 use crate::table::private::{Entry, Table};
 use crate::timers::Wheel;
 use crate::tx::RouteCache;
@@ -52,6 +53,8 @@ pub struct MsgP<P: Platform> {
     timers: Lock<Wheel, P>,
     /// The wheel's next deadline in nanoseconds, readable without its lock.
     deadline: P::AtomicU64,
+    /// The same for the half-open connections.
+    half_open_deadline: P::AtomicU64,
     counters: Counters,
 }
 
@@ -59,6 +62,7 @@ pub struct MsgP<P: Platform> {
 struct Directory<P: Platform> {
     connections: Table<Arc<Connection<P>>>,
     replicas: Replicas<P>,
+    half_open: SynCache<P>,
 }
 
 struct Connection<P: Platform> {
@@ -89,7 +93,11 @@ struct Effects {
 impl<P: Platform> MsgP<P> {
     /// A global table, and `locks` for each connection, all of the stack's lock kind.
     pub fn new(shared: &Arc<Shared<P>>, locks: LockPlan, policy: TablePolicy) -> Self {
-        let directory = Directory { connections: Table::new(&shared.secrets), replicas: Replicas::default() };
+        let directory = Directory {
+            connections: Table::new(&shared.secrets),
+            replicas: Replicas::default(),
+            half_open: SynCache::new(&shared.secrets),
+        };
         MsgP {
             shared: shared.clone(),
             locks,
@@ -97,6 +105,7 @@ impl<P: Platform> MsgP<P> {
             table: Lock::new(shared.lock_kind, LockClass::ConnTable, directory),
             timers: Lock::new(shared.lock_kind, LockClass::Timers, Wheel::new(shared.clock.now())),
             deadline: P::AtomicU64::new(u64::MAX),
+            half_open_deadline: P::AtomicU64::new(u64::MAX),
             counters: Counters::shared(),
         }
     }
@@ -266,25 +275,58 @@ impl<P: Platform> MsgP<P> {
     #[cold]
     fn unmatched(&self, arrival: Segment, now: Time, after: &mut After<P>) {
         let flow = Flow { tuple: arrival.segment.tuple, hash: arrival.hash };
-        let mut directory = self.table.lock();
-        match directory.replicas.unmatched(&arrival.segment) {
+        let mut guard = self.table.lock();
+        let directory = &mut *guard;
+        // While one thread waited for the lock, another may have completed the handshake.
+        if let Some(slot) = directory.connections.find(&flow.tuple) {
+            let Some(connection) = directory.connections.at(slot).cloned() else { return };
+            let held = self.keep(guard);
+            let _ = self.run(&connection, held, tcp::SegmentArrives(arrival.segment), now, after);
+            return;
+        }
+        if let Some(slot) = directory.half_open.find(&flow.tuple) {
+            let effects = (&self.counters, &mut *after);
+            let child = self.shared.half_open_arrives(&mut directory.half_open, slot, arrival.segment, now, effects);
+            self.half_open_deadline.store(directory.half_open.cached_deadline(), Ordering::Relaxed);
+            if let Some(child) = child {
+                self.adopt(guard, child, now, after);
+            }
+            return;
+        }
+        match directory.replicas.unmatched(&arrival.segment, now) {
             Unmatched::Listener(listener) => {
-                let child = self.shared.handshake(&listener, &flow, &arrival.segment, now, &self.counters, after);
-                let Ok(child) = child else { return };
-                let deadline = child.deadline;
-                let connection = self.connection(flow, child.pcb, child.route, TcpSocket::new(flow), Some(listener));
-                if self.place(&mut directory, &connection).is_ok() {
-                    drop(directory);
-                    self.settle(&connection, Effects { deadline, table: TableChange::None }, now, after);
-                } else if let Some(listener) = connection.listener.lock().take() {
-                    listener.abandon();
+                let effects = (&self.counters, after);
+                self.shared.syn_arrives(&mut directory.half_open, listener, flow, &arrival.segment, now, effects);
+                self.half_open_deadline.store(directory.half_open.cached_deadline(), Ordering::Relaxed);
+            }
+            Unmatched::Cookie(listener) => {
+                let effects = (&self.counters, &mut *after);
+                let child = self.shared.cookie_arrives(listener, flow, arrival.segment, now, effects);
+                if let Some(child) = child {
+                    self.adopt(guard, child, now, after);
                 }
             }
             Unmatched::Nobody => {
-                drop(directory);
+                drop(guard);
                 self.counters.drop(DropReason::TcpNoListener);
                 self.shared.reset(&flow, &arrival.segment, &self.counters, after);
             }
+        }
+    }
+
+    /// A handshake is complete: its connection enters the table and the accept queue.
+    fn adopt(&self, mut directory: Guard<'_, Directory<P>, P>, child: Child<P>, now: Time, after: &mut After<P>) {
+        let Child { flow, pcb, route, listener, ready, deadline, table, starved } = child;
+        let connection = self.connection(flow, *pcb, route, TcpSocket::new(flow), Some(listener));
+        if self.place(&mut directory, &connection).is_ok() {
+            drop(directory);
+            after.wake(&connection.socket, ready);
+            if starved {
+                self.shared.port_of(&flow, &RouteCache::default()).starve(connection.socket.target());
+            }
+            self.settle(&connection, Effects { deadline, table }, now, after);
+        } else if let Some(listener) = connection.listener.lock().take() {
+            listener.abandon();
         }
     }
 
@@ -309,6 +351,15 @@ impl<P: Platform> MsgP<P> {
         let key = directory.connections.insert(connection.clone()).map_err(|_| OpenRefused::TupleInUse)?;
         connection.socket.placed(key);
         Ok(key)
+    }
+
+    fn half_open_timeouts(&self, now: Time) {
+        let mut after = After::default();
+        let mut directory = self.table.lock();
+        self.shared.half_open_timeouts(&mut directory.half_open, now, &self.counters, &mut after);
+        self.half_open_deadline.store(directory.half_open.cached_deadline(), Ordering::Relaxed);
+        drop(directory);
+        after.perform(&self.shared);
     }
 
     fn open(&self, flow: Flow, request: OpenRequest<P>, now: Time, after: &mut After<P>) -> Result<Key, OpenRefused> {
@@ -404,6 +455,9 @@ impl<P: Platform> Architecture<P> for MsgP<P> {
     }
 
     fn tick(&self, now: Time) {
+        if self.half_open_deadline.load(Ordering::Relaxed) <= now.as_nanos() {
+            self.half_open_timeouts(now);
+        }
         if self.deadline.load(Ordering::Relaxed) > now.as_nanos() {
             return;
         }
@@ -425,7 +479,8 @@ impl<P: Platform> Architecture<P> for MsgP<P> {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        let deadline = self.deadline.load(Ordering::Relaxed);
+        let half_open = self.half_open_deadline.load(Ordering::Relaxed);
+        let deadline = self.deadline.load(Ordering::Relaxed).min(half_open);
         (deadline != u64::MAX).then(|| Time::from_nanos(deadline))
     }
 
@@ -437,12 +492,13 @@ impl<P: Platform> Architecture<P> for MsgP<P> {
         let timers = self.timers.lock().len();
         let directory = self.table.lock();
         let connections = directory.connections.len();
+        let half_open = directory.half_open.len();
         let each = size_of::<Connection<P>>() + size_of::<TcpSocket<P>>();
         Census {
             counters: self.counters.snapshot(),
-            connections,
-            timers,
-            bytes: directory.connections.footprint() + connections * each,
+            connections: connections + half_open,
+            timers: timers + half_open,
+            bytes: directory.connections.footprint() + connections * each + directory.half_open.footprint(),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use observe::DropReason;
+use observe::{DropReason, Time};
 use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
 use tcp::config::ConnectionOptions;
 
@@ -27,6 +27,8 @@ pub struct ListenerShared<P: Platform> {
     options: ConnectionOptions,
     half_open: P::AtomicUsize,
     waiting: P::AtomicUsize,
+    /// Until when an acknowledgement may be the answer to a cookie, in nanoseconds.
+    cookies_until: P::AtomicU64,
     queue: Lock<AcceptQueue<P>, P>,
 }
 
@@ -49,6 +51,7 @@ impl<P: Platform> ListenerShared<P> {
             options,
             half_open: P::AtomicUsize::new(0),
             waiting: P::AtomicUsize::new(0),
+            cookies_until: P::AtomicU64::new(0),
             queue: Lock::new(LockKind::Blocking, LockClass::AcceptQueue, queue),
         })
     }
@@ -89,6 +92,35 @@ impl<P: Platform> ListenerShared<P> {
             return Err(DropReason::SynQueueFull);
         }
         Ok(())
+    }
+
+    /// Admits a handshake that nothing was remembered of: its cookie has come back. It is counted as by
+    /// [`ListenerShared::admit`].
+    ///
+    /// # Errors
+    /// Why it is turned away.
+    pub fn admit_cookie(&self) -> Result<(), DropReason> {
+        if self.waiting.load(Ordering::Relaxed) >= self.backlog {
+            return Err(DropReason::AcceptQueueFull);
+        }
+        self.half_open.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// A cookie was sent at `now`.
+    pub fn note_cookie(&self, now: Time) {
+        let until = now + tcp::syn_cookie::LIFE;
+        self.cookies_until.store(until.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Whether a cookie may be on its way back at `now`. Without this a peer could try cookies at any time.
+    pub fn awaits_cookie(&self, now: Time) -> bool {
+        now.as_nanos() < self.cookies_until.load(Ordering::Relaxed)
+    }
+
+    /// Whether half of the places for handshakes are taken: those that nobody completes should be given up earlier.
+    pub fn is_crowded(&self) -> bool {
+        self.half_open.load(Ordering::Relaxed) > self.syn_backlog / 2
     }
 
     /// A handshake that was admitted has ended without a connection.

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use observe::{Counters, Time};
 use pktbuf::{Chunk, PktBuf};
 use tcp::{
-    Config, Disposition, Error, Event, HalfOpen, Isn, ListenParams, OpenParams, Outbox, Pcb, Progress, Readiness, Receive, Segment,
-    SegmentArrives, Send, State, Status, StatusReport, TableChange, Timeouts, Verify, listen,
+    Config, Disposition, Error, Event, HalfOpen, Isn, ListenParams, OpenParams, Outbox, Pcb, Progress, Readiness,
+    Receive, Segment, SegmentArrives, Send, State, Status, StatusReport, TableChange, Timeouts, Verify, listen,
 };
 use wire::{FourTuple, SeqNumber};
 
@@ -229,7 +229,7 @@ impl Endpoint {
             let isn = Isn { iss: SeqNumber(setup.iss), ts_offset: 0, flow_hash: None };
             listen::syn_arrives(&params, segment, isn, out, now).ok()
         });
-        self.watch_half_open();
+        self.watch_half_open(now);
     }
 
     fn half_open_arrives(&mut self, segment: Segment, now: Time) {
@@ -247,12 +247,12 @@ impl Endpoint {
                 }
             }
         });
-        self.watch_half_open();
+        self.watch_half_open(now);
     }
 
     fn half_open_timed_out(&mut self, now: Time) {
         let Some(mut half_open) = self.half_open.take() else { return };
-        if half_open.deadline(&self.setup.config) <= now {
+        if half_open.deadline(&self.setup.config, now) <= now {
             let limit = self.setup.config.syn_ack_retries;
             let kept = self.with_outbox(|_, out, setup| half_open.timed_out(&setup.listen_params(), limit, out, now));
             self.removed = !kept;
@@ -260,12 +260,12 @@ impl Endpoint {
         if !self.removed {
             self.half_open = Some(half_open);
         }
-        self.watch_half_open();
+        self.watch_half_open(now);
     }
 
-    fn watch_half_open(&mut self) {
+    fn watch_half_open(&mut self, now: Time) {
         if let Some(half_open) = &self.half_open {
-            self.wake = Some(half_open.deadline(&self.setup.config));
+            self.wake = Some(half_open.deadline(&self.setup.config, now));
         }
     }
 

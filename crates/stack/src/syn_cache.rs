@@ -1,0 +1,329 @@
+//! The SYN cache (RFC 4987 section 3.5): half-open connections of one cell, found by tuple, each of 112 octets; and what
+//! a listener does with SYNs, with their acknowledgements, and with cookies where nothing is remembered.
+//!
+//! All entries whose SYN-ACK left equally often wait equally long, so one list per number of retries, in the order of
+//! sending, is a timer: its head is due first. Owned by whoever owns the connection table beside it. What may never
+//! happen: an entry in no list, or memory that a SYN takes when the queue is full.
+
+use std::sync::Arc;
+
+use observe::{Counters, DropReason, Time};
+use sync::Platform;
+use tcp::config::SynCookies;
+use tcp::{HalfOpen, Isn, ListenParams, Outbox, Pcb, Progress, Readiness, Segment, TableChange, syn_cookie};
+use wire::FourTuple;
+
+use crate::after::After;
+use crate::flow::Flow;
+use crate::secrets::Secrets;
+use crate::shared::Shared;
+use crate::socket::ListenerShared;
+use crate::table::private::{Entry, Table};
+use crate::tx::RouteCache;
+
+const NONE: u32 = u32::MAX;
+/// Lists: one per number of retries; those beyond share the last, in which heads may then wait for a later one.
+const STAGES: usize = 8;
+/// SYN-ACKs are sent again at most this often while a listener is crowded.
+const RETRIES_WHEN_CROWDED: u8 = 2;
+
+struct Waiting<P: Platform> {
+    half_open: HalfOpen,
+    listener: Arc<ListenerShared<P>>,
+    route: RouteCache,
+    hash: u32,
+    next: u32,
+    prev: u32,
+}
+
+impl<P: Platform> Entry for Waiting<P> {
+    fn tuple(&self) -> &FourTuple {
+        self.half_open.tuple()
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Stage {
+    first: u32,
+    last: u32,
+}
+
+/// A connection that has just been established, not yet in the table.
+pub struct Child<P: Platform> {
+    /// Its flow.
+    pub flow: Flow,
+    /// The connection.
+    pub pcb: Box<Pcb>,
+    /// Its route.
+    pub route: RouteCache,
+    /// The listener that admitted it.
+    pub listener: Arc<ListenerShared<P>>,
+    /// What rose on it.
+    pub ready: Readiness,
+    /// When it wants to be woken.
+    pub deadline: Option<Time>,
+    /// What its table must learn.
+    pub table: TableChange,
+    /// It has text to send and found no credit.
+    pub starved: bool,
+}
+
+/// See the module documentation.
+pub struct SynCache<P: Platform> {
+    table: Table<Waiting<P>>,
+    stages: [Stage; STAGES],
+    /// Not later than the earliest deadline, in nanoseconds; `u64::MAX` while there is none.
+    earliest: u64,
+}
+
+impl<P: Platform> SynCache<P> {
+    /// An empty cache hashed with the stack's key.
+    pub fn new(secrets: &Secrets) -> Self {
+        SynCache { table: Table::new(secrets), stages: [Stage { first: NONE, last: NONE }; STAGES], earliest: u64::MAX }
+    }
+
+    /// Half-open connections.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Memory held, in bytes.
+    pub fn footprint(&self) -> usize {
+        self.table.footprint()
+    }
+
+    /// When [`Shared::half_open_timeouts`] next has something to do, in nanoseconds; `u64::MAX` for never. One load.
+    #[inline]
+    pub fn cached_deadline(&self) -> u64 {
+        self.earliest
+    }
+
+    /// The half-open connection of this tuple.
+    #[inline]
+    pub fn find(&mut self, tuple: &FourTuple) -> Option<u32> {
+        if self.table.is_empty() { None } else { self.table.find(tuple) }
+    }
+
+    /// Puts an entry in; gives it back if its tuple is taken.
+    fn insert(&mut self, waiting: Waiting<P>, config: &tcp::Config, now: Time) -> Result<(), Waiting<P>> {
+        let key = self.table.insert(waiting)?;
+        self.append(key.slot, config, now);
+        Ok(())
+    }
+
+    /// Takes an entry out.
+    fn remove(&mut self, slot: u32) -> Option<Waiting<P>> {
+        self.unlink(slot);
+        if self.table.len() == 1 {
+            self.earliest = u64::MAX;
+        }
+        self.table.remove(slot)
+    }
+
+    fn append(&mut self, slot: u32, config: &tcp::Config, now: Time) {
+        let Some(waiting) = self.table.at(slot) else { return };
+        let stage = &mut self.stages[usize::from(waiting.half_open.retries()).min(STAGES - 1)];
+        (waiting.prev, waiting.next) = (stage.last, NONE);
+        let deadline = waiting.half_open.deadline(config, now).as_nanos();
+        let before = std::mem::replace(&mut stage.last, slot);
+        if before == NONE {
+            stage.first = slot;
+        } else if let Some(before) = self.table.at(before) {
+            before.next = slot;
+        }
+        self.earliest = self.earliest.min(deadline);
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let Some(waiting) = self.table.at(slot) else { return };
+        let (prev, next) = (waiting.prev, waiting.next);
+        let stage = usize::from(waiting.half_open.retries()).min(STAGES - 1);
+        match self.table.at(prev) {
+            Some(before) => before.next = next,
+            None => self.stages[stage].first = next,
+        }
+        match self.table.at(next) {
+            Some(behind) => behind.prev = prev,
+            None => self.stages[stage].last = prev,
+        }
+    }
+
+    /// An entry that is due; else notes when the next will be.
+    fn due(&mut self, config: &tcp::Config, now: Time) -> Option<u32> {
+        let mut earliest = u64::MAX;
+        for stage in 0..STAGES {
+            let first = self.stages[stage].first;
+            let Some(waiting) = self.table.at(first) else { continue };
+            let deadline = waiting.half_open.deadline(config, now);
+            if deadline <= now {
+                return Some(first);
+            }
+            earliest = earliest.min(deadline.as_nanos());
+        }
+        self.earliest = earliest;
+        None
+    }
+}
+
+/// What a listener hands to its children. The MSS counts when a SYN is answered and not afterwards.
+fn params<P: Platform>(listener: &ListenerShared<P>, mss: u16) -> ListenParams {
+    ListenParams { mss, options: listener.options().clone() }
+}
+
+impl<P: Platform> Shared<P> {
+    /// A SYN for a listener: it is remembered, answered with a cookie, or dropped.
+    pub fn syn_arrives(
+        &self,
+        cache: &mut SynCache<P>,
+        listener: Arc<ListenerShared<P>>,
+        flow: Flow,
+        syn: &Segment,
+        now: Time,
+        (counters, after): (&Counters, &mut After<P>),
+    ) {
+        let cookies = self.tcp().syn_cookies;
+        let full = match (listener.admit(), cookies) {
+            (Ok(()), SynCookies::Always) => {
+                listener.abandon();
+                true
+            }
+            (Ok(()), _) => false,
+            (Err(DropReason::SynQueueFull), SynCookies::WhenFull | SynCookies::Always) => true,
+            (Err(reason), _) => return counters.drop(reason),
+        };
+        let mut route = RouteCache::default();
+        let mut out = self.outbox(&flow, &route, counters);
+        let params = params(&listener, self.route_mss(flow.tuple.remote_addr, now));
+        if full {
+            let mac = |irs, epoch, class| self.secrets.syn_cookie(&flow.tuple, irs, epoch, class);
+            let isn = Isn { iss: wire::SeqNumber(0), ..self.isn_of(&flow, now) };
+            if syn_cookie::answer(&params, syn, isn, &mac, &mut out, now).is_ok() {
+                listener.note_cookie(now);
+            }
+            return self.emit(&flow, &mut route, &mut out.segments, counters, after);
+        }
+        let half_open = tcp::listen::syn_arrives(&params, syn, self.isn_of(&flow, now), &mut out, now);
+        self.emit(&flow, &mut route, &mut out.segments, counters, after);
+        let Ok(half_open) = half_open else { return listener.abandon() };
+        let waiting = Waiting { half_open, listener, route, hash: flow.hash, next: NONE, prev: NONE };
+        if let Err(refused) = cache.insert(waiting, self.tcp(), now) {
+            refused.listener.abandon();
+        }
+    }
+
+    /// A segment of a half-open connection: the child, if the handshake is complete.
+    pub fn half_open_arrives(
+        &self,
+        cache: &mut SynCache<P>,
+        slot: u32,
+        segment: Segment,
+        now: Time,
+        (counters, after): (&Counters, &mut After<P>),
+    ) -> Option<Child<P>> {
+        let waiting = cache.table.at(slot)?;
+        let flow = Flow { tuple: *waiting.half_open.tuple(), hash: waiting.hash };
+        let params = params(&waiting.listener, u16::MAX);
+        let mut out = self.outbox(&flow, &waiting.route, counters);
+        let progress = waiting.half_open.segment_arrives(&params, segment, &mut out, now);
+        self.emit(&flow, &mut waiting.route, &mut out.segments, counters, after);
+        match progress {
+            Progress::Waiting => None,
+            Progress::Ended => {
+                cache.remove(slot)?.listener.abandon();
+                None
+            }
+            Progress::Established(pcb) => {
+                let Waiting { route, listener, .. } = cache.remove(slot)?;
+                Some(Child::new(flow, pcb, route, listener, &out))
+            }
+        }
+    }
+
+    /// An acknowledgement that belongs to no connection, for a listener that has sent cookies: the child, if it brings
+    /// one back. Otherwise it is answered as in CLOSED.
+    pub fn cookie_arrives(
+        &self,
+        listener: Arc<ListenerShared<P>>,
+        flow: Flow,
+        segment: Segment,
+        now: Time,
+        (counters, after): (&Counters, &mut After<P>),
+    ) -> Option<Child<P>> {
+        let params = params(&listener, self.route_mss(flow.tuple.remote_addr, now));
+        let mac = |irs, epoch, class| self.secrets.syn_cookie(&flow.tuple, irs, epoch, class);
+        let accepted = syn_cookie::accept(&params, &segment, self.isn_of(&flow, now), &mac, self.tcp(), now);
+        let Some(mut half_open) = accepted else {
+            counters.drop(DropReason::SynCookieInvalid);
+            self.reset(&flow, &segment, counters, after);
+            return None;
+        };
+        if let Err(reason) = listener.admit_cookie() {
+            counters.drop(reason);
+            return None;
+        }
+        let mut route = RouteCache::default();
+        let mut out = self.outbox(&flow, &route, counters);
+        let progress = half_open.segment_arrives(&params, segment, &mut out, now);
+        self.emit(&flow, &mut route, &mut out.segments, counters, after);
+        let Progress::Established(pcb) = progress else {
+            listener.abandon();
+            return None;
+        };
+        counters.increment(observe::Counter::SynCookiesIn);
+        Some(Child::new(flow, pcb, route, listener, &out))
+    }
+
+    /// Sends SYN-ACKs again that are due, and gives up handshakes that nobody completes.
+    pub fn half_open_timeouts(&self, cache: &mut SynCache<P>, now: Time, counters: &Counters, after: &mut After<P>) {
+        while cache.cached_deadline() <= now.as_nanos()
+            && let Some(slot) = cache.due(self.tcp(), now)
+        {
+            cache.unlink(slot);
+            let Some(waiting) = cache.table.at(slot) else { return };
+            let flow = Flow { tuple: *waiting.half_open.tuple(), hash: waiting.hash };
+            let params = params(&waiting.listener, u16::MAX);
+            let limit = self.tcp().syn_ack_retries;
+            let limit = if waiting.listener.is_crowded() { limit.min(RETRIES_WHEN_CROWDED) } else { limit };
+            let mut out = self.outbox(&flow, &waiting.route, counters);
+            let kept = waiting.half_open.timed_out(&params, limit, &mut out, now);
+            self.emit(&flow, &mut waiting.route, &mut out.segments, counters, after);
+            if kept {
+                cache.append(slot, self.tcp(), now);
+            } else if let Some(waiting) = cache.table.remove(slot) {
+                waiting.listener.abandon();
+            }
+        }
+    }
+
+    fn isn_of(&self, flow: &Flow, now: Time) -> Isn {
+        Isn {
+            iss: self.secrets.initial_sequence_number(&flow.tuple, now),
+            ts_offset: self.secrets.timestamp_offset(&flow.tuple),
+            flow_hash: Some(flow.hash),
+        }
+    }
+}
+
+impl<P: Platform> Child<P> {
+    fn new(flow: Flow, pcb: Box<Pcb>, route: RouteCache, listener: Arc<ListenerShared<P>>, out: &Outbox<'_>) -> Self {
+        let Outbox { ready, deadline, table, starved, .. } = *out;
+        Child { flow, pcb, route, listener, ready, deadline, table, starved }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With the index, what a flood takes per SYN.
+    #[test]
+    fn an_entry_is_small() {
+        assert!(size_of::<Waiting<sync::Real>>() <= 120, "{} octets", size_of::<Waiting<sync::Real>>());
+    }
+}
