@@ -56,7 +56,7 @@ fn window_scale_sack_and_mss_come_back_in_the_timestamp() {
         assert_eq!(text.contains("wscale 7"), shift.is_some(), "{text}");
         let clock = (t.now.as_millis() as u32).wrapping_add(isn().ts_offset);
         assert!(clock.wrapping_sub(stamp) < 64, "the clock is near, and never ahead");
-        t.now = t.now + Duration::from_millis(30);
+        t.now += Duration::from_millis(30);
         assert!(acknowledge(&mut t, cookie, peer(".").win(100).ts(530, stamp)));
         let status = t.us.status();
         assert_eq!((status.sack, status.timestamps, status.mss), (sack, true, 1388));
