@@ -274,7 +274,7 @@ impl<P: Platform> Stack<P> {
         options: ConnectionOptions,
     ) -> Result<Arc<ListenerShared<P>>, BindRefused> {
         let local = self.bind(Transport::Tcp, address)?;
-        let listener = ListenerShared::new(local, backlog, backlog.max(1024), options);
+        let listener = ListenerShared::new(local, backlog, self.core.shared.tcp().syn_backlog as usize, options);
         self.core.arch.control(Control::Listen(listener.clone()));
         Ok(listener)
     }

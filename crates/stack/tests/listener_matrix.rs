@@ -222,6 +222,7 @@ fn a_flood_fills_the_syn_queue_and_no_more(plan: Plan) {
     const LIMIT: usize = 1024;
     let mut terms = Terms::new(plan);
     terms.tcp.syn_cookies = tcp::config::SynCookies::Never;
+    terms.tcp.syn_backlog = LIMIT as u32;
     let mut node = Node::<Real>::introduced(terms);
     let listener = node.listen(PORT, 16);
     let mut bytes = 0;

@@ -19,6 +19,7 @@ const LIMIT: u16 = 1024;
 fn node(plan: Plan, cookies: SynCookies) -> Node<Real> {
     let mut terms = Terms::new(plan);
     terms.tcp.syn_cookies = cookies;
+    terms.tcp.syn_backlog = u32::from(LIMIT);
     Node::introduced(terms)
 }
 
