@@ -106,6 +106,27 @@ fn a_full_buffer_closes_the_window_and_reading_opens_it_again() {
     assert_eq!(t.us.received, support::text(1, 4000));
 }
 
+/// Its buffer is larger than the unscaled window of a SYN can say, and the first acknowledgement of text tells.
+#[test]
+fn a_short_dialogue_has_no_window_update() {
+    for open in [Script::connected, Script::accepted] {
+        let mut setup = delayed();
+        setup.options.receive_buffer = Some(256 << 10);
+        let mut t = open(setup, modern);
+        t.take();
+        t.read();
+        t.expect(&[]);
+        t.inject(peer("P.").len(100));
+        assert_eq!(t.read(), 100);
+        t.expect(&[]);
+        t.send(5);
+        assert_eq!(t.take().len(), 1, "the answer tells the window");
+        t.inject(peer("F.").seq(101).ack(6));
+        t.read();
+        assert_eq!(t.us.count(Counter::WindowUpdatesOut), 0);
+    }
+}
+
 #[test]
 fn the_receive_buffer_grows_while_its_user_keeps_up() {
     let mut t = Script::connected(delayed(), |syn| syn.scale(7));

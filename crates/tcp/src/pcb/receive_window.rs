@@ -95,6 +95,8 @@ pub struct ReceiveWindow {
     /// The buffer may grow.
     pub(crate) grows: bool,
     pub(crate) urgent_valid: bool,
+    /// No text was acknowledged yet: the peer knows the window of our SYN, whose field cannot be scaled.
+    pub(crate) fresh: bool,
     /// The sequence number after the urgent octet, if `urgent_valid`.
     pub(crate) urgent: SeqNumber,
     /// Text octets in `queue`.
@@ -135,6 +137,7 @@ impl ReceiveWindow {
             discard: false,
             grows: options.receive_buffer.is_none(),
             urgent_valid: false,
+            fresh: true,
             urgent: SeqNumber(0),
             queued: 0,
             limit,
@@ -213,9 +216,12 @@ impl ReceiveWindow {
     #[inline]
     pub(crate) fn update_due(&self) -> bool {
         let gain = self.edge - self.told_edge;
-        gain > 0 && gain as u32 >= (self.limit / 2).min(2 * u32::from(self.peer_segment))
-            // While much of the told window is left, an update would be one more segment for nothing.
-            && ((self.told_edge - self.nxt).max(0) as u32) < self.limit / 2
+        // While much of the told window is left, an update would be one more segment for nothing. The window of a SYN is
+        // as much as its field can say: that the buffer is larger is told by the first acknowledgement of text.
+        let much = if self.fresh { (self.limit / 2).min(u32::from(u16::MAX) / 2) } else { self.limit / 2 };
+        gain > 0
+            && gain as u32 >= (self.limit / 2).min(2 * u32::from(self.peer_segment))
+            && ((self.told_edge - self.nxt).max(0) as u32) < much
     }
 
     /// What the header-out part needs to know.
@@ -246,6 +252,7 @@ impl ReceiveWindow {
     #[inline]
     pub(crate) fn acked(&mut self, nxt: SeqNumber, edge: SeqNumber) {
         if nxt.ge(self.last_ack_sent) {
+            self.fresh &= nxt == self.last_ack_sent;
             self.last_ack_sent = nxt;
             self.ack_deadline = Time::MAX;
         }
