@@ -126,6 +126,24 @@ pub trait TxQueue: Send {
 
     /// Ends a batch: whoever sleeps at the other end is woken, and whatever the device gathers is sent off.
     fn flush(&mut self);
+
+    /// What [`flush`](TxQueue::flush) does, for whoever does not have the queue, where waking is all of it. A queue behind
+    /// a lock is then locked once for a frame and not twice.
+    fn bells(&self) -> Option<Arc<dyn Bells>> {
+        None
+    }
+
+    /// Which of the bells are to be rung for the frames transmitted since the last call or flush. Whoever asks owes the
+    /// ringing. Nothing where there are no [`bells`](TxQueue::bells).
+    fn take_touched(&mut self) -> u64 {
+        0
+    }
+}
+
+/// Wakes receivers that sleep; see [`TxQueue::bells`].
+pub trait Bells: Send + Sync {
+    /// Wakes those of the receivers named by the bits of `touched` that sleep. More bits than were touched do no harm.
+    fn ring(&self, touched: u64);
 }
 
 /// One receive and one transmit queue with the same index.

@@ -7,7 +7,10 @@
 //! A receiver that finds all its rings empty may sleep. It first raises its `sleeping` flag, then looks once more; a
 //! sender pushes first and looks at the flag afterwards, once per batch. With a full fence between the two steps on
 //! each side at least one of them sees the other, so a frame is never left lying before a sleeping receiver, and a
-//! receiver that is awake costs the sender one load of a line that nobody writes.
+//! receiver that is awake costs the sender one load of a line that nobody writes. The receiver's fence is the heavy one:
+//! it comes there once a sleep, its senders once a batch, or once a call.
+//!
+//! What a sender touched is kept beside its rings; the bells are shared, so they can be rung without the sender.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -18,7 +21,7 @@ use pktbuf::PktBuf;
 use sync::ring::spsc::{self, Consumer, Producer};
 use sync::{Atomic, CachePadded, Parker, Platform};
 
-use crate::{WaitOutcome, Wake};
+use crate::{Bells, WaitOutcome, Wake};
 
 /// Most queue pairs a port in memory may have: a transmit queue notes the receivers to wake in one word.
 pub const MAX_QUEUES: usize = 64;
@@ -45,7 +48,7 @@ impl<P: Platform> Bell<P> {
         }
     }
 
-    /// Wakes the receiver if it has said that it sleeps. The caller has a full fence between its pushes and this.
+    /// Wakes the receiver if it has said that it sleeps. The caller has a light fence between its pushes and this.
     fn ring(&self) {
         if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::AcqRel) {
             self.parker.unpark();
@@ -56,8 +59,33 @@ impl<P: Platform> Bell<P> {
 impl<P: Platform> Wake for Bell<P> {
     fn wake(&self) {
         self.woken.store(true, Ordering::Release);
-        P::fence(Ordering::SeqCst);
+        P::light_fence();
         self.ring();
+    }
+}
+
+/// The bells of one direction, for whoever holds no queue of it.
+struct Shared<P: Platform>(Arc<[Arc<Bell<P>>]>);
+
+impl<P: Platform> Bells for Shared<P> {
+    fn ring(&self, touched: u64) {
+        ring(&self.0, touched);
+    }
+}
+
+/// Rings the bells named by bits. A bit beyond the bells names none.
+#[inline]
+fn ring<P: Platform>(bells: &[Arc<Bell<P>>], mut touched: u64) {
+    if touched == 0 {
+        return;
+    }
+    P::light_fence();
+    while touched != 0 {
+        let queue = touched.trailing_zeros() as usize;
+        touched &= touched - 1;
+        if let Some(bell) = bells.get(queue) {
+            bell.ring();
+        }
     }
 }
 
@@ -113,15 +141,19 @@ impl<P: Platform> LinkTx<P> {
     /// Wakes the receivers of what was pushed since the last call, those of them that sleep.
     #[inline]
     pub fn ring_bells(&mut self) {
-        if self.touched == 0 {
-            return;
-        }
-        P::fence(Ordering::SeqCst);
-        while self.touched != 0 {
-            let queue = self.touched.trailing_zeros() as usize;
-            self.touched &= self.touched - 1;
-            self.bells[queue].ring();
-        }
+        let touched = self.take_touched();
+        ring(&self.bells, touched);
+    }
+
+    /// The receivers whose bells are to be rung for what was pushed since the last call; whoever asks rings them.
+    #[inline]
+    pub fn take_touched(&mut self) -> u64 {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// The bells of all receivers.
+    pub fn bells(&self) -> Arc<dyn Bells> {
+        Arc::new(Shared(self.bells.clone()))
     }
 
     /// Free places in the fullest ring, or fewer: so many frames fit whichever queues they are for.
@@ -148,7 +180,7 @@ impl<P: Platform> Drop for LinkTx<P> {
         for bell in self.bells.iter() {
             bell.senders.fetch_sub(1, Ordering::AcqRel);
         }
-        P::fence(Ordering::SeqCst);
+        P::light_fence();
         for bell in self.bells.iter() {
             bell.ring();
         }
@@ -204,7 +236,7 @@ impl<P: Platform> LinkRx<P> {
         let deadline = timeout.map(|timeout| P::now().saturating_add(timeout.as_nanos() as u64));
         loop {
             self.bell.sleeping.store(true, Ordering::Relaxed);
-            P::fence(Ordering::SeqCst);
+            P::heavy_fence();
             if let Some(outcome) = self.outcome() {
                 self.bell.sleeping.store(false, Ordering::Relaxed);
                 return outcome;

@@ -27,7 +27,7 @@ use crate::layout::{self, Layout};
 use crate::link::{self, LinkRx, LinkTx};
 use crate::rss::Rss;
 use crate::segment::{NoBuffer, Splitter};
-use crate::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake, coalesce};
+use crate::{Bells, Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake, coalesce};
 
 pub use crate::link::MAX_QUEUES;
 
@@ -268,6 +268,14 @@ impl<P: Platform> TxQueue for MemTx<P> {
 
     fn flush(&mut self) {
         self.link.ring_bells();
+    }
+
+    fn bells(&self) -> Option<Arc<dyn Bells>> {
+        Some(self.link.bells())
+    }
+
+    fn take_touched(&mut self) -> u64 {
+        self.link.take_touched()
     }
 }
 

@@ -19,6 +19,8 @@ pub struct After<P: Platform> {
     others: SmallVec<[Wake<P>; 1]>,
     /// Bit `q` set: device queue `q` has been given frames since its doorbell was rung.
     doorbells: u64,
+    /// The bells of these queues' devices that are to be rung, all queues taken together.
+    touched: u64,
     /// Bit `c` set: cell `c`, counted modulo 64, was sent events and its thread has not been told.
     unannounced: u64,
 }
@@ -30,7 +32,7 @@ enum Wake<P: Platform> {
 
 impl<P: Platform> Default for After<P> {
     fn default() -> Self {
-        After { connections: SmallVec::new(), others: SmallVec::new(), doorbells: 0, unannounced: 0 }
+        After { connections: SmallVec::new(), others: SmallVec::new(), doorbells: 0, touched: 0, unannounced: 0 }
     }
 }
 
@@ -53,10 +55,11 @@ impl<P: Platform> After<P> {
         self.others.push(Wake::Datagrams(socket.clone(), bits));
     }
 
-    /// Device queue `port` was given frames.
+    /// Device queue `port` was given frames; `touched` names the bells of its device that this concerns.
     #[inline]
-    pub fn ring(&mut self, port: usize) {
+    pub fn ring(&mut self, port: usize, touched: u64) {
         self.doorbells |= 1 << (port & 63);
+        self.touched |= touched;
     }
 
     /// The thread of cell `cell` was sent an event and is to be told at the end of the batch. Kept by the sender and not
@@ -77,7 +80,7 @@ impl<P: Platform> After<P> {
     pub fn perform(&mut self, shared: &Shared<P>) {
         if self.doorbells != 0 {
             sync::walk::note(file!(), "rings the device");
-            shared.ring_doorbells(std::mem::take(&mut self.doorbells));
+            shared.ring_doorbells(std::mem::take(&mut self.doorbells), std::mem::take(&mut self.touched));
         }
         if !self.connections.is_empty() || !self.others.is_empty() {
             self.tell();

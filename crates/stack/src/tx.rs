@@ -7,8 +7,9 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use dev::{Capabilities, TxQueue};
+use dev::{Bells, Capabilities, TxQueue};
 use ip::LinkHeader;
 use ip::output::DEFAULT_TTL;
 use observe::{Counters, DropReason};
@@ -43,6 +44,8 @@ pub struct TxPort<P: Platform> {
     /// Frames that may be sent now; a hint, refreshed at each transmission.
     credit: P::AtomicUsize,
     starved: P::AtomicUsize,
+    /// Rung without the lock, where the device can be.
+    bells: Option<Arc<dyn Bells>>,
 }
 
 struct TxState {
@@ -90,8 +93,9 @@ impl TxState {
 impl<P: Platform> TxPort<P> {
     /// A port over a device's queue.
     pub fn new(queue: Box<dyn TxQueue>, lock: LockKind) -> Self {
-        let credit = queue.credit();
+        let (credit, bells) = (queue.credit(), queue.bells());
         TxPort {
+            bells,
             state: Lock::new(
                 lock,
                 LockClass::DeviceTx,
@@ -108,8 +112,9 @@ impl<P: Platform> TxPort<P> {
         self.credit.load(Ordering::Relaxed).saturating_sub(RESERVE).min(BURST) as u32
     }
 
+    /// Gives the device frames. The bells that are to be rung for them, when no guard is held any more.
     #[inline]
-    fn transmit(&self, frames: &mut SmallVec<[PktBuf; 8]>, counters: &Counters) {
+    fn transmit(&self, frames: &mut SmallVec<[PktBuf; 8]>, counters: &Counters) -> u64 {
         let mut state = self.state.lock();
         let state = &mut *state;
         if !state.overflow.is_empty() {
@@ -122,6 +127,16 @@ impl<P: Platform> TxPort<P> {
             frames.drain(..).for_each(|frame| state.transmit(frame, counters));
         }
         self.credit.store(state.credit(), Ordering::Relaxed);
+        state.queue.take_touched()
+    }
+
+    /// Tells the device that it was given frames: those for which [`TxPort::transmit`] named these bells, or more.
+    #[inline]
+    fn ring(&self, touched: u64) {
+        match &self.bells {
+            Some(bells) => bells.ring(touched),
+            None => self.flush(),
+        }
     }
 
     /// Notes that a connection has data and found no credit; it will be given a `TransmitReady`.
@@ -215,8 +230,9 @@ impl<P: Platform> Shared<P> {
             link.prepend(segment);
         }
         let egress = &self.interfaces[route.interface as usize].egress;
-        egress.port(flow.hash).transmit(segments, counters);
-        after.ring(egress.first_port + flow::index(flow.hash, egress.ports.len()));
+        let port = flow::index(flow.hash, egress.ports.len());
+        let touched = egress.ports[port].transmit(segments, counters);
+        after.ring(egress.first_port + port, touched);
     }
 
     /// Fills the route cache if the next hop's link address is known.
@@ -276,8 +292,9 @@ impl<P: Platform> Shared<P> {
             return;
         }
         let egress = &self.interfaces[interface].egress;
-        egress.port(hash).transmit(frames, counters);
-        after.ring(egress.first_port + flow::index(hash, egress.ports.len()));
+        let port = flow::index(hash, egress.ports.len());
+        let touched = egress.ports[port].transmit(frames, counters);
+        after.ring(egress.first_port + port, touched);
     }
 
     /// The device of a connection, as far as its route is known.
@@ -292,13 +309,13 @@ impl<P: Platform> Shared<P> {
         self.egress_of(route).port(flow.hash)
     }
 
-    /// Rings the devices whose bits are set.
+    /// Rings the devices whose bits are set in `ports`, for receivers whose bits are set in `touched`.
     #[inline]
-    pub fn ring_doorbells(&self, ports: u64) {
+    pub fn ring_doorbells(&self, ports: u64, touched: u64) {
         for interface in &self.interfaces {
             for (index, port) in interface.egress.ports.iter().enumerate() {
                 if ports & (1 << ((interface.egress.first_port + index) & 63)) != 0 {
-                    port.flush();
+                    port.ring(touched);
                 }
             }
         }

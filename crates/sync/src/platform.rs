@@ -148,7 +148,8 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     /// Gives the processor to another runnable thread, if there is one.
     fn yield_now();
 
-    /// Nanoseconds since a fixed, arbitrary start; never goes backwards.
+    /// Nanoseconds since a fixed, arbitrary start; never goes backwards on one thread, and between threads by less than a
+    /// microsecond.
     fn now() -> u64;
 
     /// 64 random bits: unpredictable on [`Real`](crate::Real) (fit for seeds and secrets), a function of the schedule
@@ -161,6 +162,19 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
 
     /// As [`std::sync::atomic::fence`].
     fn fence(order: Ordering);
+
+    /// A full fence against [`Platform::heavy_fence`] alone, for the side that comes here often: of two threads that store,
+    /// fence and load, one light and one heavy, at least one sees the other's store. Two light ones order nothing.
+    #[inline]
+    fn light_fence() {
+        Self::fence(Ordering::SeqCst);
+    }
+
+    /// The other side of [`Platform::light_fence`], for who is about to sleep: may cost a system call.
+    #[inline]
+    fn heavy_fence() {
+        Self::fence(Ordering::SeqCst);
+    }
 
     /// The calling thread's block in the [`profile`](crate::profile), or `None` where nothing is profiled.
     #[inline]

@@ -4,7 +4,9 @@
 //! of the crate are all in this directory.
 
 mod atomics;
+mod clock;
 mod doorbell;
+mod fences;
 mod index;
 mod random;
 
@@ -118,11 +120,9 @@ impl Platform for Real {
         thread::yield_now();
     }
 
+    #[inline]
     fn now() -> u64 {
-        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the kernel writes one timespec, ours. The monotonic clock always exists, so the call cannot fail.
-        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        clock::now()
     }
 
     fn random() -> u64 {
@@ -137,6 +137,15 @@ impl Platform for Real {
     #[inline(always)]
     fn fence(order: Ordering) {
         fence(order);
+    }
+
+    #[inline(always)]
+    fn light_fence() {
+        fences::light();
+    }
+
+    fn heavy_fence() {
+        fences::heavy();
     }
 
     #[inline(always)]

@@ -1,0 +1,90 @@
+//! Two fences that order each other, one nearly free and one dear.
+//!
+//! A sender that stores and then looks whether the receiver sleeps, against a receiver that says so and then looks once
+//! more, needs a full fence on each side. The sender does it for every message, the receiver only before it sleeps. Where
+//! the kernel offers membarrier(2), the receiver has it execute the fence on *all* processors that run this process, and
+//! the sender need only keep its compiler from reordering.
+
+use std::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
+
+const UNKNOWN: u8 = 0;
+/// Both sides execute a fence of their own.
+const SYMMETRIC: u8 = 1;
+/// The heavy side fences for both.
+const ASYMMETRIC: u8 = 2;
+
+static WAY: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+#[inline(always)]
+pub(super) fn light() {
+    // Whoever sees `ASYMMETRIC` was registered before; whoever does not fences for itself, which is never wrong.
+    if WAY.load(Ordering::Relaxed) == ASYMMETRIC { compiler_fence(Ordering::SeqCst) } else { light_by_itself() }
+}
+
+#[cold]
+fn light_by_itself() {
+    fence(Ordering::SeqCst);
+}
+
+/// The first call decides for the process: until it, nobody can have seen `ASYMMETRIC`.
+pub(super) fn heavy() {
+    fence(Ordering::SeqCst);
+    if WAY.load(Ordering::Relaxed) == UNKNOWN {
+        let way = if membarrier(REGISTER_PRIVATE_EXPEDITED) { ASYMMETRIC } else { SYMMETRIC };
+        WAY.store(way, Ordering::SeqCst);
+    }
+    if WAY.load(Ordering::SeqCst) == ASYMMETRIC && !membarrier(PRIVATE_EXPEDITED) {
+        // A child of fork(2) has to register anew.
+        let again = membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED);
+        assert!(again, "membarrier worked before and does not now: allow the system call (seccomp), or never");
+    }
+}
+
+fn membarrier(command: libc::c_int) -> bool {
+    if cfg!(miri) {
+        return false;
+    }
+    // SAFETY: the call takes no pointer.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+
+    /// Store, fence, load, on both sides: at least one sees the other (Dekker's test), whichever way was chosen.
+    #[test]
+    fn one_of_two_sees_the_other() {
+        const ROUNDS: u32 = 2_000;
+        heavy();
+        let (light_word, heavy_word) = (AtomicU32::new(0), AtomicU32::new(0));
+        let gate = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                (1..=ROUNDS)
+                    .map(|round| {
+                        gate.wait();
+                        light_word.store(round, Ordering::Relaxed);
+                        light();
+                        heavy_word.load(Ordering::Relaxed) == round
+                    })
+                    .collect::<Vec<bool>>()
+            });
+            let receiver: Vec<bool> = (1..=ROUNDS)
+                .map(|round| {
+                    gate.wait();
+                    heavy_word.store(round, Ordering::Relaxed);
+                    heavy();
+                    light_word.load(Ordering::Relaxed) == round
+                })
+                .collect();
+            let sender = sender.join().expect("the sender ends");
+            assert!(sender.iter().zip(&receiver).all(|(one, other)| *one || *other));
+        });
+    }
+}
