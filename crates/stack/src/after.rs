@@ -87,6 +87,16 @@ impl<P: Platform> After<P> {
         }
     }
 
+    /// [`After::perform`], and the end of this value: for one that served a single call. The caller holds no guard.
+    #[inline]
+    pub fn finish(mut self, shared: &Shared<P>) {
+        self.perform(shared);
+        // What has been performed is empty; unless it has memory of its own, to drop it finds nothing to do.
+        if !self.connections.spilled() && !self.others.spilled() {
+            std::mem::forget(self);
+        }
+    }
+
     fn tell(&mut self) {
         let mut round = Round { set: None, sockets: SmallVec::new() };
         for (socket, bits) in self.connections.drain(..) {

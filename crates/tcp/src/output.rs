@@ -569,19 +569,19 @@ fn emit(ho: &mut HeaderOut, out: &mut Outbox<'_>, draft: Draft, fill: impl FnOnc
         options: draft.options,
     };
     let len = header.emitted_len();
-    header.emit_ordered(out.config.option_order, buf.push_front(len));
-    let pseudo = Sum::zero().add_u16(ho.pseudo).add_u16(buf.len() as u16);
+    let pseudo = Sum::zero().add_u16(ho.pseudo).add_u16((len + draft.len as usize) as u16);
+    let front = buf.push_front(len);
+    if left_to_device {
+        header.emit_ordered(out.config.option_order, front);
+        front[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&pseudo.fold().to_be_bytes());
+        buf.meta_mut().checksum = Checksum::Partial { start: 0, offset: CHECKSUM_OFFSET as u16 };
+    } else {
+        // The header's length is even, so the text's sum joins without a byte swap.
+        header.emit_sealed(out.config.option_order, pseudo.add(text), front);
+    }
     let meta = buf.meta_mut();
     meta.flow_hash = ho.has_flow_hash.then_some(ho.flow_hash);
     meta.segment_size = draft.segment_size;
-    let checksum = if left_to_device {
-        meta.checksum = Checksum::Partial { start: 0, offset: CHECKSUM_OFFSET as u16 };
-        pseudo.fold()
-    } else {
-        // The header's length is even, so the text's sum joins without a byte swap.
-        pseudo.add(pktbuf::sum(&buf[..len])).add(text).finish()
-    };
-    buf[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&checksum.to_be_bytes());
     if draft.flags.contains(ACK) {
         ho.acked = ho.nxt;
         ho.told_edge = ho.edge;

@@ -39,24 +39,23 @@ impl Segment {
     ///
     /// # Errors
     /// The reason for which the segment must be dropped; nothing has been counted.
-    #[inline]
+    #[inline(always)]
     pub fn parse(local: IpAddr, remote: IpAddr, mut buf: PktBuf, verify: Verify) -> Result<Segment, DropReason> {
         let header = wire::tcp::parse(&buf).map_err(reason)?;
         let len = usize::from(header.header_len);
-        let mut unchecked = match buf.meta().checksum {
-            Checksum::None => {
-                let pseudo = pseudo_header(remote, local, PROTOCOL, buf.len() as u32);
-                Some(pktbuf::sum(&buf[..len]).add(pseudo))
+        let pseudo = |len: usize| pseudo_header(remote, local, PROTOCOL, len as u32);
+        let unchecked = match (buf.meta().checksum, verify) {
+            (Checksum::None, Verify::Now) => {
+                // Header and text in one pass.
+                if !pktbuf::sum(&buf).add(pseudo(buf.len())).is_valid() {
+                    return Err(DropReason::TcpBadChecksum);
+                }
+                None
             }
-            Checksum::Verified | Checksum::Partial { .. } => None,
+            (Checksum::None, Verify::Later) => Some(pktbuf::sum(&buf[..len]).add(pseudo(buf.len()))),
+            (Checksum::Verified | Checksum::Partial { .. }, _) => None,
         };
         buf.pull_front(len);
-        if verify == Verify::Now
-            && let Some(sum) = unchecked.take()
-            && !sum.add(pktbuf::sum(&buf)).is_valid()
-        {
-            return Err(DropReason::TcpBadChecksum);
-        }
         let tuple = FourTuple {
             local_addr: local,
             remote_addr: remote,

@@ -51,6 +51,12 @@ impl Sum {
         self.add(Self(value.to_be() as u64))
     }
 
+    /// Adds four 16-bit fields given as one word in host order, the first in the highest bits.
+    #[inline]
+    pub const fn add_u64(self, value: u64) -> Self {
+        self.add(Self(value.to_be()))
+    }
+
     /// The sum folded to 16 bits, in host order, not complemented: what a device wants in the field when it is to
     /// finish the checksum itself.
     #[inline]

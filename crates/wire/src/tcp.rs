@@ -10,9 +10,10 @@ mod flags;
 mod options;
 mod rare;
 
-use zerocopy::network_endian::{U16, U32};
+use zerocopy::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::checksum::{Sum, sum};
 use crate::{ParseError, SeqNumber};
 
 pub use flags::TcpFlags;
@@ -25,6 +26,8 @@ pub const HEADER_LEN: usize = 20;
 pub const MAX_HEADER_LEN: usize = 60;
 /// Offset of the checksum field.
 pub const CHECKSUM_OFFSET: usize = 16;
+/// Bytes of a header with timestamps alone.
+const USUAL_LEN: usize = 32;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -150,6 +153,43 @@ impl Header {
         let len = self.emitted_len();
         let Some(options) = self.emit_fixed(len, out) else { return 0 };
         self.options.emit(order, options);
+        len
+    }
+
+    /// [`emit_ordered`](Self::emit_ordered) with the checksum filled in: over the header, and over what `rest` is the sum
+    /// of, pseudo-header and text. A header with timestamps alone is written and summed from registers.
+    #[inline]
+    pub fn emit_sealed(&self, order: OptionOrder, rest: Sum, out: &mut [u8]) -> usize {
+        match (self.options.only_timestamps(), out.first_chunk_mut::<USUAL_LEN>()) {
+            (Some(timestamps), Some(out)) => {
+                *out = zerocopy::transmute!(self.usual(timestamps, rest));
+                USUAL_LEN
+            }
+            _ => self.emit_any_sealed(order, rest, out),
+        }
+    }
+
+    /// The header with timestamps alone as words in network order.
+    #[inline]
+    fn usual(&self, timestamps: Timestamps, rest: Sum) -> [U64; USUAL_LEN / 8] {
+        let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let offset = (USUAL_LEN as u32 / 4) << 28 | u32::from(self.flags.0 & 0x1ff) << 16;
+        let ports = u32::from(self.src_port) << 16 | u32::from(self.dst_port);
+        let (first, second) = (pair(ports, self.seq.0), pair(self.ack.0, offset | u32::from(self.window)));
+        let third = pair(u32::from(self.urgent), options::PADDED_LEAD.get());
+        let fourth = pair(timestamps.value, timestamps.echo);
+        let checksum = rest.add_u64(first).add_u64(second).add_u64(third).add_u64(fourth).finish();
+        [first, second, third | u64::from(checksum) << 48, fourth].map(U64::new)
+    }
+
+    #[inline(never)]
+    fn emit_any_sealed(&self, order: OptionOrder, rest: Sum, out: &mut [u8]) -> usize {
+        let len = self.emit_ordered(order, out);
+        let Some(header) = out.get_mut(..len) else { return 0 };
+        let [high, low] = rest.add(sum(header)).finish().to_be_bytes();
+        if let [.., field_high, field_low] = header.get_mut(..CHECKSUM_OFFSET + 2).unwrap_or_default() {
+            (*field_high, *field_low) = (high, low);
+        }
         len
     }
 

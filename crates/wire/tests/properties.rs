@@ -221,6 +221,21 @@ proptest! {
         }
     }
 
+    /// The header with its checksum is the header and the checksum, whichever way it was written.
+    #[test]
+    fn sealed_is_emitted_and_summed(header in support::tcp_header(), stamp in any::<[u32; 2]>(), text in any::<Vec<u8>>()) {
+        let usual = Options { timestamps: Some(tcp::Timestamps { value: stamp[0], echo: stamp[1] }), ..Options::NONE };
+        for header in [header, tcp::Header { options: usual, ..header }] {
+            let (mut plain, mut sealed) = ([0; 60], [0; 60]);
+            let len = header.emit(&mut plain);
+            let rest = checksum::sum(&text).add_u16(len as u16);
+            let checksum = rest.add(checksum::sum(&plain[..len])).finish();
+            plain[16..18].copy_from_slice(&checksum.to_be_bytes());
+            prop_assert_eq!(header.emit_sealed(OptionOrder::Linux, rest, &mut sealed), len);
+            prop_assert_eq!(plain, sealed);
+        }
+    }
+
     /// Both readers find their own among the other's options, whatever the order.
     #[test]
     fn rare_options_round_trip(header in support::tcp_header(), rare in rare_options()) {

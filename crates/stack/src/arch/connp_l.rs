@@ -61,7 +61,7 @@ impl<P: Platform> ConnPL<P> {
     fn hold<R>(&self, group: usize, f: impl FnOnce(&mut Cell<P>, &mut After<P>) -> R) -> R {
         let mut after = After::default();
         let result = self.enter(group, |cell| f(cell, &mut after));
-        after.perform(&self.shared);
+        after.finish(&self.shared);
         result
     }
 }

@@ -62,7 +62,7 @@ impl<P: Platform> Up<P> {
             // The thread that polls the devices will be the owner, not the one that sets things up.
             self.let_go();
         }
-        after.perform(&self.shared);
+        after.finish(&self.shared);
         Some(result)
     }
 
@@ -155,7 +155,7 @@ impl<P: Platform> Architecture<P> for Up<P> {
         let cell = &mut *guard;
         let reply = cell.call(target, call, now, &mut after);
         drop(guard);
-        after.perform(&self.shared);
+        after.finish(&self.shared);
         reply
     }
 

@@ -23,8 +23,8 @@ pub struct Receive {
 /// What a [`Receive`] hands out.
 #[derive(Debug, Default)]
 pub struct Received {
-    /// The text, in order.
-    pub data: SmallVec<[PktBuf; 4]>,
+    /// The text, in order. Room for two inline: a larger answer would be dearer to move than a long one is to allocate.
+    pub data: SmallVec<[PktBuf; 2]>,
     /// More text is queued.
     pub more: bool,
     /// The end of the stream follows `data`: the peer closed.

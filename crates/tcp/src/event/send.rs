@@ -14,8 +14,9 @@ use crate::output::{self, Told};
 use crate::pcb::{Ack, RetransmitQueue, SendWindow};
 use crate::state::State;
 
-/// Text to send, in order.
-pub type Chunks = SmallVec<[Chunk; 2]>;
+/// Text to send, in order. Room for one inline, which is what nearly every call gives: calls and their answers are moved
+/// several times.
+pub type Chunks = SmallVec<[Chunk; 1]>;
 
 /// Append text to the send queue, as far as there is space, and send what may be sent.
 #[derive(Default)]

@@ -115,7 +115,23 @@ impl RetransmitQueue {
     }
 
     #[inline]
-    fn copy_from(&self, mut cursor: Cursor, dst: &mut [u8], summed: bool) -> (Sum, Cursor) {
+    fn copy_from(&self, cursor: Cursor, dst: &mut [u8], summed: bool) -> (Sum, Cursor) {
+        // Mostly one chunk has it all.
+        if let Some(chunk) = self.chunks.get(cursor.chunk as usize)
+            && let Some(text) = chunk.as_slice().get(cursor.octet as usize..cursor.octet as usize + dst.len())
+        {
+            let cursor = Cursor { octet: cursor.octet + dst.len() as u32, ..cursor };
+            if summed {
+                return (copy_and_sum(dst, text), cursor);
+            }
+            dst.copy_from_slice(text);
+            return (Sum::zero(), cursor);
+        }
+        self.copy_pieces(cursor, dst, summed)
+    }
+
+    /// [`RetransmitQueue::copy_from`] across chunks.
+    fn copy_pieces(&self, mut cursor: Cursor, dst: &mut [u8], summed: bool) -> (Sum, Cursor) {
         let mut sum = Sum::zero();
         let mut done = 0;
         while done < dst.len() {

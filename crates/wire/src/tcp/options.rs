@@ -38,7 +38,7 @@ struct PaddedTimestamps {
 }
 
 /// NOP NOP TS with its length.
-const PADDED_LEAD: U32 = U32::from_bytes([NOP, NOP, TIMESTAMPS, 10]);
+pub(super) const PADDED_LEAD: U32 = U32::from_bytes([NOP, NOP, TIMESTAMPS, 10]);
 
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -226,6 +226,13 @@ impl Options {
             }
             _ => {}
         }
+    }
+
+    /// The timestamps, if there is nothing else: the usual data segment.
+    #[inline]
+    pub(super) fn only_timestamps(&self) -> Option<Timestamps> {
+        let others = self.mss.is_some() || self.window_scale.is_some() || self.sack_permitted || !self.sack.is_empty();
+        if others { None } else { self.timestamps }
     }
 
     /// How many SACK blocks find room behind the other options and `rare` bytes of rarer ones.
