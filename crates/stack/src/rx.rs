@@ -29,6 +29,14 @@ const STARVED_TURNS: usize = 64;
 /// How long a driver sleeps at most while connections wait for room in a device.
 const STARVED_NAP: Duration = Duration::from_millis(1);
 
+/// A bit for each frame of a batch behind which text of the same connection stands.
+#[inline]
+fn runs(batch: &[PktBuf]) -> u64 {
+    const { assert!(BATCH <= u64::BITS as usize) };
+    let pairs = batch.windows(2).enumerate();
+    pairs.fold(0, |runs, (at, pair)| runs | u64::from(wire::run::continues(&pair[0], &pair[1])) << at)
+}
+
 /// One receive thread's view of the devices.
 pub struct Driver<P: Platform> {
     shared: Arc<Shared<P>>,
@@ -112,8 +120,9 @@ impl<P: Platform> Driver<P> {
             let (interface, queue) = &mut self.queues[index];
             let interface = *interface;
             frames += queue.receive(&mut batch, BATCH);
-            for frame in batch.drain(..) {
-                self.frame(interface, frame, now, &mut after);
+            let runs = runs(&batch);
+            for (at, frame) in batch.drain(..).enumerate() {
+                self.frame(interface, frame, runs >> at & 1 != 0, now, &mut after);
             }
             self.batch = batch;
         }
@@ -189,11 +198,11 @@ impl<P: Platform> Driver<P> {
     }
 
     #[inline]
-    fn frame(&mut self, interface: usize, frame: PktBuf, now: Time, after: &mut After<P>) {
+    fn frame(&mut self, interface: usize, frame: PktBuf, followed: bool, now: Time, after: &mut After<P>) {
         sync::walk::note(file!(), "takes a frame from the device's queue");
         let (view, counters) = (&self.shared.interfaces[interface].view, &*self.counters);
         let segment = |datagram| {
-            Self::tcp(&self.shared, &*self.arch, &self.rss, counters, datagram, now, after);
+            Self::tcp(&self.shared, &*self.arch, &self.rss, counters, (datagram, followed), now, after);
             None
         };
         if let Some(other) = ip::input::ethernet_to(frame, view, counters, segment, Some) {
@@ -205,7 +214,7 @@ impl<P: Platform> Driver<P> {
     fn input(&mut self, interface: usize, input: Input, now: Time, after: &mut After<P>) {
         match input {
             Input::Tcp(datagram) => {
-                Self::tcp(&self.shared, &*self.arch, &self.rss, &self.counters, datagram, now, after);
+                Self::tcp(&self.shared, &*self.arch, &self.rss, &self.counters, (datagram, false), now, after);
             }
             Input::Udp(datagram) => self.udp(datagram, now, after),
             Input::Icmp(datagram) => self.icmp(interface, datagram, now, after),
@@ -230,7 +239,7 @@ impl<P: Platform> Driver<P> {
         arch: &dyn Architecture<P>,
         rss: &Toeplitz,
         counters: &Counters,
-        datagram: ip::Datagram,
+        (datagram, followed): (ip::Datagram, bool),
         now: Time,
         after: &mut After<P>,
     ) {
@@ -241,7 +250,8 @@ impl<P: Platform> Driver<P> {
             tcp::config::ChecksumPlacement::Inside => Verify::Later,
         };
         match tcp::Segment::parse(datagram.dst, datagram.src, datagram.buf, verify) {
-            Ok(segment) => {
+            Ok(mut segment) => {
+                segment.followed = followed;
                 let hash = known.unwrap_or_else(|| rss.hash_tcp(&segment.tuple));
                 arch.post(Ingress::Segment(Segment { hash, segment }), now, after);
             }

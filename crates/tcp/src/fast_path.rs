@@ -8,8 +8,6 @@
 //! order.
 
 use observe::{Counter, DropReason, Time};
-use pktbuf::PktBuf;
-use wire::SeqNumber;
 
 use crate::access::PcbAccess;
 use crate::event::Disposition;
@@ -50,16 +48,11 @@ pub(crate) fn take_header<A: PcbAccess>(
     Some(Disposition::Done)
 }
 
-/// Process the text of a segment whose header is accepted; it begins at `seq`.
+/// Process the text of a segment whose header is accepted.
 #[inline]
-pub(crate) fn take_text<A: PcbAccess>(
-    seq: SeqNumber,
-    text: PktBuf,
-    pcb: &mut A,
-    out: &mut Outbox<'_>,
-    now: Time,
-) -> Disposition {
-    let taken = pcb.receive_side(|rw, ra| text::accept(rw, ra, (seq, text, false), out, now));
+pub(crate) fn take_text<A: PcbAccess>(segment: Segment, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Disposition {
+    let Segment { header, text, followed, .. } = segment;
+    let taken = pcb.receive_side(|rw, ra| text::accept(rw, ra, (header.seq, text, false), followed, out, now));
     let told = pcb.transmit(out, |sw, rq, ho, out| {
         ho.merge(taken.snapshot);
         output::transmit(sw, rq, ho, out, now, taken.ack)

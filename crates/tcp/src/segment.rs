@@ -29,6 +29,9 @@ pub struct Segment {
     pub text: PktBuf,
     /// Both ends, as our connection names them.
     pub tuple: FourTuple,
+    /// Text of the same connection is right behind in the batch that this came in: whoever parsed it says so. One
+    /// acknowledgement will do for both.
+    pub followed: bool,
     /// Sum of the header and the pseudo-header, while nobody has checked the checksum.
     unchecked: Option<Sum>,
 }
@@ -62,7 +65,7 @@ impl Segment {
             local_port: header.dst_port,
             remote_port: header.src_port,
         };
-        Ok(Segment { header, text: buf, tuple, unchecked })
+        Ok(Segment { header, text: buf, tuple, followed: false, unchecked })
     }
 
     /// Parse and leave the checksum for `SegmentArrives` to check.

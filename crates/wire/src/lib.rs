@@ -46,6 +46,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod protocol;
 pub mod rss;
+pub mod run;
 mod seq;
 pub mod tcp;
 mod tuple;

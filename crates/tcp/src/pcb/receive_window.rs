@@ -262,10 +262,21 @@ impl ReceiveWindow {
     }
 
     /// Decide how urgent the acknowledgement of newly arrived in-order text is, and note the decision.
+    ///
+    /// Where more is right behind (`followed`), that brings the acknowledgement for both. It is not waited for by more
+    /// than a quarter of the buffer, lest the peer run out of window, and the delay begins to run all the same, for what
+    /// is behind may turn out to be damaged.
     #[inline]
-    pub(crate) fn schedule_ack(&mut self, out: &mut Outbox<'_>, now: Time) -> Ack {
+    pub(crate) fn schedule_ack(&mut self, followed: bool, out: &mut Outbox<'_>, now: Time) -> Ack {
         let pending = (self.nxt - self.last_ack_sent).max(0) as u32;
-        if pending > u32::from(self.peer_segment) || self.quick > 0 {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+        //# In general, the processing of received segments MUST be implemented to aggregate ACK segments whenever
+        //# possible (MUST-58).
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+        //# For example, if the TCP endpoint is processing a series of queued segments, it MUST process them all before
+        //# sending any ACK segments (MUST-59).
+        let may_wait = followed && pending <= self.limit / 4;
+        if !may_wait && (pending > u32::from(self.peer_segment) || self.quick > 0) {
             self.quick = self.quick.saturating_sub(1);
             return Ack::Now;
         }

@@ -66,7 +66,7 @@ impl Event for SegmentArrives {
         match judged {
             Ok(Path::Established) => match fast_path::take_header(segment, pcb, out, now) {
                 Some(disposition) => disposition,
-                None => fast_path::take_text(self.0.header.seq, self.0.text, pcb, out, now),
+                None => fast_path::take_text(self.0, pcb, out, now),
             },
             Ok(Path::Whole) => {
                 out.count(Counter::SlowPathIn, 1);

@@ -118,7 +118,7 @@ pub(super) fn take_text(
         return beyond_the_stream(&segment, fin, parts, out, now);
     }
     let (seq, text) = (segment.header.seq, segment.text);
-    let taken = parts.receive_side(|rw, ra| text::accept(rw, ra, (seq, text, fin), out, now));
+    let taken = parts.receive_side(|rw, ra| text::accept(rw, ra, (seq, text, fin), false, out, now));
     parts.header_out.merge(taken.snapshot);
     let mut ack = taken.ack;
     if taken.fin {

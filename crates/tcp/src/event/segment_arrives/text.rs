@@ -24,12 +24,13 @@ pub(crate) struct Taken {
     pub(crate) dropped: Option<DropReason>,
 }
 
-/// Take `text` at `seq`, followed by a FIN if `fin`.
+/// Take `text` at `seq`, with a FIN behind it if `fin`; `followed` if a segment with more of it is right behind.
 #[inline]
 pub(crate) fn accept(
     rw: &mut ReceiveWindow,
     ra: &mut Reassembly,
     (seq, text, fin): (SeqNumber, PktBuf, bool),
+    followed: bool,
     out: &mut Outbox<'_>,
     now: Time,
 ) -> Taken {
@@ -40,7 +41,7 @@ pub(crate) fn accept(
         rw.fin_next |= fin;
         rw.grow(out.config, now);
         rw.open_window();
-        rw.schedule_ack(out, now)
+        rw.schedule_ack(followed, out, now)
     } else {
         let (ack, reason) = in_disorder(rw, ra, (seq, text, fin), out, now);
         dropped = reason;
