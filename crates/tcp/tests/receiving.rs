@@ -36,6 +36,50 @@ fn every_second_full_segment_is_acknowledged_at_once_and_a_single_one_after_the_
     assert_eq!(t.us.count(Counter::DelayedAckTimeouts), 1);
 }
 
+/// The peer's `count` full segments, which came in one batch.
+fn batch(t: &mut Script, count: u32) {
+    for number in 0..count {
+        let mut segment = t.segment(&peer(".").seq(1 + number * 1000).len(1000));
+        segment.followed = number + 1 < count;
+        let _ = t.run(tcp::SegmentArrives(segment));
+    }
+}
+
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+//= type=test
+//# For example, if the TCP endpoint is processing a series of queued segments, it MUST process them all before sending
+//# any ACK segments (MUST-59).
+#[test]
+fn a_batch_is_acknowledged_once() {
+    let mut t = plain();
+    batch(&mut t, 10);
+    t.expect(&[". 1:1(0) ack 10001 win 65535"]);
+    assert_eq!(t.until_sent(ms(10_000)), None);
+}
+
+/// What was right behind turned out to be damaged: the acknowledgement is delayed, not lost.
+#[test]
+fn a_batch_whose_last_segment_is_missing_is_acknowledged_after_the_delay() {
+    let mut t = plain();
+    let mut segment = t.segment(&peer(".").len(1000));
+    segment.followed = true;
+    let _ = t.run(tcp::SegmentArrives(segment));
+    t.expect(&[]);
+    assert_eq!(t.until_sent(ms(1000)), Some(ms(40)));
+    t.expect(&[". 1:1(0) ack 1001 win 65535"]);
+}
+
+/// A peer that waits for window is not kept waiting by what stands behind.
+#[test]
+fn a_quarter_of_the_buffer_is_acknowledged_whatever_is_behind() {
+    let mut setup = delayed();
+    setup.config.receive_buffer.initial = 8000;
+    setup.config.receive_buffer.max = 8000;
+    let mut t = Script::connected(setup, |syn| syn);
+    batch(&mut t, 6);
+    t.expect(&[". 1:1(0) ack 3001 win 5000", ". 1:1(0) ack 6001 win 2000"]);
+}
+
 #[test]
 fn text_carries_the_delayed_acknowledgement() {
     let mut t = plain();
