@@ -5,12 +5,14 @@
 //! program that is not installed. Everything is bounded in time and ends with the test, whatever the test's end.
 //! `HEDDLE_REAL=full` runs everything with the large file, under every architecture.
 
+mod capture;
 mod namespace;
 mod pairs;
 mod process;
 mod programs;
 mod relaying;
 mod serving;
+mod wire_image;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, UdpSocket};

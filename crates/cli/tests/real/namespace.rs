@@ -78,15 +78,23 @@ impl Namespace {
         run(&["ip", "tuntap", "add", "mode", "tap", "multi_queue", "vnet_hdr", "name", INTERFACE]);
         run(&["ip", "addr", "add", &format!("{KERNEL_V4}/24"), "dev", INTERFACE]);
         run(&["ip", "addr", "add", &format!("{KERNEL_V6}/64"), "dev", INTERFACE, "nodad"]);
-        run(&["ip", "link", "set", INTERFACE, "up"]);
+        // What the kernel sends while Heddle is not running on a CPU waits; a loss here would be the test's own.
+        run(&["ip", "link", "set", INTERFACE, "txqueuelen", "20000", "up"]);
     }
 
-    /// A command line of the binary, on the interface.
+    /// Sets a variable of the kernel's network stack in this namespace, named as under `/proc/sys/net`.
+    pub fn set(&self, variable: &str, value: &str) {
+        std::fs::write(format!("/proc/sys/net/{variable}"), value)
+            .unwrap_or_else(|error| panic!("{variable}: {error}"));
+    }
+
+    /// A command line of the binary, on the interface; with two queues, unless `arguments` say how many.
     pub fn heddle(&self, arguments: &[&str]) -> Vec<String> {
         let device = format!("tap:{INTERFACE}");
         let (v4, v6) = (format!("{OURS_V4}/24"), format!("{OURS_V6}/64"));
-        let network = ["--dev", &device, "--addr", &v4, "--addr", &v6, "--queues", "2"];
-        let words = [env!("CARGO_BIN_EXE_heddle")].iter().chain(arguments).chain(&network).copied();
+        let network = ["--dev", &device, "--addr", &v4, "--addr", &v6];
+        let queues: &[&str] = if arguments.contains(&"--queues") { &[] } else { &["--queues", "2"] };
+        let words = [env!("CARGO_BIN_EXE_heddle")].iter().chain(arguments).chain(&network).chain(queues).copied();
         words.map(str::to_owned).collect()
     }
 

@@ -68,6 +68,16 @@ impl Process {
         }
     }
 
+    /// Reads on until a line contains `text`; that line. The program must not end before.
+    pub fn line_with(&self, text: &str) -> String {
+        loop {
+            let line = self.line().unwrap_or_else(|| panic!("the program ended and did not say {text:?}"));
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
     /// Interrupts it, as Ctrl-C does.
     pub fn interrupt(&self) {
         let _ = kill_process(Pid::from_child(&self.child), Signal::INT);

@@ -30,13 +30,8 @@ impl Server {
     /// Starts a server that says on its standard output when it is ready.
     fn says(words: &[&str], ready: &str, port: u16) -> Server {
         let process = Process::start(words);
-        loop {
-            match process.line() {
-                Some(line) if line.contains(ready) => return Server { _process: process, port },
-                Some(_) => {}
-                None => panic!("{words:?}: {:?}", process.end()),
-            }
-        }
+        process.line_with(ready);
+        Server { _process: process, port }
     }
 }
 

@@ -1,0 +1,64 @@
+//! What crosses an interface, as tcpdump records it and tshark judges it.
+
+use crate::namespace::{KERNEL_V4, KERNEL_V6};
+use crate::process::{Process, output};
+
+/// tcpdump on an interface.
+pub struct Capture {
+    tcpdump: Process,
+    file: String,
+}
+
+impl Capture {
+    /// Starts to record the frames of `interface` to `file`, whole as long as they are no super-segments.
+    pub fn start(interface: &str, file: &str) -> Capture {
+        let words = format!("exec tcpdump -n -i {interface} -U --immediate-mode -B 100000 -s 2000 -w {file} tcp 2>&1");
+        let tcpdump = Process::start(&["sh", "-c", &words]);
+        tcpdump.line_with("listening on");
+        Capture { tcpdump, file: file.to_owned() }
+    }
+
+    /// Ends the recording; its file. Not one frame may have escaped it.
+    pub fn stop(self) -> String {
+        self.tcpdump.interrupt();
+        let lost = self.tcpdump.line_with("dropped by kernel");
+        assert!(lost.starts_with("0 packets"), "{lost}");
+        let (status, _) = self.tcpdump.end();
+        assert!(status.success(), "tcpdump: {status}");
+        self.file
+    }
+}
+
+/// The frames of a recording that a display filter shows, one line each.
+pub fn frames(file: &str, filter: &str) -> Vec<String> {
+    let checks = ["-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"];
+    // Text is text: what more it means is guessed from ports, and not always well.
+    let text = ["-d", "tcp.port==1-65535,data"];
+    let words = [&["tshark", "-n", "-r", file, "-Y", filter][..], &checks, &text].concat();
+    output(&words).lines().map(str::to_owned).collect()
+}
+
+/// The frames at which tshark's analysis stumbles, and those that are wrong in themselves.
+///
+/// Window updates and keep-alives are no fault, and neither is it when a writer is faster than its reader, which is what
+/// a full or closed window says.
+pub fn complaints(file: &str) -> Vec<String> {
+    const HARMLESS: [&str; 7] = [
+        "window_update",
+        "keep_alive",
+        "keep_alive_ack",
+        "window_full",
+        "zero_window",
+        "zero_window_probe",
+        "zero_window_probe_ack",
+    ];
+    let harmless: Vec<String> = HARMLESS.iter().map(|flag| format!("tcp.analysis.{flag}")).collect();
+    // Linux writes a checksum of zero as 0xffff, as is right for UDP only; it sums up all the same.
+    let mangled = format!("tcp.checksum == 0xffff && (ip.src == {KERNEL_V4} || ipv6.src == {KERNEL_V6})");
+    let filter = format!(
+        "(tcp.analysis.flags && !({})) || (tcp.checksum.status == 0 && !({mangled})) || ip.checksum.status == 0 \
+         || _ws.malformed",
+        harmless.join(" || ")
+    );
+    frames(file, &filter)
+}
