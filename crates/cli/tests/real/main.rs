@@ -6,6 +6,7 @@
 //! `HEDDLE_REAL=full` runs everything with the large file, under every architecture.
 
 mod capture;
+mod lossy;
 mod namespace;
 mod pairs;
 mod process;

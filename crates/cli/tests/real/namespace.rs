@@ -72,14 +72,26 @@ fn enter() -> bool {
         && Command::new("ip").args(probe).output().is_ok_and(|output| output.status.success())
 }
 
+/// Takes the calling thread to another new namespace, where the kernel has Heddle's place at the other end of a cable:
+/// an interface with Heddle's addresses.
+pub fn second_namespace() {
+    assert!(enter(), "a namespace was permitted a moment ago");
+    make_interface(OURS_V4, OURS_V6);
+}
+
+/// Makes the interface, as an administrator would before an unprivileged user runs Heddle.
+fn make_interface(v4: &str, v6: &str) {
+    run(&["ip", "tuntap", "add", "mode", "tap", "multi_queue", "vnet_hdr", "name", INTERFACE]);
+    run(&["ip", "addr", "add", &format!("{v4}/24"), "dev", INTERFACE]);
+    run(&["ip", "addr", "add", &format!("{v6}/64"), "dev", INTERFACE, "nodad"]);
+    // What the kernel sends while Heddle is not running on a CPU waits; a loss here would be the test's own.
+    run(&["ip", "link", "set", INTERFACE, "txqueuelen", "20000", "up"]);
+}
+
 impl Namespace {
-    /// Makes the interface, as an administrator would before an unprivileged user runs Heddle.
+    /// Makes the interface, again if it was deleted.
     pub fn restore(&self) {
-        run(&["ip", "tuntap", "add", "mode", "tap", "multi_queue", "vnet_hdr", "name", INTERFACE]);
-        run(&["ip", "addr", "add", &format!("{KERNEL_V4}/24"), "dev", INTERFACE]);
-        run(&["ip", "addr", "add", &format!("{KERNEL_V6}/64"), "dev", INTERFACE, "nodad"]);
-        // What the kernel sends while Heddle is not running on a CPU waits; a loss here would be the test's own.
-        run(&["ip", "link", "set", INTERFACE, "txqueuelen", "20000", "up"]);
+        make_interface(KERNEL_V4, KERNEL_V6);
     }
 
     /// Sets a variable of the kernel's network stack in this namespace, named as under `/proc/sys/net`.
