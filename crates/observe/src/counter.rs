@@ -107,6 +107,8 @@ declare! {
         ConnectionsClosed "Connections that ended in an orderly way."
         ConnectionsReset "Connections that ended in a reset, sent or received."
         ConnectionsTimedOut "Connections that ended in a time-out."
+        OrphansReset "Connections reset because too many had no user any more."
+        TimeWaitsCut "Connections that were not kept in TIME-WAIT because too many were."
         ConnectionsRefused "Active opens answered with a reset."
         TimeWaitEntered "Connections that entered TIME-WAIT."
         TimeWaitReused "Connections in TIME-WAIT taken over by a new SYN."

@@ -15,6 +15,7 @@
 //! | `declare.rs` | the macro behind the three declared enums |
 //! | `counter.rs` | [`Counter`], [`Counters`], [`CounterSnapshot`] |
 //! | `drop_reason.rs` | [`DropReason`] |
+//! | `gauge.rs` | [`Gauges`]: what is alive now, for limits |
 //! | `histogram.rs` | [`Histogram`], log-linear buckets |
 //! | `trace.rs` | per-thread rings of trace records |
 //!
@@ -26,11 +27,13 @@
 mod declare;
 mod counter;
 mod drop_reason;
+mod gauge;
 mod histogram;
 mod time;
 pub mod trace;
 
 pub use counter::{Counter, CounterSnapshot, Counters};
 pub use drop_reason::DropReason;
+pub use gauge::{Gauge, Gauges, Pressure};
 pub use histogram::Histogram;
 pub use time::Time;

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use ip::icmp::IcmpErrorKind;
 use observe::Time;
 use sync::Platform;
-use tcp::{Abort, Close, Disposition, Event, IcmpKind, Outbox, PcbAccess, Receive, Send, SetOption, Shutdown, Status};
+use tcp::{
+    Abort, Close, Disposition, Event, IcmpKind, Outbox, PcbAccess, Receive, Send, SendUrgent, SetOption, Shutdown,
+    Status, TakeError,
+};
 
 use crate::arch::Census;
 use crate::flow::{Key, Target};
@@ -30,6 +33,10 @@ pub enum Call<P: Platform> {
     Status(Status),
     /// Change a per-connection option.
     SetOption(SetOption),
+    /// Append data whose last octet is urgent.
+    SendUrgent(SendUrgent),
+    /// Ask why the connection failed; told once.
+    TakeError(TakeError),
 }
 
 /// What an active open needs besides the tuple of its [`Target`].
@@ -44,7 +51,7 @@ pub struct OpenRequest<P: Platform> {
 pub enum Reply {
     /// To `Open`: where the connection lives now.
     Opened(Result<Key, OpenRefused>),
-    /// To `Send`.
+    /// To `Send` and `SendUrgent`.
     Sent(<Send as Event>::Reply),
     /// To `Receive`.
     Received(<Receive as Event>::Reply),
@@ -54,6 +61,8 @@ pub enum Reply {
     Status(Box<<Status as Event>::Reply>),
     /// To `SetOption`.
     OptionSet(<SetOption as Event>::Reply),
+    /// To `TakeError`.
+    Failure(<TakeError as Event>::Reply),
     /// To `Close` and `Abort`, and to a change of replicas.
     Done,
     /// To a look at a cell, where it had to be asked for.
@@ -88,6 +97,8 @@ pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outb
         }
         Call::Status(event) => Reply::Status(Box::new(event.run(pcb, out, now))),
         Call::SetOption(event) => Reply::OptionSet(event.run(pcb, out, now)),
+        Call::SendUrgent(event) => Reply::Sent(event.run(pcb, out, now)),
+        Call::TakeError(event) => Reply::Failure(event.run(pcb, out, now)),
     }
 }
 
@@ -95,7 +106,7 @@ pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outb
 pub fn level_of<P: Platform>(call: &Call<P>) -> Readiness {
     match call {
         Call::Receive(_) => Readiness::READABLE,
-        Call::Send(_) => Readiness::WRITABLE,
+        Call::Send(_) | Call::SendUrgent(_) => Readiness::WRITABLE,
         _ => Readiness::NONE,
     }
 }

@@ -133,7 +133,7 @@ impl<P: Platform> Stack<P> {
     /// # Errors
     /// See [`BuildError`].
     pub fn build(
-        config: StackConfig<P>,
+        mut config: StackConfig<P>,
         interfaces: Vec<InterfaceConfig>,
     ) -> Result<(Stack<P>, Vec<Driver<P>>), BuildError> {
         if config.lock_kind == LockKind::Null && config.plan != Plan::Up {
@@ -157,6 +157,8 @@ impl<P: Platform> Stack<P> {
             built.push(interface);
         }
         let secrets = config.seed.map_or_else(Secrets::draw::<P>, Secrets::from_seed);
+        // Limits are this stack's alone, though its configuration may have served another.
+        config.tcp.gauges = Default::default();
         let workers = config.cpus.max(1);
         let (clock, lock_kind, tcp) = (config.clock, config.lock_kind, config.tcp);
         let settings = Settings { clock, secrets, lock_kind, tcp, rss: rss.clone(), workers };

@@ -5,7 +5,9 @@
 mod features;
 
 use core::time::Duration;
+use std::sync::Arc;
 
+use observe::Gauges;
 use wire::tcp::OptionOrder;
 use wire::{FourTuple, SeqNumber};
 
@@ -82,6 +84,30 @@ pub struct MemoryLimits {
     pub pressure: u64,
     /// From here on nothing is queued beyond the least a connection needs.
     pub high: u64,
+}
+
+/// One value that all versions of a configuration have in common.
+#[derive(Debug, Default)]
+pub struct Shared<T>(Arc<T>);
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Shared(self.0.clone())
+    }
+}
+
+impl<T> PartialEq for Shared<T> {
+    /// Is it the same one?
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl<T> core::ops::Deref for Shared<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
 }
 
 /// When a sender finds the path's MTU by probing (RFC 4821, RFC 8899): `tcp_mtu_probing` of Linux.
@@ -191,6 +217,13 @@ pub struct Config {
     pub shrink_window: bool,
     /// Memory of all packet buffers.
     pub memory: MemoryLimits,
+    /// Keep account of what limits each sender (`tcpi_busy_time`, `tcpi_rwnd_limited`, `tcpi_sndbuf_limited`). Costs some
+    /// memory per connection and a few instructions per segment.
+    pub measure_limits: bool,
+    /// Tell the peer by a reset when retransmission or a user time-out ends a connection (FreeBSD does, Linux does not).
+    pub reset_on_timeout: bool,
+    /// What is alive in this stack, for the limits above. Every stack puts its own here.
+    pub gauges: Shared<Gauges>,
     /// Leave the checksum to the device (`Meta::checksum` is `Partial`).
     pub tx_checksum_offload: bool,
     /// Where received checksums are checked.
@@ -251,6 +284,9 @@ impl Default for Config {
             receive_growth: true,
             shrink_window: false,
             memory: MemoryLimits { low: 1 << 40, pressure: 1 << 40, high: 1 << 40 },
+            measure_limits: false,
+            reset_on_timeout: false,
+            gauges: Shared::default(),
             tx_checksum_offload: false,
             checksum_placement: ChecksumPlacement::Before,
             option_order: OptionOrder::Linux,
@@ -298,6 +334,16 @@ pub struct ConnectionOptions {
     pub user_timeout: Option<Duration>,
     /// What close does with data not yet sent: `Some(0)` resets the connection.
     pub linger: Option<Duration>,
+    /// Longest stay in FIN-WAIT-2 after close.
+    pub fin_wait_2: Option<Duration>,
+    /// Retransmissions of the SYN before an active open fails.
+    pub syn_retries: Option<u8>,
+    /// Text in octets from which on the connection counts as readable; at least 1.
+    pub receive_low_water: Option<u32>,
+    /// Text that may wait unsent before a writer counts as blocked, in octets.
+    pub not_sent_low_water: Option<u32>,
+    /// Upper bound of the pacing rate in octets per second; switches pacing on.
+    pub max_pacing_rate: Option<u64>,
 }
 
 /// What an active open needs (RFC 9293 section 3.10.1). The secrets come from outside: this crate draws no randomness.

@@ -44,6 +44,7 @@ pub mod error;
 pub mod event;
 mod fast_path;
 pub mod half_open;
+pub mod info;
 pub mod knobs;
 pub mod outbox;
 mod output;
@@ -60,12 +61,15 @@ pub use config::{Config, ConnectionOptions, ListenParams, OpenParams};
 pub use error::Error;
 pub use event::segment_arrives::listen;
 pub use event::{
-    Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Isn, PathMtu, Receive, Received, SegmentArrives,
-    Send, Sent, SetOption, Shutdown, SocketOption, Status, StatusReport, Timeouts, TransmitReady,
+    Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Isn, OptionValues, PathMtu, Receive, Received,
+    SegmentArrives, Send, SendUrgent, Sent, SetOption, Shutdown, SocketOption, Status, StatusReport, TakeError,
+    Timeouts, Traffic, TransmitReady,
 };
 pub use half_open::{HalfOpen, Progress};
+pub use info::TcpInfo;
 pub use outbox::{Outbox, Readiness, TableChange};
 pub use pcb::Pcb;
+pub use pcb::shaping::Limited;
 pub use profile::Profile;
 pub use segment::{Segment, Verify};
 pub use state::State;

@@ -5,6 +5,8 @@
 //! the silly-window rule allow, then an acknowledgement if none of that carried it. What may never happen: new octets
 //! that leave in another order than that of their sequence numbers, or an ACK number that moves back.
 
+use core::time::Duration;
+
 use observe::{Counter, Time};
 use pktbuf::{Checksum, PktBuf};
 use wire::SeqNumber;
@@ -12,8 +14,8 @@ use wire::checksum::Sum;
 use wire::tcp::{CHECKSUM_OFFSET, Header, Options, SackBlocks, TcpFlags, Timestamps};
 
 use crate::config::Config;
-use crate::outbox::Outbox;
-use crate::pcb::{Ack, HeaderOut, Mode, RetransmitQueue, SKEW_MS, SendWindow, Tick, Timer, initial_window};
+use crate::outbox::{Outbox, Readiness};
+use crate::pcb::{Ack, HeaderOut, Limit, Mode, RetransmitQueue, SKEW_MS, SendWindow, Tick, Timer, initial_window};
 use crate::sack::{NextSegment, Permits};
 use crate::state::State;
 
@@ -35,6 +37,8 @@ struct Draft {
     window: u16,
     /// The device cuts the text into pieces of this size; 0: one segment.
     segment_size: u16,
+    /// The urgent pointer; means something if URG is set.
+    urgent: u16,
 }
 
 /// Send whatever may be sent now, and an acknowledgement if `ack` asks for one.
@@ -97,6 +101,37 @@ pub(crate) fn send_text(
         send_new(sw, rq, ho, out, now, push)
     };
     set_timer_after_sending(sw, rq, hold, out, now);
+    if sw.shaping.is_some() {
+        shaped(sw, rq, hold, out, now);
+    }
+}
+
+/// What a sender with limits of its own does after a transmission: the account, and those who wait.
+#[cold]
+fn shaped(sw: &mut SendWindow, rq: &RetransmitQueue, hold: Hold, out: &mut Outbox<'_>, now: Time) {
+    if sw.blocked && sw.is_writable(rq) {
+        sw.blocked = false;
+        out.ready |= Readiness::WRITABLE;
+    }
+    let (waits, unsent, progress) = (sw.flight() > 0 || rq.len > 0, !sw.nothing_unsent(rq), sw.progress);
+    let (blocked, una) = (sw.blocked, sw.una);
+    let Some(shaping) = sw.shaping.as_mut() else { return };
+    shaping.urgent = shaping.urgent.filter(|end| end.gt(una));
+    if waits && shaping.user_timeout > 0 {
+        let limit = Duration::from_millis(shaping.user_timeout.into());
+        out.wake_by(now + limit.saturating_sub(progress.elapsed(now)));
+    }
+    if let Some(account) = &mut shaping.account {
+        account.note(
+            match hold {
+                _ if !waits => Limit::Idle,
+                Hold::Window if unsent => Limit::Window,
+                Hold::Empty if blocked => Limit::Buffer,
+                _ => Limit::Network,
+            },
+            now,
+        );
+    }
 }
 
 /// Why no (more) new text left.
@@ -114,6 +149,8 @@ enum Hold {
     Cork,
     /// The device or the buffer pool.
     Starved,
+    /// The pacer.
+    Paced,
 }
 
 /// RFC 5681 section 4.1: after an idle time the congestion window says nothing about the network any more.
@@ -168,6 +205,9 @@ fn send_one_new(
     if unsent == 0 && !fin {
         return Err(Hold::Empty);
     }
+    if sw.shaping.is_some() {
+        pace(sw, out, now)?;
+    }
     let window = (sw.right_edge() - sw.nxt).max(0) as u32;
     let len = next_len(sw, unsent, window, room, out.prefer_super_segments).inspect_err(|&hold| {
         sw.cwnd_limited |= hold == Hold::Congestion;
@@ -194,7 +234,24 @@ fn send_one_new(
     }
     out.count(Counter::TextBytesOut, u64::from(len));
     advance(sw, len, fin, now);
+    if sw.shaping.is_some() {
+        let rate = sw.pacing_rate(out.config);
+        sw.shaping.iter_mut().for_each(|shaping| shaping.sent(len, rate, now));
+    }
     Ok(len + u32::from(fin))
+}
+
+/// May the pacer let a new segment go? If not, it says when.
+#[cold]
+fn pace(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) -> Result<(), Hold> {
+    let sent = sw.data_segments_out;
+    match sw.shaping.as_mut().and_then(|shaping| shaping.hold_until(sent, now)) {
+        Some(at) => {
+            out.wake_by(at);
+            Err(Hold::Paced)
+        }
+        None => Ok(()),
+    }
 }
 
 /// Note that `len` new octets (and the FIN) left.
@@ -204,6 +261,7 @@ fn advance(sw: &mut SendWindow, len: u32, fin: bool, now: Time) {
         sw.progress = Tick::of(now);
     }
     sw.nxt += len + u32::from(fin);
+    sw.data_segments_out = sw.data_segments_out.wrapping_add(1);
     sw.fin_sent |= fin;
     sw.last_sent = Tick::of(now);
     let mss = u32::from(sw.mss);
@@ -406,10 +464,19 @@ fn set_timer_after_sending(sw: &mut SendWindow, rq: &RetransmitQueue, hold: Hold
             sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
         }
     } else if rq.len > 0 || sw.fin_queued && !sw.fin_sent {
+        if sw.timer_kind == Timer::Off {
+            // What has waited until now was acknowledged: the user time-out begins here.
+            sw.progress = Tick::of(now);
+        }
         match hold {
             // The stack continues a starved connection with `TransmitReady`; nobody's answer is awaited.
             Hold::Starved if sw.timer_kind == Timer::Persist => sw.stop_timer(),
+            // A device that never takes anything again must not hold text for ever: see `user_timeout`.
+            Hold::Starved if sw.timer_kind == Timer::Off => sw.set_timer(Timer::Cork, sw.rtt.deadline(now)),
             Hold::Starved => {}
+            // Its own deadline wakes it.
+            Hold::Paced if sw.timer_kind == Timer::Persist => sw.stop_timer(),
+            Hold::Paced => {}
             Hold::Cork if sw.timer_kind != Timer::Cork => sw.set_timer(Timer::Cork, now + out.config.cork_timeout),
             Hold::Cork => {}
             _ if sw.timer_kind != Timer::Persist => sw.set_timer(Timer::Persist, sw.rtt.deadline(now)),
@@ -436,7 +503,7 @@ fn acknowledge_at(seq: SeqNumber, ho: &mut HeaderOut, out: &mut Outbox<'_>, now:
         out.count(Counter::SacksOut, 1);
         ho.drop_dsack();
     }
-    let draft = Draft { seq, len: 0, flags: ACK, options, window: ho.window_field(), segment_size: 0 };
+    let draft = Draft { seq, len: 0, flags: ACK, options, window: ho.window_field(), segment_size: 0, urgent: 0 };
     if emit(ho, out, draft, |_, _| Sum::zero()) {
         out.count(Counter::PureAcksOut, 1);
     }
@@ -474,7 +541,7 @@ pub(crate) fn syn_ack(iss: SeqNumber, sack: bool, ho: &mut HeaderOut, out: &mut 
 
 fn emit_syn(seq: SeqNumber, flags: TcpFlags, options: Options, ho: &mut HeaderOut, out: &mut Outbox<'_>) -> bool {
     let window = (ho.edge - ho.nxt).clamp(0, i32::from(u16::MAX)) as u16;
-    let draft = Draft { seq, len: 0, flags, options, window, segment_size: 0 };
+    let draft = Draft { seq, len: 0, flags, options, window, segment_size: 0, urgent: 0 };
     emit(ho, out, draft, |_, _| Sum::zero())
 }
 
@@ -482,7 +549,7 @@ fn emit_syn(seq: SeqNumber, flags: TcpFlags, options: Options, ho: &mut HeaderOu
 pub(crate) fn reset(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
     let options = usual_options(ho, now);
     let flags = TcpFlags::RST.union(ACK);
-    let draft = Draft { seq: sw.nxt, len: 0, flags, options, window: 0, segment_size: 0 };
+    let draft = Draft { seq: sw.nxt, len: 0, flags, options, window: 0, segment_size: 0, urgent: 0 };
     if emit(ho, out, draft, |_, _| Sum::zero()) {
         out.count(Counter::ResetsOut, 1);
     }
@@ -490,7 +557,8 @@ pub(crate) fn reset(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, n
 
 /// A reset in answer to an unacceptable acknowledgement (RFC 9293 section 3.10.7.4): at its ACK number, without ACK.
 pub(crate) fn reset_at(seq: SeqNumber, ho: &mut HeaderOut, out: &mut Outbox<'_>) {
-    let draft = Draft { seq, len: 0, flags: TcpFlags::RST, options: Options::NONE, window: 0, segment_size: 0 };
+    let draft =
+        Draft { seq, len: 0, flags: TcpFlags::RST, options: Options::NONE, window: 0, segment_size: 0, urgent: 0 };
     if emit(ho, out, draft, |_, _| Sum::zero()) {
         out.count(Counter::ResetsOut, 1);
     }
@@ -519,6 +587,7 @@ fn usual_options(ho: &mut HeaderOut, now: Time) -> Options {
 
 #[inline]
 fn text_draft(sw: &SendWindow, ho: &mut HeaderOut, seq: SeqNumber, len: u32, flags: TcpFlags, now: Time) -> Draft {
+    let (flags, urgent) = if sw.shaping.is_some() { urgency(sw, seq, flags) } else { (flags, 0) };
     Draft {
         seq,
         len,
@@ -526,6 +595,17 @@ fn text_draft(sw: &SendWindow, ho: &mut HeaderOut, seq: SeqNumber, len: u32, fla
         options: usual_options(ho, now),
         window: ho.window_field(),
         segment_size: if len > u32::from(sw.mss) { sw.mss } else { 0 },
+        urgent,
+    }
+}
+
+/// While urgent text is not acknowledged, every segment before its end points at the octet behind it (RFC 9293 section
+/// 3.8.5, RFC 6093), or as far as a pointer reaches.
+#[cold]
+fn urgency(sw: &SendWindow, seq: SeqNumber, flags: TcpFlags) -> (TcpFlags, u16) {
+    match sw.shaping.as_ref().and_then(|shaping| shaping.urgent) {
+        Some(end) if end.gt(seq) => (flags.union(TcpFlags::URG), (end - seq).min(i32::from(u16::MAX)) as u16),
+        _ => (flags, 0),
     }
 }
 
@@ -564,7 +644,7 @@ fn emit(ho: &mut HeaderOut, out: &mut Outbox<'_>, draft: Draft, fill: impl FnOnc
         ack: if draft.flags.contains(ACK) { ho.nxt } else { SeqNumber(0) },
         flags: draft.flags,
         window: draft.window,
-        urgent: 0,
+        urgent: draft.urgent,
         header_len: 0,
         options: draft.options,
     };
@@ -586,6 +666,7 @@ fn emit(ho: &mut HeaderOut, out: &mut Outbox<'_>, draft: Draft, fill: impl FnOnc
         ho.acked = ho.nxt;
         ho.told_edge = ho.edge;
     }
+    ho.segments_out = ho.segments_out.wrapping_add(1);
     out.segments.push(buf);
     out.count(Counter::SegmentsOut, 1);
     true

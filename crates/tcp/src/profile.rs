@@ -68,6 +68,7 @@ fn freebsd() -> Config {
         keep_alive: KeepAlive { probes: 8, ..KeepAlive::default() },
         option_order: OptionOrder::FreeBsd,
         fast_open: FastOpenMode(0),
+        reset_on_timeout: true,
         ..Config::default()
     }
 }
@@ -84,6 +85,7 @@ fn rfc() -> Config {
         syn_retries: 7,
         syn_ack_retries: 7,
         ecn: Ecn::Request,
+        reset_on_timeout: true,
         fast_open: FastOpenMode(0),
         ..Config::default()
     }

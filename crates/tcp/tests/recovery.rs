@@ -153,6 +153,7 @@ fn a_lost_tail_is_rescued_by_the_timer() {
 fn time_outs_back_off_and_give_up() {
     let mut setup = setup();
     setup.config.retries = 5;
+    setup.config.reset_on_timeout = true;
     let mut t = Script::connected(setup, |syn| syn);
     t.send(500);
     t.take();

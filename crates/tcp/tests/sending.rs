@@ -133,6 +133,7 @@ fn a_closed_window_is_probed_for_ever_while_the_peer_answers() {
 fn a_closed_window_whose_peer_is_silent_ends() {
     let mut setup = Setup::default();
     setup.config.retries = 4;
+    setup.config.reset_on_timeout = true;
     let mut t = Script::connected(setup, |syn| syn);
     t.inject(peer(".").win(0));
     t.send(100);

@@ -17,7 +17,6 @@ impl Event for Abort {
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
         pcb.whole(out, |mut parts, out| {
             parts.header_in.held = false;
-            parts.header_in.orphan = true;
             close::reset(&mut parts, out, now);
             release(&mut parts, out);
         });

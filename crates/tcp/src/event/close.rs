@@ -1,6 +1,6 @@
 //! CLOSE (RFC 9293 section 3.10.4) and its halves.
 
-use observe::{Counter, Time};
+use observe::{Counter, Gauge, Time};
 
 use super::Event;
 use super::segment_arrives::release;
@@ -34,9 +34,9 @@ impl Event for Close {
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
         pcb.whole(out, |mut parts, out| {
             parts.header_in.held = false;
-            parts.header_in.orphan = true;
+            parts.header_in.recount(out);
             let unread = parts.receive_window.queued > 0;
-            if parts.header_in.linger_zero || unread {
+            if parts.header_in.resets_on_close() || unread || one_too_many(&parts, out) {
                 reset(&mut parts, out, now);
             } else {
                 close(&mut parts, out, now);
@@ -45,6 +45,14 @@ impl Event for Close {
             release(&mut parts, out);
         });
     }
+}
+
+/// More connections without a user than the configuration allows: this one would be another.
+fn one_too_many(parts: &PcbMut<'_>, out: &Outbox<'_>) -> bool {
+    let limit = u64::from(out.config.max_orphans);
+    let many = parts.header_in.is_orphan() && out.config.gauges.get(Gauge::Orphans) > limit;
+    out.count(Counter::OrphansReset, many.into());
+    many
 }
 
 impl Event for Shutdown {
@@ -119,8 +127,9 @@ pub(super) fn continue_close(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: 
 
 /// An orphan whose peer never closes its half must not stay for ever.
 pub(super) fn watch_fin_wait_2(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
-    if parts.header_in.state == State::FinWait2 && parts.header_in.orphan {
-        parts.header_in.state_deadline = now + out.config.fin_wait_2;
+    if parts.header_in.state == State::FinWait2 && parts.header_in.is_orphan() {
+        let own = parts.header_in.settings.as_ref().and_then(|settings| settings.fin_wait_2);
+        parts.header_in.state_deadline = now + own.unwrap_or(out.config.fin_wait_2);
         parts.header_in.arm(out);
     }
 }

@@ -86,7 +86,7 @@ impl Pcb {
         // The window field of our SYN, before there is anything to acknowledge.
         header_out.edge = header_out.nxt + receive_window.limit.min(receive_window.clamp);
         Pcb {
-            header_in: HeaderIn::new(State::Closed, tuple, options, now),
+            header_in: HeaderIn::new(State::Closed, tuple, options, config, now),
             receive_window,
             reassembly: Reassembly::new(),
             send_window,

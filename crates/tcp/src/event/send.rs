@@ -62,6 +62,28 @@ impl Event for Send {
     }
 }
 
+/// Append text whose last octet is urgent (`MSG_OOB`), and send what may be sent. Urgent text takes its place in the stream
+/// like any other (RFC 6093 section 6).
+pub struct SendUrgent(pub Send);
+
+impl Event for SendUrgent {
+    /// As [`Send`]; the mark is set if all text was taken.
+    type Reply = Result<Sent, Error>;
+
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Sent, Error> {
+        let len: usize = self.0.chunks.iter().map(Chunk::len).sum();
+        pcb.send_side(|sw, rq| {
+            let fits = len > 0 && len <= sw.space(rq) as usize && sw.state.accepts_send() && !sw.fin_queued;
+            if fits {
+                // Before the text is queued, or the segments that it leaves in would not know.
+                let end = sw.una + rq.len + len as u32;
+                sw.shaping(out.config).urgent = Some(end);
+            }
+        });
+        self.0.run(pcb, out, now)
+    }
+}
+
 /// Queue as much of `chunks` as there is space for.
 #[inline]
 fn append(

@@ -9,9 +9,9 @@ use crate::access::{PcbAccess, PcbMut};
 use crate::config::KeepAlive;
 use crate::congestion::Kind;
 use crate::error::Error;
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Readiness};
 use crate::output;
-use crate::pcb::{Ack, KeepAliveState};
+use crate::pcb::{Ack, Settings};
 
 /// Largest buffer that can be set, in octets: what a window can say (RFC 7323 section 2.3).
 const LARGEST_BUFFER: u32 = 1 << 30;
@@ -27,8 +27,16 @@ pub enum SocketOption {
     NoDelay(bool),
     /// Hold partial segments back.
     Cork(bool),
-    /// Probe an idle peer, or stop.
+    /// Probe an idle peer with this timing, or stop.
     KeepAlive(Option<KeepAlive>),
+    /// Probe an idle peer or stop, with the timing that was set last (`SO_KEEPALIVE`).
+    KeepsAlive(bool),
+    /// Silence before the first probe, 1 s to 32 767 s (`TCP_KEEPIDLE`). Takes effect at once if probing is on.
+    KeepIdle(Duration),
+    /// Time between probes, 1 s to 32 767 s (`TCP_KEEPINTVL`).
+    KeepInterval(Duration),
+    /// Unanswered probes that end the connection, 1 to 127 (`TCP_KEEPCNT`).
+    KeepCount(u8),
     /// Size of the send buffer in octets, 1 to 2^30; it no longer grows.
     SendBuffer(u32),
     /// Size of the receive buffer in octets, 1 to 2^30; it no longer grows. A window that was announced is honoured.
@@ -45,6 +53,16 @@ pub enum SocketOption {
     QuickAck(bool),
     /// Largest text of a segment of ours, in octets; it can only be lowered.
     MaxSegment(u16),
+    /// Longest stay in FIN-WAIT-2 after close; `None`: the stack's (`TCP_LINGER2`).
+    FinWait2(Option<Duration>),
+    /// Retransmissions of the SYN, 1 to 127 (`TCP_SYNCNT`).
+    SynRetries(u8),
+    /// Text from which on the connection counts as readable, in octets; 0 counts as 1 (`SO_RCVLOWAT`).
+    ReceiveLowWater(u32),
+    /// Text that may wait unsent before the writer counts as blocked, in octets (`TCP_NOTSENT_LOWAT`); 0: the stack's.
+    NotSentLowWater(u32),
+    /// Pace segments, at this many octets per second or less; `u64::MAX` paces without a bound (`SO_MAX_PACING_RATE`).
+    MaxPacingRate(u64),
 }
 
 impl Event for SetOption {
@@ -69,8 +87,18 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
             release_held(&mut parts, !on, out, now);
         }
         SocketOption::KeepAlive(timing) => {
-            parts.header_in.keep_alive =
-                timing.map(|timing| Box::new(KeepAliveState { timing, sent: 0, deadline: now + timing.idle }));
+            parts.header_in.settings(out.config).keep_alive(timing, now);
+            parts.header_in.arm(out);
+        }
+        SocketOption::KeepsAlive(on) => {
+            let settings = parts.header_in.settings(out.config);
+            let timing = on.then_some(settings.timing);
+            settings.keep_alive(timing, now);
+            parts.header_in.arm(out);
+        }
+        SocketOption::KeepIdle(_) | SocketOption::KeepInterval(_) | SocketOption::KeepCount(_) => {
+            let heard = now - parts.header_in.silence(now);
+            keep_timing(option, parts.header_in.settings(out.config), heard)?;
             parts.header_in.arm(out);
         }
         SocketOption::SendBuffer(octets) => {
@@ -82,10 +110,30 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
             rw.grows = false;
         }
         SocketOption::Congestion(kind) => sw.congestion.set_kind(kind),
-        SocketOption::Linger(time) => parts.header_in.linger_zero = time == Some(Duration::ZERO),
-        SocketOption::UserTimeout(time) => {
-            parts.header_in.user_timeout = time.map_or(0, crate::pcb::milliseconds);
+        SocketOption::Linger(time) => parts.header_in.settings(out.config).linger = time,
+        SocketOption::FinWait2(time) => parts.header_in.settings(out.config).fin_wait_2 = time,
+        SocketOption::SynRetries(retries) => {
+            parts.header_in.settings(out.config).syn_retries = Some(within(retries.into(), 1..=127)? as u8);
         }
+        SocketOption::UserTimeout(time) => {
+            let limit = time.map_or(0, crate::pcb::milliseconds);
+            parts.header_in.settings(out.config).user_timeout = limit;
+            sw.shaping(out.config).user_timeout = limit;
+            // If something waits already, its time may be over sooner than any other timer.
+            out.wake_by(now);
+        }
+        SocketOption::ReceiveLowWater(octets) => {
+            rw.low_water = octets.clamp(1, LARGEST_BUFFER);
+            rw.limit = rw.limit.max(rw.low_water);
+            if rw.is_readable() {
+                out.ready |= Readiness::READABLE;
+            }
+        }
+        SocketOption::NotSentLowWater(octets) => {
+            let mark = if octets == 0 { out.config.not_sent_low_water } else { octets };
+            sw.shaping(out.config).not_sent_low_water = mark;
+        }
+        SocketOption::MaxPacingRate(rate) => sw.shaping(out.config).pace_at_most(rate.max(1)),
         SocketOption::WindowClamp(octets) => rw.clamp = in_range(octets)?,
         SocketOption::QuickAck(on) => rw.quick = if on { out.config.quick_acks } else { 0 },
         SocketOption::MaxSegment(octets) => {
@@ -97,6 +145,25 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
         }
     }
     Ok(())
+}
+
+/// One of the three parts of the keep-alive timing.
+fn keep_timing(option: SocketOption, settings: &mut Settings, heard: Time) -> Result<(), Error> {
+    let seconds = |time: Duration| within(time.as_secs(), 1..=32_767).map(|_| time);
+    match option {
+        SocketOption::KeepIdle(time) => settings.timing.idle = seconds(time)?,
+        SocketOption::KeepInterval(time) => settings.timing.interval = seconds(time)?,
+        SocketOption::KeepCount(probes) => settings.timing.probes = within(probes.into(), 1..=127)? as u8,
+        _ => return Err(Error::InvalidOption),
+    }
+    if settings.sent == 0 {
+        settings.restart(heard);
+    }
+    Ok(())
+}
+
+fn within(value: u64, range: core::ops::RangeInclusive<u64>) -> Result<u64, Error> {
+    if range.contains(&value) { Ok(value) } else { Err(Error::InvalidOption) }
 }
 
 fn in_range(octets: u32) -> Result<u32, Error> {

@@ -5,12 +5,13 @@ use core::time::Duration;
 use observe::Time;
 use wire::FourTuple;
 
-use super::Event;
+use super::{Event, OptionValues};
 use crate::access::{PcbAccess, PcbMut};
 use crate::congestion::Kind;
 use crate::error::Error;
 use crate::outbox::{Outbox, Readiness};
-use crate::pcb::Mode;
+use crate::pcb::shaping::Limited;
+use crate::pcb::{Mode, Timer};
 use crate::state::State;
 
 /// Ask for a [`StatusReport`].
@@ -66,17 +67,71 @@ pub struct StatusReport {
     pub send_shift: u8,
     /// Shift of ours.
     pub receive_shift: u8,
+    /// Both sides scale their windows, if only by 0.
+    pub window_scaling: bool,
+    /// MSS that we announced.
+    pub announced_mss: u16,
+    /// What the path carries as far as the connection knows: MSS, options and headers.
+    pub path_mtu: u32,
+    /// Largest text seen in a segment of the peer.
+    pub peer_segment: u16,
+    /// For how long an acknowledgement may wait.
+    pub delayed_ack: Duration,
+    /// Variation of the round-trip time.
+    pub rttvar: Option<Duration>,
+    /// Exponent of the RTO's back-off.
+    pub backoff: u8,
+    /// Time-outs of the oldest segment in flight, without any answer.
+    pub retransmits: u8,
+    /// Window probes without an answer.
+    pub probes: u8,
+    /// Octets per second at which segments leave, if they are paced.
+    pub pacing_rate: Option<u64>,
+    /// The most that the user allows.
+    pub max_pacing_rate: Option<u64>,
+    /// What went to and fro.
+    pub traffic: Traffic,
+    /// What limited the sender; zero unless [`crate::Config::measure_limits`] is set.
+    pub limited: Limited,
+    /// Where the urgent mark falls in what the user has not taken: octets up to and with the urgent one.
+    pub urgent: Option<u32>,
+    /// Options in effect.
+    pub options: OptionValues,
+}
+
+/// What went to and fro on a connection since it began. Segments are counted modulo 2^32; a super-segment is one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Segments received.
+    pub segments_in: u32,
+    /// Segments sent.
+    pub segments_out: u32,
+    /// Segments received in order with text.
+    pub data_segments_in: u32,
+    /// Segments sent with text or FIN that was new.
+    pub data_segments_out: u32,
+    /// Octets of text acknowledged.
+    pub bytes_acked: u64,
+    /// Octets of text received in order.
+    pub bytes_received: u64,
+    /// Since text or FIN was sent.
+    pub since_data_sent: Duration,
+    /// Since text arrived in order, to a millisecond.
+    pub since_data_received: Duration,
+    /// Since any segment arrived.
+    pub since_heard: Duration,
 }
 
 impl Event for Status {
     type Reply = StatusReport;
 
-    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, _now: Time) -> StatusReport {
-        pcb.whole(out, |parts, _| report(&parts))
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> StatusReport {
+        pcb.whole(out, |parts, out| report(&parts, out, now))
     }
 }
 
-fn report(parts: &PcbMut<'_>) -> StatusReport {
+fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
+    let persists = parts.send_window.timer_kind == Timer::Persist;
     let (sw, rw, rq) = (&*parts.send_window, &*parts.receive_window, &*parts.retransmit_queue);
     StatusReport {
         state: parts.header_in.state,
@@ -102,6 +157,43 @@ fn report(parts: &PcbMut<'_>) -> StatusReport {
         sack: sw.sack,
         send_shift: sw.shift,
         receive_shift: rw.shift,
+        window_scaling: parts.header_out.scales,
+        announced_mss: parts.header_out.announce_mss,
+        path_mtu: path_mtu(parts),
+        peer_segment: rw.peer_segment,
+        delayed_ack: out.config.delayed_ack,
+        rttvar: sw.rtt.rttvar(),
+        backoff: sw.rtt.backoff_count() as u8,
+        retransmits: if persists { 0 } else { sw.unanswered },
+        probes: if persists { sw.unanswered } else { 0 },
+        pacing_rate: sw.pacing_rate(out.config),
+        max_pacing_rate: sw.shaping.as_ref().map(|shaping| shaping.max_rate).filter(|rate| *rate != u64::MAX),
+        traffic: traffic(parts, now),
+        limited: sw.shaping.as_ref().and_then(|s| s.account).map(|account| account.totals(now)).unwrap_or_default(),
+        urgent: rw.urgent_ahead(),
+        options: super::options::read(parts, out.config),
+    }
+}
+
+/// MTU that the MSS in use stands for.
+fn path_mtu(parts: &PcbMut<'_>) -> u32 {
+    let ip = if parts.header_in.tuple.remote_addr.is_ipv4() { 20 } else { 40 };
+    let options = if parts.send_window.timestamps { super::open::TIMESTAMPS_LEN } else { 0 };
+    u32::from(parts.send_window.mss) + u32::from(options) + 20 + ip
+}
+
+fn traffic(parts: &PcbMut<'_>, now: Time) -> Traffic {
+    let (sw, rw) = (&*parts.send_window, &*parts.receive_window);
+    Traffic {
+        segments_in: parts.header_in.segments_in,
+        segments_out: parts.header_out.segments_out,
+        data_segments_in: rw.data_segments_in,
+        data_segments_out: sw.data_segments_out,
+        bytes_acked: sw.bytes_acked,
+        bytes_received: rw.bytes_received,
+        since_data_sent: sw.last_sent.elapsed(now),
+        since_data_received: rw.since_text(now),
+        since_heard: parts.header_in.silence(now),
     }
 }
 

@@ -12,14 +12,18 @@ use super::Event;
 use super::segment_arrives::release;
 use super::segment_arrives::text::IDLE_CHECK;
 use crate::access::{PcbAccess, PcbMut};
+use crate::config::Config;
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::{Ack, Mode, Timer};
 use crate::state::{Cause, State};
 
-/// Window probes, answered or not, for a connection whose user has closed it: 51 s at the least RTO.
-const ORPHAN_PROBES: u32 = 8;
+/// Time-outs and window probes, answered or not, for a connection whose user has closed it: 51 s at the least RTO.
+const ORPHAN_RETRIES: u8 = 8;
+
+/// What the note of when the peer was last heard may be wrong by.
+const TOLERANCE: Duration = Duration::from_nanos(1 << 20);
 
 /// Act on whatever is due.
 #[derive(Clone, Copy, Debug)]
@@ -38,12 +42,14 @@ impl Event for Timeouts {
                 expire(&mut parts, out, now);
             }
             keep_alive(&mut parts, out, now);
+            user_timeout(&mut parts, out, now);
             if now >= parts.receive_window.ack_deadline {
                 delayed_ack(&mut parts, out, now);
             }
             if now >= parts.send_window.timer {
                 send_timer(&mut parts, out, now);
             }
+            pace(&mut parts, out, now);
             shrink(&mut parts, out, now);
             parts.header_in.arm(out);
             parts.receive_window.arm(out);
@@ -87,6 +93,20 @@ fn send_timer(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     }
 }
 
+/// The pacer's gap is over.
+fn pace(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+    match parts.send_window.shaping.as_ref().and_then(|shaping| shaping.due()) {
+        Some(due) if now >= due => {
+            let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
+            if let Some((nxt, edge)) = told {
+                parts.receive_window.acked(nxt, edge);
+            }
+        }
+        Some(due) => out.wake_by(due),
+        None => {}
+    }
+}
+
 /// Send held-back text although it does not fill a segment. True if anything left.
 fn push(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
     let before = out.segments.len();
@@ -98,7 +118,8 @@ fn push(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
 /// text if the window has any room; else a segment without text just before SND.UNA, which the peer must answer.
 fn persist(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     // Nobody waits for an orphan: its memory is not the peer's to keep for ever.
-    let orphan_expired = parts.header_in.orphan && parts.send_window.rtt.backoff_count() >= ORPHAN_PROBES;
+    let orphan_expired =
+        parts.header_in.is_orphan() && parts.send_window.rtt.backoff_count() >= u32::from(orphan_retries(out.config));
     let limit = if orphan_expired { 0 } else { out.config.retries };
     if gives_up(parts, limit, out, now) {
         return;
@@ -117,8 +138,12 @@ fn persist(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
 /// RFC 6298 section 5.4 to 5.7.
 fn retransmit(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let limit = match parts.header_in.state {
-        State::SynSent => out.config.syn_retries,
+        State::SynSent => {
+            let own = parts.header_in.settings.as_ref().and_then(|settings| settings.syn_retries);
+            own.unwrap_or(out.config.syn_retries)
+        }
         State::SynReceived => out.config.syn_ack_retries,
+        _ if parts.header_in.is_orphan() => orphan_retries(out.config).min(out.config.retries),
         _ => out.config.retries,
     };
     if gives_up(parts, limit, out, now) {
@@ -157,48 +182,73 @@ fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     sw.resend_first = true;
 }
 
-/// R2 or the user time-out is reached: the connection fails. True if it did.
+fn orphan_retries(config: &Config) -> u8 {
+    if config.orphan_retries == 0 { ORPHAN_RETRIES } else { config.orphan_retries }
+}
+
+/// R2 is reached: the connection fails. True if it did.
 fn gives_up(parts: &mut PcbMut<'_>, retries: u8, out: &mut Outbox<'_>, now: Time) -> bool {
-    let limit = Duration::from_millis(u64::from(parts.header_in.user_timeout));
-    let sw = &*parts.send_window;
-    let timed_out = !limit.is_zero() && sw.progress.elapsed(now) >= limit;
-    if sw.unanswered < retries && !timed_out {
-        return false;
+    let over = parts.send_window.unanswered >= retries;
+    if over {
+        give_up(parts, out, now);
     }
+    over
+}
+
+fn give_up(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let error = parts.header_in.soft_error.unwrap_or(Error::TimedOut);
-    if parts.header_in.state.is_synchronised() {
+    if parts.header_in.state.is_synchronised() && out.config.reset_on_timeout {
         output::reset(parts.send_window, parts.header_out, out, now);
     }
     parts.fail(error, out, now);
     release(parts, out);
-    true
+}
+
+/// The user time-out (RFC 9293 section 3.9.1, RFC 5482): text or a FIN has waited for so long, sent and not acknowledged or
+/// never sent, whatever held it up: the network, the peer's window, or a device that takes nothing.
+fn user_timeout(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+    let limit = parts.header_in.user_timeout();
+    let sw = &*parts.send_window;
+    let waits = sw.flight() > 0 || parts.retransmit_queue.len > 0 || sw.fin_queued && !sw.fin_sent;
+    if limit.is_zero() || !waits {
+        return;
+    }
+    let passed = sw.progress.elapsed(now);
+    if passed >= limit {
+        give_up(parts, out, now);
+    } else {
+        out.wake_by(now + (limit - passed));
+    }
 }
 
 /// RFC 9293 section 3.8.4: probe a peer that was silent for too long.
 fn keep_alive(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
-    let heard = parts.header_in.last_heard;
+    let silence = parts.header_in.silence(now);
     let synchronised = parts.header_in.state.is_synchronised();
-    let Some(state) = parts.header_in.keep_alive.as_mut() else { return };
-    if now < state.deadline {
-        return;
-    }
+    let limit = parts.header_in.user_timeout();
+    let Some(settings) = parts.header_in.settings.as_mut().filter(|settings| now >= settings.deadline) else { return };
     // Heard since the last look, or busy with retransmission, which has its own limit.
-    let quiet = now - heard >= state.timing.idle;
+    let quiet = silence + TOLERANCE >= settings.timing.idle;
     let busy = !synchronised || parts.send_window.flight() > 0 || parts.retransmit_queue.len > 0;
     if !quiet || busy {
-        state.sent = 0;
-        let from = if quiet { now } else { heard };
-        state.deadline = from + state.timing.idle;
+        settings.sent = 0;
+        settings.restart(if quiet { now } else { now - silence });
         return;
     }
-    if state.sent >= state.timing.probes {
+    // A user time-out takes the place of the number of probes.
+    let over = if limit.is_zero() {
+        settings.sent >= settings.timing.probes
+    } else {
+        settings.sent > 0 && silence + TOLERANCE >= limit
+    };
+    if over {
         output::reset(parts.send_window, parts.header_out, out, now);
         parts.fail(Error::TimedOut, out, now);
         release(parts, out);
         return;
     }
-    state.sent += 1;
-    state.deadline = now + state.timing.interval;
+    settings.sent = settings.sent.saturating_add(1);
+    settings.deadline = now + settings.timing.interval;
     out.count(Counter::KeepAlivesOut, 1);
     output::probe(parts.send_window, parts.header_out, out, now);
 }

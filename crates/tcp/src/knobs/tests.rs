@@ -38,11 +38,12 @@ fn ranges_are_kept() {
             assert!(lossy || knob.value(&config) == value.to_string(), "{} = {value}", knob.name);
         }
         for value in [least - 1, most + 1] {
-            let mut config = Config::default();
+            let untouched = Config::default();
+            let mut config = untouched.clone();
             let error = knob.set(&mut config, &value.to_string()).expect_err(knob.name);
             let said = error.to_string();
             assert!(said.contains(knob.name) && said.contains(&value.to_string()) && said.contains("give "), "{said}");
-            assert_eq!(config, Config::default());
+            assert_eq!(config, untouched);
         }
     }
 }

@@ -3,25 +3,33 @@
 
 use core::time::Duration;
 
-use observe::Time;
+use observe::{Gauge, Time};
 use wire::FourTuple;
 use wire::tcp::TcpFlags;
 
-use super::Tick;
-use crate::config::{ConnectionOptions, KeepAlive};
+use super::{Settings, Tick, mebinanos};
+use crate::config::{Config, ConnectionOptions};
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::segment::Segment;
 use crate::state::State;
 
-/// Keep-alive state; boxed, because most connections have none.
-#[derive(Debug)]
-pub(crate) struct KeepAliveState {
-    pub(crate) timing: KeepAlive,
-    /// Probes sent since the peer was last heard.
-    pub(crate) sent: u8,
-    /// When to look again.
-    pub(crate) deadline: Time,
+/// Under which gauge a connection is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    No,
+    Orphan,
+    TimeWait,
+}
+
+impl Counted {
+    fn gauge(self) -> Option<Gauge> {
+        match self {
+            Counted::No => None,
+            Counted::Orphan => Some(Gauge::Orphans),
+            Counted::TimeWait => Some(Gauge::TimeWaits),
+        }
+    }
 }
 
 /// See the module documentation.
@@ -37,20 +45,18 @@ pub struct HeaderIn {
     pub(crate) passive: bool,
     /// Somebody will close or abort the connection; until then it stays although it may be finished.
     pub(crate) held: bool,
-    /// The user has closed: nobody will read the text.
-    pub(crate) orphan: bool,
-    /// Close resets (linger time zero).
-    pub(crate) linger_zero: bool,
+    counted: Counted,
     pub(crate) tuple: FourTuple,
-    /// Give up after this long without progress, in ms; 0 for the retry limit alone.
-    pub(crate) user_timeout: u32,
-    /// When a segment of this connection last arrived.
-    pub(crate) last_heard: Time,
+    /// Segments that arrived, modulo 2^32.
+    pub(crate) segments_in: u32,
+    /// When a segment of this connection last arrived, in units of 2^20 ns modulo 2^32.
+    last_heard: u32,
     /// When the last challenge acknowledgement was sent (RFC 5961 section 7).
     pub(crate) challenged: Tick,
     /// End of TIME-WAIT, or of an orphaned FIN-WAIT-2.
     pub(crate) state_deadline: Time,
-    pub(crate) keep_alive: Option<Box<KeepAliveState>>,
+    /// What few connections set for themselves.
+    pub(crate) settings: Option<Box<Settings>>,
 }
 
 /// `time` in whole milliseconds, as far as 32 bits go (49 days).
@@ -68,23 +74,20 @@ pub(crate) enum Path {
 }
 
 impl HeaderIn {
-    pub(crate) fn new(state: State, tuple: FourTuple, options: &ConnectionOptions, now: Time) -> Self {
+    pub(crate) fn new(state: State, tuple: FourTuple, options: &ConnectionOptions, config: &Config, now: Time) -> Self {
         HeaderIn {
             state,
             error: None,
             soft_error: None,
             passive: false,
             held: true,
-            orphan: false,
-            linger_zero: options.linger == Some(Duration::ZERO),
+            counted: Counted::No,
             tuple,
-            user_timeout: options.user_timeout.map_or(0, milliseconds),
-            last_heard: now,
+            segments_in: 0,
+            last_heard: mebinanos(now),
             challenged: Tick::long_before(now),
             state_deadline: Time::MAX,
-            keep_alive: options
-                .keep_alive
-                .map(|timing| Box::new(KeepAliveState { timing, sent: 0, deadline: now + timing.idle })),
+            settings: Settings::of(options, config, now),
         }
     }
 
@@ -98,10 +101,54 @@ impl HeaderIn {
         self.state
     }
 
+    /// Since a segment of this connection last arrived, to about a millisecond and never more than in truth; wrong after 52
+    /// days of silence.
+    pub(crate) fn silence(&self, now: Time) -> Duration {
+        Duration::from_nanos(u64::from(mebinanos(now).wrapping_sub(self.last_heard)) << 20)
+    }
+
+    /// The user time-out; zero for none.
+    pub(crate) fn user_timeout(&self) -> Duration {
+        Duration::from_millis(self.settings.as_ref().map_or(0, |settings| settings.user_timeout.into()))
+    }
+
+    /// The user has closed: nobody will read the text.
+    pub(crate) fn is_orphan(&self) -> bool {
+        !self.held && self.state.is_synchronised()
+    }
+
+    /// Close resets (linger time zero).
+    pub(crate) fn resets_on_close(&self) -> bool {
+        self.settings.as_ref().is_some_and(|settings| settings.linger == Some(Duration::ZERO))
+    }
+
+    /// The place for what few connections set.
+    pub(crate) fn settings(&mut self, config: &Config) -> &mut Settings {
+        self.settings.get_or_insert_with(|| Settings::new(config))
+    }
+
+    /// After a change of `state` or `held`: be counted under the right gauge. Idempotent, so the gauges balance.
+    pub(crate) fn recount(&mut self, out: &Outbox<'_>) {
+        let counted = match self.state {
+            State::TimeWait => Counted::TimeWait,
+            State::Closed | State::Listen => Counted::No,
+            _ if self.is_orphan() => Counted::Orphan,
+            _ => Counted::No,
+        };
+        if counted == self.counted {
+            return;
+        }
+        let gauges = &out.config.gauges;
+        self.counted.gauge().into_iter().for_each(|gauge| gauges.change(gauge, -1));
+        counted.gauge().into_iter().for_each(|gauge| gauges.change(gauge, 1));
+        self.counted = counted;
+    }
+
     /// The first look at an arriving segment: choose its path, and note that the peer is alive.
     #[inline]
     pub(crate) fn judge(&mut self, segment: &Segment, now: Time) -> Path {
-        self.last_heard = now;
+        self.last_heard = mebinanos(now);
+        self.segments_in = self.segments_in.wrapping_add(1);
         let plain = segment.header.flags.0 & !(TcpFlags::PSH.0 | TcpFlags::ECE.0 | TcpFlags::CWR.0) == TcpFlags::ACK.0;
         if plain && self.state == State::Established { Path::Established } else { Path::Whole }
     }
@@ -117,7 +164,7 @@ impl HeaderIn {
 
     /// Ask for a wake at the earliest of this part's deadlines. They change too rarely to remember what was asked for.
     pub(crate) fn arm(&mut self, out: &mut Outbox<'_>) {
-        let keep_alive = self.keep_alive.as_ref().map_or(Time::MAX, |state| state.deadline);
+        let keep_alive = self.settings.as_ref().map_or(Time::MAX, |settings| settings.deadline);
         let deadline = self.state_deadline.min(keep_alive);
         if deadline != Time::MAX {
             out.wake_by(deadline);

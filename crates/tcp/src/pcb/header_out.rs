@@ -31,6 +31,8 @@ pub struct HeaderOut {
     /// The timestamp that left last, or that of the PCB's birth: the clock that peers see never goes back, though two
     /// threads with batches of different age may take turns here.
     pub(crate) ts_sent: u32,
+    /// Segments that left, modulo 2^32.
+    pub(crate) segments_out: u32,
     /// Means something if `has_flow_hash`.
     pub(crate) flow_hash: u32,
     /// Sum of the pseudo-header without its length, folded to 16 bits.
@@ -60,6 +62,7 @@ impl HeaderOut {
             ts_recent: 0,
             ts_offset: isn.ts_offset,
             ts_sent: (now.as_millis() as u32).wrapping_add(isn.ts_offset),
+            segments_out: 0,
             flow_hash: isn.flow_hash.unwrap_or(0),
             has_flow_hash: isn.flow_hash.is_some(),
             pseudo: !pseudo(tuple.local_addr, tuple.remote_addr).finish(),

@@ -11,6 +11,8 @@ pub mod reassembly;
 mod receive_window;
 mod retransmit_queue;
 mod send_window;
+mod settings;
+pub(crate) mod shaping;
 mod tick;
 
 pub use header_in::HeaderIn;
@@ -20,12 +22,16 @@ pub use receive_window::ReceiveWindow;
 pub use retransmit_queue::RetransmitQueue;
 pub use send_window::SendWindow;
 
-pub(crate) use header_in::{KeepAliveState, Path, milliseconds};
+pub(crate) use header_in::{Path, milliseconds};
 pub(crate) use receive_window::{Ack, RecvSnapshot, first_window};
 pub(crate) use send_window::{Mode, Timer, initial_window};
-pub(crate) use tick::{SKEW_MS, Tick};
+pub(crate) use settings::Settings;
+pub(crate) use shaping::{Limit, Shaping};
+pub(crate) use tick::{SKEW_MS, Tick, mebinanos};
 
-use observe::{Counter, Time};
+use core::time::Duration;
+
+use observe::{Counter, Gauge, Time};
 
 use crate::access::PcbMut;
 use crate::error::Error;
@@ -88,6 +94,7 @@ impl PcbMut<'_> {
         self.header_in.state = state;
         self.receive_window.state = state;
         self.send_window.state = state;
+        self.header_in.recount(out);
         match state {
             State::Established => out.count(Counter::ConnectionsEstablished, 1),
             State::TimeWait => self.enter_time_wait(out, now),
@@ -99,8 +106,11 @@ impl PcbMut<'_> {
     /// TIME-WAIT keeps the header parts and nothing else: text that is not yet read stays, all other memory goes.
     fn enter_time_wait(&mut self, out: &mut Outbox<'_>, now: Time) {
         out.count(Counter::TimeWaitEntered, 1);
-        self.header_in.state_deadline = now + out.config.time_wait;
-        self.header_in.keep_alive = None;
+        let crowded = out.config.gauges.get(Gauge::TimeWaits) > u64::from(out.config.max_time_wait);
+        out.count(Counter::TimeWaitsCut, crowded.into());
+        let stay = if crowded { Duration::ZERO } else { out.config.time_wait };
+        self.header_in.state_deadline = now + stay;
+        self.header_in.settings = None;
         self.header_in.arm(out);
         self.drop_send_side();
         self.reassembly.clear();
@@ -108,7 +118,7 @@ impl PcbMut<'_> {
 
     fn enter_closed(&mut self, out: &mut Outbox<'_>) {
         self.header_in.state_deadline = Time::MAX;
-        self.header_in.keep_alive = None;
+        self.header_in.settings = None;
         self.receive_window.ack_deadline = Time::MAX;
         self.drop_send_side();
         self.reassembly.clear();
@@ -153,6 +163,6 @@ mod tests {
             size_of::<RetransmitQueue>(),
             size_of::<HeaderOut>(),
         ];
-        assert!(size_of::<Pcb>() <= 472, "{} octets: {sizes:?}", size_of::<Pcb>());
+        assert!(size_of::<Pcb>() <= 504, "{} octets: {sizes:?}", size_of::<Pcb>());
     }
 }

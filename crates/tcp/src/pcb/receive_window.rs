@@ -4,13 +4,15 @@
 //! acknowledgement is due; the segment itself is made under the header-out part, from a [`RecvSnapshot`], because the
 //! two parts may be held by different threads at different times.
 
+use core::time::Duration;
+
 use observe::Time;
 use pktbuf::PktBuf;
 use wire::SeqNumber;
 use wire::tcp::SackBlocks;
 
 use super::fifo::Fifo;
-use super::{Reassembly, Tick};
+use super::{Reassembly, Tick, mebinanos};
 use crate::config::{Config, ConnectionOptions};
 use crate::outbox::Outbox;
 use crate::state::State;
@@ -103,6 +105,8 @@ pub struct ReceiveWindow {
     pub(crate) queued: u32,
     /// Size of the receive buffer.
     pub(crate) limit: u32,
+    /// Text from which on the user is told that there is some; at least 1.
+    pub(crate) low_water: u32,
     /// Largest window that is ever announced.
     pub(crate) clamp: u32,
     /// Sequence number at which the window measured for growth ends.
@@ -110,6 +114,12 @@ pub struct ReceiveWindow {
     pub(crate) growth_since: Tick,
     /// When `ts_recent` was last confirmed, in units of 2^30 ns.
     ts_recent_at: u32,
+    /// Segments in order that carried text, modulo 2^32.
+    pub(crate) data_segments_in: u32,
+    /// Octets of text received in order.
+    pub(crate) bytes_received: u64,
+    /// When text last arrived, in units of 2^20 ns modulo 2^32.
+    last_text: u32,
     /// When a delayed acknowledgement is due.
     pub(crate) ack_deadline: Time,
     /// Earliest wake asked for by this part that has not come yet.
@@ -141,10 +151,14 @@ impl ReceiveWindow {
             urgent: SeqNumber(0),
             queued: 0,
             limit,
+            low_water: options.receive_low_water.unwrap_or(1).clamp(1, limit),
             clamp: clamp(options),
             growth_mark: SeqNumber(0),
             growth_since: Tick::of(now),
             ts_recent_at: gibinanos(now),
+            data_segments_in: 0,
+            bytes_received: 0,
+            last_text: mebinanos(now),
             ack_deadline: Time::MAX,
             armed: Time::MAX,
             queue: Fifo::new(),
@@ -173,6 +187,19 @@ impl ReceiveWindow {
     #[inline]
     pub(crate) fn accept_edge(&self) -> SeqNumber {
         self.nxt + self.window()
+    }
+
+    /// Note that text of `octets` arrived in order at `now`.
+    #[inline]
+    pub(crate) fn tally(&mut self, octets: usize, now: Time) {
+        self.data_segments_in = self.data_segments_in.wrapping_add(1);
+        self.bytes_received += octets as u64;
+        self.last_text = mebinanos(now);
+    }
+
+    /// Time since text last arrived; wrong after 52 days of silence.
+    pub(crate) fn since_text(&self, now: Time) -> Duration {
+        Duration::from_nanos(u64::from(mebinanos(now).wrapping_sub(self.last_text)) << 20)
     }
 
     /// Append in-order text. True if heap memory was taken for the queue.
@@ -310,8 +337,14 @@ impl ReceiveWindow {
         self.growth_since = Tick::of(now);
     }
 
+    /// Octets from the first that the user has not taken up to and with the urgent one, if it lies there or further on.
+    pub(crate) fn urgent_ahead(&self) -> Option<u32> {
+        let first = self.nxt - (self.queued + u32::from(self.finished));
+        u32::try_from(self.urgent - first).ok().filter(|ahead| self.urgent_valid && *ahead > 0)
+    }
+
     /// Is there something to receive, or is the end of the stream reached?
     pub(crate) fn is_readable(&self) -> bool {
-        self.queued > 0 || self.finished
+        self.queued >= self.low_water || self.finished
     }
 }

@@ -7,7 +7,7 @@
 use observe::Time;
 use wire::SeqNumber;
 
-use super::{RetransmitQueue, Tick};
+use super::{Limit, RetransmitQueue, Shaping, Tick};
 use crate::config::{Config, ConnectionOptions};
 use crate::congestion::Controller;
 use crate::outbox::Outbox;
@@ -92,6 +92,10 @@ pub struct SendWindow {
     pub(crate) grows: bool,
     /// Size of the send buffer.
     pub(crate) limit: u32,
+    /// New segments that left with text or FIN, modulo 2^32.
+    pub(crate) data_segments_out: u32,
+    /// Octets of text that were acknowledged.
+    pub(crate) bytes_acked: u64,
     pub(crate) rtt: RttEstimator,
     pub(crate) timer: Time,
     /// Earliest wake asked for by this part that has not come yet.
@@ -101,6 +105,8 @@ pub struct SendWindow {
     /// When text or FIN last left (restart after idle).
     pub(crate) last_sent: Tick,
     pub(crate) congestion: Controller,
+    /// Limits that few connections have.
+    pub(crate) shaping: Option<Box<Shaping>>,
 }
 
 impl SendWindow {
@@ -138,12 +144,15 @@ impl SendWindow {
             blocked: false,
             grows: options.send_buffer.is_none(),
             limit: options.send_buffer.unwrap_or(config.send_buffer.initial).clamp(1, 1 << 30),
+            data_segments_out: 0,
+            bytes_acked: 0,
             rtt: RttEstimator::new(&config.rto),
             timer: Time::MAX,
             armed: Time::MAX,
             progress: Tick::of(now),
             last_sent: Tick::of(now),
             congestion: Controller::new(kind, u32::from(mss), window),
+            shaping: Shaping::of(options, config),
         }
     }
 
@@ -219,13 +228,48 @@ impl SendWindow {
     /// Free space of the send buffer.
     #[inline]
     pub(crate) fn space(&self, queue: &RetransmitQueue) -> u32 {
-        self.limit.saturating_sub(queue.len)
+        let space = self.limit.saturating_sub(queue.len);
+        match &self.shaping {
+            None => space,
+            Some(shaping) => shaping.space(space, queue.len - self.sent_text().min(queue.len)),
+        }
+    }
+
+    /// All that was sent is acknowledged, and nothing waits: the account stops.
+    #[cold]
+    pub(crate) fn idle(&mut self, now: Time) {
+        let account = self.shaping.as_mut().and_then(|shaping| shaping.account.as_mut());
+        account.into_iter().for_each(|account| account.note(Limit::Idle, now));
+    }
+
+    /// The place for limits that few connections have.
+    pub(crate) fn shaping(&mut self, config: &Config) -> &mut Shaping {
+        self.shaping.get_or_insert_with(|| Shaping::new(config))
+    }
+
+    /// Octets per second at which segments are to leave, if they are paced: so many per cent of the congestion window in a
+    /// smoothed round trip, but never more than the user allows.
+    pub(crate) fn pacing_rate(&self, config: &Config) -> Option<u64> {
+        let shaping = self.shaping.as_ref().filter(|shaping| shaping.paced)?;
+        let cwnd = self.congestion.cwnd();
+        let percent =
+            if cwnd < self.congestion.ssthresh() / 2 { config.pacing.slow_start } else { config.pacing.avoidance };
+        let Some(srtt) = self.rtt.srtt().map(|srtt| srtt.as_micros() as u64).filter(|srtt| *srtt > 0) else {
+            return Some(shaping.max_rate).filter(|rate| *rate != u64::MAX);
+        };
+        Some((u64::from(cwnd) * 10_000 * u64::from(percent) / srtt).clamp(1, shaping.max_rate.max(1)))
+    }
+
+    fn has_room(&self, queue: &RetransmitQueue) -> bool {
+        let space = self.limit.saturating_sub(queue.len);
+        // With a mark of unsent text, any room below it counts.
+        space > self.limit / 3 && (self.shaping.is_none() || self.space(queue) > 0)
     }
 
     /// Is there enough space to wake a writer: a third of the buffer.
     #[inline]
     pub(crate) fn is_writable(&self, queue: &RetransmitQueue) -> bool {
-        self.state.accepts_send() && !self.fin_queued && self.space(queue) > self.limit / 3
+        self.state.accepts_send() && !self.fin_queued && self.has_room(queue)
     }
 }
 

@@ -11,6 +11,12 @@ use observe::Time;
 /// on a connection.
 pub(crate) const SKEW_MS: u32 = 3_600_000;
 
+/// `time` in units of 2^20 ns, about a millisecond, modulo 2^32: a shift, for what is noted with every segment.
+#[inline]
+pub(crate) fn mebinanos(time: Time) -> u32 {
+    (time.as_nanos() >> 20) as u32
+}
+
 /// Whole milliseconds modulo 2^32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tick(u32);

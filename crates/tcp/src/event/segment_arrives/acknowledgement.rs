@@ -57,6 +57,9 @@ pub(crate) fn process(
     if update {
         sw.wnd = u32::from(header.window) << sw.shift;
         sw.max_wnd = sw.max_wnd.max(sw.wnd);
+        if sw.wnd == 0 && old_window > 0 {
+            out.count(Counter::ZeroWindowsIn, 1);
+        }
         sw.wl1 = header.seq;
         sw.wl2 = ack;
         if sw.timer_kind == Timer::Persist && sw.wnd > 0 {
@@ -88,7 +91,9 @@ fn acknowledge(
 ) {
     let flight = sw.flight();
     // All of the queue before SND.NXT, so only the FIN exceeds it.
-    rq.acknowledge(advance.min(sw.sent_text()));
+    let text = advance.min(sw.sent_text());
+    rq.acknowledge(text);
+    sw.bytes_acked += u64::from(text);
     sw.una = header.ack;
     sw.progress = Tick::of(now);
     if sw.small_end.lt(sw.una) {
@@ -109,6 +114,9 @@ fn acknowledge(
     }
     if sw.flight() == 0 {
         sw.stop_timer();
+        if rq.len == 0 && sw.shaping.is_some() {
+            sw.idle(now);
+        }
     } else {
         // RFC 6298 section 5.3. Moved later it needs no new wake, but the sample may have made it earlier.
         sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));

@@ -99,7 +99,7 @@ fn after_acknowledgement(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outb
 /// section 4.2.2.13, SHOULD).
 fn text_after_close(segment: &Segment, parts: &PcbMut<'_>) -> bool {
     let end = segment.header.seq + segment.text.len() as u32;
-    parts.header_in.orphan
+    parts.header_in.is_orphan()
         && parts.header_in.state.accepts_text()
         && !segment.text.is_empty()
         && end.gt(parts.receive_window.nxt)

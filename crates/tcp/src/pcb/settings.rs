@@ -1,0 +1,71 @@
+//! What few connections set for themselves: keep-alive and the lengths of their own timers. Boxed by the header-in part, so
+//! that the rest do not pay for it.
+
+use core::time::Duration;
+
+use observe::Time;
+
+use super::milliseconds;
+use crate::config::{Config, ConnectionOptions, KeepAlive};
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// Keep-alive probes are on.
+    pub(crate) keeps_alive: bool,
+    pub(crate) timing: KeepAlive,
+    /// Probes sent since the peer was last heard.
+    pub(crate) sent: u8,
+    /// When to look whether the peer is silent; `MAX` unless `keeps_alive`.
+    pub(crate) deadline: Time,
+    /// What close does with text not yet sent; `Some(0)` resets.
+    pub(crate) linger: Option<Duration>,
+    /// Longest stay in FIN-WAIT-2; `None`: the stack's.
+    pub(crate) fin_wait_2: Option<Duration>,
+    /// Give up after this long without progress, in ms; 0 for the retry limit alone.
+    pub(crate) user_timeout: u32,
+    /// Retransmissions of the SYN; `None`: the stack's.
+    pub(crate) syn_retries: Option<u8>,
+}
+
+impl Settings {
+    /// Nothing set.
+    pub(crate) fn new(config: &Config) -> Box<Settings> {
+        Box::new(Settings {
+            keeps_alive: false,
+            timing: config.keep_alive,
+            sent: 0,
+            deadline: Time::MAX,
+            linger: None,
+            fin_wait_2: None,
+            user_timeout: 0,
+            syn_retries: None,
+        })
+    }
+
+    /// What `options` asks for; `None` if that is nothing.
+    pub(crate) fn of(options: &ConnectionOptions, config: &Config, now: Time) -> Option<Box<Settings>> {
+        let ConnectionOptions { keep_alive, linger, fin_wait_2, syn_retries, user_timeout, .. } = *options;
+        let timers = fin_wait_2.is_some() || syn_retries.is_some() || user_timeout.is_some();
+        if keep_alive.is_none() && linger.is_none() && !timers {
+            return None;
+        }
+        let user_timeout = user_timeout.map_or(0, milliseconds);
+        let mut settings = Settings { linger, fin_wait_2, syn_retries, user_timeout, ..*Settings::new(config) };
+        settings.keep_alive(keep_alive, now);
+        Some(Box::new(settings))
+    }
+
+    /// Probe from now on with this timing, or stop.
+    pub(crate) fn keep_alive(&mut self, timing: Option<KeepAlive>, now: Time) {
+        self.keeps_alive = timing.is_some();
+        self.timing = timing.unwrap_or(self.timing);
+        self.sent = 0;
+        self.restart(now);
+    }
+
+    /// The peer has been silent since `heard`: look again when the time is over.
+    pub(crate) fn restart(&mut self, heard: Time) {
+        self.deadline = if self.keeps_alive { heard + self.timing.idle } else { Time::MAX };
+    }
+}

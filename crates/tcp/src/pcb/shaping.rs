@@ -1,0 +1,151 @@
+//! Limits on sending that few connections have: pacing, a low-water mark of unsent text, urgent data, a user time-out to
+//! be exact about, and the account of what limited the sender. Boxed by the send window; a connection without any of it
+//! pays for one comparison with null per segment.
+
+use core::time::Duration;
+
+use observe::Time;
+use wire::SeqNumber;
+
+use crate::config::{Config, ConnectionOptions};
+
+/// The pacer forgives being late by up to this: timers and batches are coarser than the gaps between segments.
+const CREDIT: Duration = Duration::from_millis(1);
+
+/// So many segments leave unpaced at the beginning of a connection: the initial window is one burst everywhere.
+const UNPACED: u32 = 10;
+
+/// What keeps a sender from sending more, for the account.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// Nothing is to be sent, or to be acknowledged.
+    #[default]
+    Idle,
+    /// The network.
+    Network,
+    /// The peer's window.
+    Window,
+    /// The send buffer: the user would send more.
+    Buffer,
+}
+
+/// How long a sender was busy, and what limited it meanwhile (`tcpi_busy_time` and its kin).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Account {
+    limit: Limit,
+    since: Time,
+    busy: Duration,
+    window: Duration,
+    buffer: Duration,
+}
+
+/// Totals of an account.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limited {
+    /// Time with something to send or to be acknowledged.
+    pub busy: Duration,
+    /// Of this, held up by the peer's window.
+    pub window: Duration,
+    /// Of this, held up by a full send buffer.
+    pub buffer: Duration,
+}
+
+impl Account {
+    pub(crate) fn note(&mut self, limit: Limit, now: Time) {
+        if limit == self.limit {
+            return;
+        }
+        let Limited { busy, window, buffer } = self.totals(now);
+        *self = Account { limit, since: now, busy, window, buffer };
+    }
+
+    pub(crate) fn totals(&self, now: Time) -> Limited {
+        let since = now - self.since;
+        let part = |counted: bool| if counted { since } else { Duration::ZERO };
+        Limited {
+            busy: self.busy + part(self.limit != Limit::Idle),
+            window: self.window + part(self.limit == Limit::Window),
+            buffer: self.buffer + part(self.limit == Limit::Buffer),
+        }
+    }
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Shaping {
+    /// Unsent text from which on the writer is blocked.
+    pub(crate) not_sent_low_water: u32,
+    /// Upper bound of the pacing rate in octets per second; `u64::MAX` for none.
+    pub(crate) max_rate: u64,
+    /// Segments are paced.
+    pub(crate) paced: bool,
+    /// No segment leaves before.
+    next: Time,
+    /// Something waits for `next`.
+    pub(crate) waiting: bool,
+    /// SND.UP, until it is acknowledged.
+    pub(crate) urgent: Option<SeqNumber>,
+    /// The user time-out in ms; 0 for none. The authority is `HeaderIn`.
+    pub(crate) user_timeout: u32,
+    /// What limited the sender, if that is asked for.
+    pub(crate) account: Option<Account>,
+}
+
+impl Shaping {
+    /// Nothing limited beyond what the stack wants.
+    pub(crate) fn new(config: &Config) -> Box<Shaping> {
+        Box::new(Shaping {
+            not_sent_low_water: config.not_sent_low_water,
+            max_rate: u64::MAX,
+            paced: config.pacing.on,
+            next: Time::ZERO,
+            waiting: false,
+            urgent: None,
+            user_timeout: 0,
+            account: config.measure_limits.then(Account::default),
+        })
+    }
+
+    /// What `options` and the stack ask for; `None` if that is nothing.
+    pub(crate) fn of(options: &ConnectionOptions, config: &Config) -> Option<Box<Shaping>> {
+        let own = options.not_sent_low_water.is_some() || options.max_pacing_rate.is_some();
+        let all = config.not_sent_low_water != u32::MAX || config.pacing.on || config.measure_limits;
+        if !own && !all && options.user_timeout.is_none() {
+            return None;
+        }
+        let mut shaping = Shaping::new(config);
+        shaping.not_sent_low_water = options.not_sent_low_water.unwrap_or(config.not_sent_low_water);
+        shaping.user_timeout = options.user_timeout.map_or(0, super::milliseconds);
+        options.max_pacing_rate.into_iter().for_each(|rate| shaping.pace_at_most(rate));
+        Some(shaping)
+    }
+
+    /// Pace, at `rate` octets per second or less.
+    pub(crate) fn pace_at_most(&mut self, rate: u64) {
+        self.max_rate = rate;
+        self.paced = true;
+    }
+
+    /// Of `space` octets in the buffer, those that may be filled while `unsent` wait.
+    pub(crate) fn space(&self, space: u32, unsent: u32) -> u32 {
+        space.min(self.not_sent_low_water.saturating_sub(unsent))
+    }
+
+    /// The time for which a new segment must wait, if it must.
+    pub(crate) fn hold_until(&mut self, sent: u32, now: Time) -> Option<Time> {
+        self.waiting = self.paced && sent >= UNPACED && now < self.next;
+        self.waiting.then_some(self.next)
+    }
+
+    /// Note that `octets` left at `now`, at `rate` octets per second.
+    pub(crate) fn sent(&mut self, octets: u32, rate: Option<u64>, now: Time) {
+        let Some(rate) = rate.filter(|_| self.paced) else { return };
+        let gap = u64::from(octets).saturating_mul(1_000_000_000) / rate.max(1);
+        self.next = self.next.max(now - CREDIT) + Duration::from_nanos(gap);
+    }
+
+    /// Since when text waits for the pacer, if it does.
+    pub(crate) fn due(&self) -> Option<Time> {
+        self.waiting.then_some(self.next)
+    }
+}
