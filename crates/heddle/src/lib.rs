@@ -35,6 +35,7 @@ mod listener;
 pub mod ping;
 mod poller;
 mod stream;
+mod stream_options;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod udp;
@@ -48,6 +49,7 @@ pub use stack::socket::Readiness;
 pub use stack::{ALL_PLANS, Census, Plan, StoppableClock, VirtualClock};
 pub use stream::TcpStream;
 pub use sync::LockKind;
+pub use tcp::{StatusReport, TcpInfo};
 pub use udp::UdpSocket;
 
 /// The in-memory device: two linked ports.
@@ -86,4 +88,5 @@ pub mod config {
     };
     pub use tcp::congestion::Kind as CongestionControl;
     pub use tcp::knobs;
+    pub use tcp::{OptionValues, SocketOption};
 }

@@ -44,6 +44,28 @@ struct Inner {
 struct Residue {
     buffers: VecDeque<PktBuf>,
     end: bool,
+    /// Octets before the urgent one, counted from the first that was not read.
+    mark: Option<usize>,
+}
+
+impl Residue {
+    /// Octets that one read may take: it stops before the urgent octet.
+    fn bound(&self, max: usize) -> usize {
+        self.mark.filter(|before| *before > 0).map_or(max, |before| max.min(before))
+    }
+
+    /// Notes that `octets` were read.
+    fn passed(&mut self, octets: usize) {
+        self.mark = self.mark.and_then(|before| before.checked_sub(octets));
+    }
+
+    /// Takes what the connection gave.
+    fn refill(&mut self, received: tcp::Received) {
+        let queued: usize = self.buffers.iter().map(|buffer| buffer.len()).sum();
+        self.mark = self.mark.or(received.urgent.and_then(|end| end.checked_sub(1)).map(|before| queued + before));
+        self.end = received.end;
+        self.buffers.extend(received.data);
+    }
 }
 
 impl Drop for Inner {
@@ -137,7 +159,7 @@ impl TcpStream {
         Ok(stream)
     }
 
-    fn call(&self, call: Call<Real>) -> Reply {
+    pub(crate) fn call(&self, call: Call<Real>) -> Reply {
         self.inner.stack.raw().call(&self.inner.socket.target(), call)
     }
 
@@ -253,9 +275,16 @@ impl TcpStream {
         }
     }
 
-    /// Why the connection ended, if it did with an error that nobody was told yet.
+    /// Why the connection ended, if it did with an error that nobody was told yet (`SO_ERROR`): who asks again is told
+    /// nothing.
     pub fn take_error(&self) -> Option<io::Error> {
-        self.failure().map(|error| self.error(error))
+        match self.call(Call::TakeError(tcp::TakeError)) {
+            Reply::Failure(Some(error)) => {
+                self.inner.socket.ready.clear(Readiness::ERROR);
+                Some(self.error(error))
+            }
+            _ => None,
+        }
     }
 
     fn failure(&self) -> Option<tcp::Error> {
@@ -264,6 +293,16 @@ impl TcpStream {
 
     pub(crate) fn error(&self, error: tcp::Error) -> io::Error {
         on_connection(self.peer_addr(), error)
+    }
+
+    /// Octets that were handed over and not read.
+    pub(crate) fn kept(&self) -> usize {
+        self.inner.residue.lock().buffers.iter().map(|buffer| buffer.len()).sum()
+    }
+
+    /// Octets before the urgent one, if that was handed over or announced.
+    pub(crate) fn mark(&self) -> Option<usize> {
+        self.inner.residue.lock().mark
     }
 
     fn gone(&self) -> io::Error {
@@ -325,9 +364,13 @@ impl TcpStream {
     pub(crate) fn try_read(&self, max: usize, mut copy: impl FnMut(&[u8])) -> io::Result<Option<usize>> {
         let mut residue = self.inner.residue.lock();
         if !residue.buffers.is_empty() || residue.end {
-            return Ok(Some(copy_out(&mut residue.buffers, max, copy)));
+            return Ok(Some(read_residue(&mut residue, max, copy)));
         }
         let Some(received) = self.receive(max)? else { return Ok(None) };
+        if received.urgent.is_some() || residue.mark.is_some() {
+            residue.refill(received);
+            return Ok(Some(read_residue(&mut residue, max, copy)));
+        }
         residue.end = received.end;
         let mut copied = 0;
         for mut buffer in received.data {
@@ -377,8 +420,7 @@ impl TcpStream {
     /// Takes more from the connection, for later. False: there is nothing now.
     fn refill(&self, residue: &mut Residue, max: usize) -> io::Result<bool> {
         let Some(received) = self.receive(max)? else { return Ok(false) };
-        residue.end = received.end;
-        residue.buffers.extend(received.data);
+        residue.refill(received);
         Ok(true)
     }
 
@@ -421,6 +463,14 @@ impl TcpStream {
 
 fn nanos(timeout: Option<Duration>) -> u64 {
     timeout.map_or(0, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX).max(1))
+}
+
+/// Reads from what was kept, up to the urgent octet.
+fn read_residue(residue: &mut Residue, max: usize, copy: impl FnMut(&[u8])) -> usize {
+    let bound = residue.bound(max);
+    let copied = copy_out(&mut residue.buffers, bound, copy);
+    residue.passed(copied);
+    copied
 }
 
 /// Hands at most `max` octets from the front of `buffers` to `copy`; returns how many.

@@ -236,7 +236,7 @@ fn send_one_new(
     advance(sw, len, fin, now);
     if sw.shaping.is_some() {
         let rate = sw.pacing_rate(out.config);
-        sw.shaping.iter_mut().for_each(|shaping| shaping.sent(len, rate, now));
+        sw.shaping.iter_mut().for_each(|shaping| shaping.sent(len, sw.data_segments_out, rate, now));
     }
     Ok(len + u32::from(fin))
 }
@@ -663,6 +663,9 @@ fn emit(ho: &mut HeaderOut, out: &mut Outbox<'_>, draft: Draft, fill: impl FnOnc
     meta.flow_hash = ho.has_flow_hash.then_some(ho.flow_hash);
     meta.segment_size = draft.segment_size;
     if draft.flags.contains(ACK) {
+        if draft.window == 0 && ho.told_edge != ho.acked && !draft.flags.contains(TcpFlags::RST) {
+            out.count(Counter::ZeroWindowsOut, 1);
+        }
         ho.acked = ho.nxt;
         ho.told_edge = ho.edge;
     }

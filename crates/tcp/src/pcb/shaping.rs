@@ -137,9 +137,9 @@ impl Shaping {
         self.waiting.then_some(self.next)
     }
 
-    /// Note that `octets` left at `now`, at `rate` octets per second.
-    pub(crate) fn sent(&mut self, octets: u32, rate: Option<u64>, now: Time) {
-        let Some(rate) = rate.filter(|_| self.paced) else { return };
+    /// Note that `octets` left at `now`, in the segment numbered `sent`, at `rate` octets per second.
+    pub(crate) fn sent(&mut self, octets: u32, sent: u32, rate: Option<u64>, now: Time) {
+        let Some(rate) = rate.filter(|_| self.paced && sent >= UNPACED) else { return };
         let gap = u64::from(octets).saturating_mul(1_000_000_000) / rate.max(1);
         self.next = self.next.max(now - CREDIT) + Duration::from_nanos(gap);
     }

@@ -1,0 +1,200 @@
+//! Options and queries of a connection by the names that socket programs know, one method each for set and get.
+//!
+//! All of them are values for [`TcpStream::set_option`] and fields of [`TcpStream::options`]; these methods only spell them
+//! out. A getter on a connection that is gone is an error, as on a closed socket.
+
+use std::io;
+use std::time::Duration;
+
+use pktbuf::{Chunk, PktBuf};
+use stack::call::{Call, Reply};
+use tcp::config::KeepAlive;
+use tcp::congestion::Kind;
+use tcp::{OptionValues, SocketOption, StatusReport, TcpInfo};
+
+use crate::stream::TcpStream;
+
+/// A setter and a getter for one option.
+macro_rules! options {
+    ($($(#[$doc:meta])* $set:ident, $get:ident: $type:ty = $variant:ident, $field:ident;)*) => {
+        impl TcpStream {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                /// The value is out of range, or the connection is gone.
+                pub fn $set(&self, value: $type) -> io::Result<()> {
+                    self.set_option(SocketOption::$variant(value.into()))
+                }
+
+                #[doc = concat!("What [`TcpStream::", stringify!($set), "`] set, or what is in effect without it.")]
+                ///
+                /// # Errors
+                /// The connection is gone.
+                pub fn $get(&self) -> io::Result<$type> {
+                    Ok(self.options()?.$field)
+                }
+            )*
+        }
+    };
+}
+
+options! {
+    /// Holds partial segments back until uncorked, for 200 ms at most (`TCP_CORK`).
+    set_cork, cork: bool = Cork, cork;
+    /// Acknowledges at once for a while, or delays from now on (`TCP_QUICKACK`).
+    set_quick_ack, quick_ack: bool = QuickAck, quick_ack;
+    /// Probes an idle peer with the timing that was set last, or stops (`SO_KEEPALIVE`).
+    set_keeps_alive, keeps_alive: bool = KeepsAlive, keeps_alive;
+    /// Largest text of a segment of ours, in octets; it can only be lowered (`TCP_MAXSEG`).
+    set_max_segment, max_segment: u16 = MaxSegment, max_segment;
+    /// Largest window to announce, in octets (`TCP_WINDOW_CLAMP`).
+    set_window_clamp, window_clamp: u32 = WindowClamp, window_clamp;
+    /// Retransmissions of the SYN, 1 to 127 (`TCP_SYNCNT`).
+    set_syn_retries, syn_retries: u8 = SynRetries, syn_retries;
+    /// Congestion control (`TCP_CONGESTION`).
+    set_congestion, congestion: Kind = Congestion, congestion;
+    /// Octets that may wait unsent before a writer is blocked; 0: the stack's knob (`TCP_NOTSENT_LOWAT`).
+    set_not_sent_low_water, not_sent_low_water: u32 = NotSentLowWater, not_sent_low_water;
+    /// Octets from which on the stream counts as readable (`SO_RCVLOWAT`).
+    set_receive_low_water, receive_low_water: u32 = ReceiveLowWater, receive_low_water;
+    /// Paces segments at this many octets per second or less (`SO_MAX_PACING_RATE`).
+    set_max_pacing_rate, max_pacing_rate: u64 = MaxPacingRate, max_pacing_rate;
+    /// Size of the send buffer in octets; it no longer grows (`SO_SNDBUF`, without Linux's doubling).
+    set_send_buffer, send_buffer: u32 = SendBuffer, send_buffer;
+    /// Size of the receive buffer in octets; it no longer grows (`SO_RCVBUF`, without Linux's doubling).
+    set_receive_buffer, receive_buffer: u32 = ReceiveBuffer, receive_buffer;
+}
+
+impl TcpStream {
+    /// All options as they are in effect.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn options(&self) -> io::Result<OptionValues> {
+        Ok(self.report()?.options)
+    }
+
+    /// `TCP_INFO`: the connection's report in Linux's layout; [`TcpInfo::to_bytes`] has the 280 octets.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn info(&self) -> io::Result<TcpInfo> {
+        Ok(TcpInfo::of(&self.report()?))
+    }
+
+    fn report(&self) -> io::Result<StatusReport> {
+        self.status().ok_or_else(|| self.error(tcp::Error::NotConnected))
+    }
+
+    /// Whether small segments are sent at once (`TCP_NODELAY`).
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        Ok(self.options()?.no_delay)
+    }
+
+    /// Timing of keep-alive probes, whether they are on or not (`TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`).
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn keepalive(&self) -> io::Result<KeepAlive> {
+        Ok(self.options()?.keep_alive)
+    }
+
+    /// What closing does with data not yet sent (`SO_LINGER`).
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn linger(&self) -> io::Result<Option<Duration>> {
+        Ok(self.options()?.linger)
+    }
+
+    /// Gives up after this long without progress; `None`: after the retries of the stack (`TCP_USER_TIMEOUT`).
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn set_user_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.set_option(SocketOption::UserTimeout(timeout))
+    }
+
+    /// What [`TcpStream::set_user_timeout`] set.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn user_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(Some(self.options()?.user_timeout).filter(|timeout| !timeout.is_zero()))
+    }
+
+    /// Longest stay in FIN-WAIT-2 after close; `None`: the stack's knob (`TCP_LINGER2`).
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn set_fin_wait_2(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.set_option(SocketOption::FinWait2(timeout))
+    }
+
+    /// What [`TcpStream::set_fin_wait_2`] set, or the stack's.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn fin_wait_2(&self) -> io::Result<Duration> {
+        Ok(self.options()?.fin_wait_2)
+    }
+
+    /// Octets that can be read now (`SIOCINQ`).
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn unread(&self) -> io::Result<usize> {
+        Ok(self.kept() + self.report()?.receive_queue as usize)
+    }
+
+    /// Octets written and not acknowledged, sent or not (`SIOCOUTQ`).
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn unacknowledged(&self) -> io::Result<usize> {
+        Ok(self.report()?.send_queue as usize)
+    }
+
+    /// Octets written and never sent (`SIOCOUTQNSD`).
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn unsent(&self) -> io::Result<usize> {
+        let report = self.report()?;
+        Ok(report.send_queue.saturating_sub(report.unacknowledged) as usize)
+    }
+
+    /// Whether the next octet to be read is the urgent one (`SIOCATMARK`). Urgent data is always inline (RFC 6093), and one
+    /// read does not pass the mark.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn at_mark(&self) -> io::Result<bool> {
+        match self.mark() {
+            Some(before) => Ok(before == 0),
+            None => Ok(self.kept() == 0 && self.report()?.urgent == Some(1)),
+        }
+    }
+
+    /// Sends `data`, the last octet of which is urgent (`MSG_OOB`); returns how much was taken. The mark is set if all was.
+    ///
+    /// # Errors
+    /// As a write; [`io::ErrorKind::WouldBlock`] if there is no room now.
+    pub fn send_urgent(&self, data: &[u8]) -> io::Result<usize> {
+        let mut buffer = PktBuf::alloc(data.len()).ok_or_else(|| self.error(tcp::Error::NoBuffer))?;
+        let fits = buffer.extend_from_slice(data);
+        debug_assert!(fits, "the buffer was asked for in this size");
+        let mut chunks = tcp::Chunks::new();
+        chunks.push(Chunk::Pooled(buffer));
+        match self.call(Call::SendUrgent(tcp::SendUrgent(tcp::Send { chunks }))) {
+            Reply::Sent(Ok(sent)) if sent.accepted == 0 && !data.is_empty() => Err(self.error(tcp::Error::WouldBlock)),
+            Reply::Sent(Ok(sent)) => Ok(sent.accepted),
+            Reply::Sent(Err(error)) => Err(self.error(error)),
+            _ => Err(self.error(tcp::Error::NotConnected)),
+        }
+    }
+}

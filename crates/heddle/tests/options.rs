@@ -1,0 +1,215 @@
+//! Socket options, `TCP_INFO`, urgent data and queue lengths, in virtual time on one thread.
+
+mod world;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use every_arch::every_arch;
+use heddle::{Plan, Readiness, TcpInfo, TcpListener, TcpStream};
+use observe::Counter;
+use world::World;
+
+/// A client's and a server's end, non-blocking.
+fn connect(world: &mut World) -> (TcpStream, TcpStream) {
+    let server: SocketAddr = "10.0.0.1:80".parse().expect("an address");
+    let listener = TcpListener::bind(&world.a, server).expect("the port is free");
+    listener.set_nonblocking(true);
+    let client = TcpStream::start_connect(&world.b, None, server).expect("the open starts");
+    world.settle();
+    let (accepted, _) = listener.accept().expect("it is established");
+    accepted.set_nonblocking(true);
+    (client, accepted)
+}
+
+fn read(mut stream: &TcpStream) -> Result<Vec<u8>, ErrorKind> {
+    let mut buffer = vec![0; 100_000];
+    let count = stream.read(&mut buffer).map_err(|error| error.kind())?;
+    buffer.truncate(count);
+    Ok(buffer)
+}
+
+fn info(stream: &TcpStream) -> TcpInfo {
+    stream.info().expect("the connection lives")
+}
+
+#[every_arch]
+fn what_is_set_is_read_back(plan: Plan) {
+    let mut world = World::new(plan);
+    let (client, _server) = connect(&mut world);
+    client.set_cork(true).expect("set");
+    client.set_quick_ack(false).expect("set");
+    client.set_keeps_alive(true).expect("set");
+    client.set_window_clamp(5000).expect("set");
+    client.set_syn_retries(3).expect("set");
+    client.set_not_sent_low_water(7000).expect("set");
+    client.set_receive_low_water(10).expect("set");
+    client.set_max_pacing_rate(1_000_000).expect("set");
+    client.set_user_timeout(Some(Duration::from_secs(9))).expect("set");
+    client.set_fin_wait_2(Some(Duration::from_secs(3))).expect("set");
+    client.set_max_segment(500).expect("set");
+    client.set_linger(Some(Duration::from_secs(2))).expect("set");
+    let options = client.options().expect("the connection lives");
+    assert!(options.cork && !options.quick_ack && options.keeps_alive && !options.no_delay);
+    assert_eq!((options.window_clamp, options.syn_retries, options.max_segment), (5000, 3, 500));
+    assert_eq!((options.not_sent_low_water, options.receive_low_water), (7000, 10));
+    assert_eq!(client.max_pacing_rate().expect("alive"), 1_000_000);
+    assert_eq!(client.user_timeout().expect("alive"), Some(Duration::from_secs(9)));
+    assert_eq!((options.fin_wait_2, options.linger), (Duration::from_secs(3), Some(Duration::from_secs(2))));
+    for wrong in [client.set_syn_retries(0), client.set_syn_retries(128), client.set_send_buffer(0)] {
+        assert_eq!(wrong.expect_err("out of range").kind(), ErrorKind::InvalidInput);
+    }
+}
+
+#[every_arch]
+fn tcp_info_counts_what_went_to_and_fro(plan: Plan) {
+    let mut world = World::with(plan, |config| config.measure_limits = true, Default::default());
+    let (mut client, server) = connect(&mut world);
+    client.write_all(&[7; 4000]).expect("there is room");
+    world.settle();
+    assert_eq!(server.unread().expect("alive"), 4000);
+    assert_eq!(read(&server).expect("text").len(), 4000);
+    world.pass(Duration::from_millis(300));
+    let (ours, theirs) = (info(&client), info(&server));
+    assert_eq!((ours.state, ours.options & 7, ours.wscale), (1, 7, 0x77));
+    assert_eq!((ours.bytes_acked, ours.bytes_sent, ours.notsent_bytes, ours.unacked), (4000, 4000, 0, 0));
+    assert_eq!((ours.data_segs_out, theirs.data_segs_in), (3, 3));
+    assert_eq!((theirs.bytes_received, theirs.data_segs_out), (4000, 0));
+    assert_eq!((ours.snd_mss, ours.advmss, ours.pmtu), (1448, 1460, 1500));
+    assert!((290..=305).contains(&ours.last_data_sent), "{}", ours.last_data_sent);
+    assert!((290..=305).contains(&theirs.last_data_recv), "{}", theirs.last_data_recv);
+    assert!(ours.segs_in > 0 && ours.segs_out >= theirs.segs_in, "{ours:?}");
+    assert!(ours.busy_time < 2000 && ours.rwnd_limited == 0, "{ours:?}");
+}
+
+#[every_arch]
+fn a_closed_window_and_a_full_buffer_are_on_the_account(plan: Plan) {
+    let tune = |config: &mut heddle::config::Config| {
+        config.measure_limits = true;
+        config.receive_buffer = heddle::config::BufferSizes { min: 4096, initial: 8192, max: 8192 };
+    };
+    let mut world = World::with(plan, tune, Default::default());
+    let (client, server) = connect(&mut world);
+    client.set_send_buffer(20_000).expect("set");
+    let written = (&client).write(&[1; 60_000]).expect("some of it");
+    assert_eq!(written, 20_000);
+    world.pass(Duration::from_secs(2));
+    let limited = info(&client);
+    assert!(limited.rwnd_limited > 1_900_000 && limited.busy_time >= limited.rwnd_limited, "{limited:?}");
+    let closed = |stack: &heddle::Stack, counter| stack.census().counters.get(counter);
+    assert!(closed(&world.a, Counter::ZeroWindowsOut) >= 1 && closed(&world.b, Counter::ZeroWindowsIn) == 1);
+    assert!(client.unsent().expect("alive") > 0);
+    assert_eq!(client.unacknowledged().expect("alive"), 20_000 - server.unread().expect("alive"));
+}
+
+#[every_arch]
+fn a_low_water_mark_holds_back_readiness(plan: Plan) {
+    let mut world = World::new(plan);
+    let (mut client, server) = connect(&mut world);
+    server.set_receive_low_water(100).expect("set");
+    client.set_nodelay(true).expect("set");
+    client.write_all(&[1; 99]).expect("there is room");
+    world.settle();
+    assert!(!server.readiness().contains(Readiness::READABLE));
+    assert!(!server.status().expect("alive").ready.contains(Readiness::READABLE));
+    client.write_all(&[1; 1]).expect("there is room");
+    world.settle();
+    assert!(server.readiness().contains(Readiness::READABLE));
+    assert_eq!(read(&server).expect("text").len(), 100);
+}
+
+#[every_arch]
+fn unsent_text_is_bounded_by_its_mark(plan: Plan) {
+    let mut world = World::new(plan);
+    let (mut client, server) = connect(&mut world);
+    client.set_not_sent_low_water(5000).expect("set");
+    let mut total = 0;
+    while let Ok(count) = client.write(&[3; 4000]) {
+        total += count;
+        assert!(client.unsent().expect("alive") <= 5000);
+    }
+    assert!(total > 10_000, "the initial window left at once: {total}");
+    world.settle();
+    assert!(client.readiness().contains(Readiness::WRITABLE), "what waited has left");
+    assert_eq!(read(&server).expect("text").len().min(1), 1);
+}
+
+#[every_arch]
+fn urgent_data_stays_in_the_stream_and_a_read_stops_before_it(plan: Plan) {
+    let mut world = World::new(plan);
+    let (mut client, server) = connect(&mut world);
+    client.set_nodelay(true).expect("set");
+    client.write_all(b"plain").expect("there is room");
+    assert_eq!(client.send_urgent(b"now!").expect("there is room"), 4);
+    client.write_all(b"after").expect("there is room");
+    world.settle();
+    assert!(server.readiness().contains(Readiness::URGENT));
+    assert!(!server.at_mark().expect("alive"));
+    assert_eq!(read(&server).expect("text"), b"plainnow");
+    assert!(server.at_mark().expect("alive"));
+    assert_eq!(read(&server).expect("text"), b"!after");
+    assert!(!server.at_mark().expect("alive"));
+}
+
+#[every_arch]
+fn an_error_is_told_once(plan: Plan) {
+    let mut world = World::new(plan);
+    let refused = TcpStream::start_connect(&world.b, None, "10.0.0.1:9".parse().expect("an address"));
+    let refused = refused.expect("the open starts");
+    world.settle();
+    assert!(refused.readiness().contains(Readiness::ERROR));
+    assert_eq!(refused.take_error().map(|error| error.kind()), Some(ErrorKind::ConnectionRefused));
+    assert!(refused.take_error().is_none());
+    assert!(!refused.readiness().contains(Readiness::ERROR));
+}
+
+#[every_arch]
+fn paced_segments_leave_one_by_one(plan: Plan) {
+    let mut world = World::new(plan);
+    let (client, server) = connect(&mut world);
+    client.set_max_pacing_rate(145_000).expect("set");
+    (&client).write_all(&[9; 14_480 * 2]).expect("there is room");
+    world.settle();
+    let burst = server.unread().expect("alive");
+    assert!((14_480..=14_480 + 2 * 1448).contains(&burst), "the initial window is one burst: {burst}");
+    world.pass(Duration::from_millis(50));
+    let later = server.unread().expect("alive") - burst;
+    assert!((4 * 1448..=6 * 1448).contains(&later), "a segment in 10 ms: {later}");
+    world.pass(Duration::from_millis(100));
+    assert_eq!(server.unread().expect("alive"), 2 * 14_480);
+    assert_eq!(info(&client).max_pacing_rate, 145_000);
+}
+
+#[every_arch]
+fn too_many_orphans_are_reset_and_too_many_time_waits_are_cut_short(plan: Plan) {
+    let tune = |config: &mut heddle::config::Config| {
+        config.max_orphans = 1;
+        config.max_time_wait = 1;
+    };
+    let mut world = World::with(plan, tune, Default::default());
+    // Orphans: what was written is never read, so that closing leaves connections that wait.
+    let mut servers = Vec::new();
+    for _ in 0..3 {
+        let (client, server) = connect(&mut world);
+        (&client).write_all(&[1; 200_000]).expect("there is room");
+        world.settle();
+        drop(client);
+        world.settle();
+        servers.push(server);
+    }
+    let count = |stack: &heddle::Stack, counter| stack.census().counters.get(counter);
+    assert_eq!(count(&world.b, Counter::OrphansReset), 2);
+    drop(servers);
+    world.settle();
+    for _ in 0..3 {
+        let (client, server) = connect(&mut world);
+        drop(client);
+        world.settle();
+        drop(server);
+        world.settle();
+    }
+    world.pass(Duration::from_millis(10));
+    assert_eq!(count(&world.b, Counter::TimeWaitsCut), 2);
+    assert_eq!(world.b.census().connections, 1, "the first keeps its TIME-WAIT");
+}
