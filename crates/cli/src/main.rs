@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod compare;
+mod drill;
 mod failure;
 mod get;
 mod knobs;
@@ -52,6 +53,7 @@ enum Command {
     Ping(ping::Args),
     Relay(relay::Args),
     Knobs(knobs::Args),
+    Drill(drill::Args),
 }
 
 fn main() -> ExitCode {
@@ -72,6 +74,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Ping(args) => ping::run(args),
         Command::Relay(args) => relay::run(args),
         Command::Knobs(args) => knobs::run(args),
+        Command::Drill(args) => drill::run(args),
     }
 }
 

@@ -8,13 +8,31 @@
 //! | [`script`] | a script as a value |
 //! | [`mod@parse`] (with `lex`) | from text to script |
 //! | [`code`] | the assertion blocks `%{ }%` |
+//! | [`posix`] | sockets as a Linux program knows them, over the stack; nothing of scripts |
+//! | [`run`] | events in order, packets compared, calls compared |
+//! | [`check`] | a script under many architectures, and that they agree |
+//! | `host`, `link`, `frame`, `icmp`, `notation` | the machine under test; packets as octets and as text |
+//! | [`batch`] | many scripts, one line each; captures |
+//! | `shell`, `symbols` | shell lines as knobs; names of C |
 
 #![forbid(unsafe_code)]
 
+pub mod batch;
+pub mod check;
 pub mod code;
 mod error;
+mod frame;
+mod host;
+mod icmp;
 mod lex;
+mod link;
+mod notation;
 pub mod parse;
+pub mod posix;
+pub mod run;
 pub mod script;
+mod shell;
+mod symbols;
 
 pub use error::ScriptError;
+pub use host::Crossing;

@@ -20,7 +20,7 @@ use wire::rss::Toeplitz;
 use crate::after::After;
 use crate::arch::Architecture;
 use crate::call::{Datagram, Ingress, Segment};
-use crate::shared::Shared;
+use crate::shared::{Interface, Shared};
 
 /// Frames taken from a queue at a time: enough to amortise a clock read and a wake, few enough to stay in cache.
 const BATCH: usize = 64;
@@ -159,6 +159,17 @@ impl<P: Platform> Driver<P> {
             self.arch.post(Ingress::TransmitReady(target), now, after);
         }
         self.arch.end_of_batch(after);
+    }
+
+    /// When it next has something to do that no frame and no call brings: a timer, or a connection that waits for room in
+    /// a device. Never late; early wakes are harmless.
+    pub fn next_deadline(&self) -> Time {
+        let starved =
+            |interface: &Interface<P>| interface.egress.ports.get(self.index).is_some_and(|port| port.has_starved());
+        if self.shared.interfaces.iter().any(starved) {
+            return self.shared.clock.now();
+        }
+        self.arch.next_deadline().unwrap_or(Time::MAX).min(self.shared.internet.deadline())
     }
 
     /// Sleeps until a frame comes, a timer is due, somebody calls for the driver, or `limit` has passed.

@@ -44,7 +44,9 @@ impl Event for Receive {
         let mut received = Received::default();
         let (update, state) = pcb.receive_side(|rw, ra| {
             take(rw, self.max, &mut received);
-            (window_update(rw, ra), rw.state)
+            // A call that got nothing made no room, whatever the buffer's limit has grown to meanwhile.
+            let update = if received.data.is_empty() { None } else { window_update(rw, ra) };
+            (update, rw.state)
         });
         if let Some(snapshot) = update {
             let told = pcb.transmit(out, |sw, rq, ho, out| {

@@ -1,0 +1,94 @@
+//! `heddle drill`: packet scripts in virtual time.
+
+use std::path::PathBuf;
+
+use ::drill::batch::{self, Batch};
+use ::drill::run::Options;
+use clap::Args as ClapArgs;
+use heddle::config::Profile;
+use heddle::{ALL_PLANS, Plan};
+
+use crate::failure::Failure;
+
+/// Run packet scripts (packetdrill's language) against the stack, in virtual time.
+///
+/// Says one line for each script that fails: file, line, what was expected and what came. With several architectures the
+/// packets must be the same under each, octet by octet and at the same virtual time.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples:
+  heddle drill conformance/scripts                  every script there, under every architecture
+  heddle drill my.pkt --arch up -v                  one script under one architecture
+  heddle drill my.pkt --pcap captures               and what crossed the link, for Wireshark
+  heddle drill my.pkt --sysctl tcp_sack=0 --profile freebsd
+
+docs/conformance.md tells of the language.")]
+pub struct Args {
+    /// Scripts, and directories in which every *.pkt is one
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Architectures by name, or all
+    #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = "all")]
+    arch: Vec<String>,
+    /// TCP's parameters to begin with: linux, freebsd, rfc
+    #[arg(long, default_value = "linux")]
+    profile: Profile,
+    /// A knob by its sysctl's name, set before the script's own
+    #[arg(long, value_name = "NAME=VALUE")]
+    sysctl: Vec<String>,
+    /// A name that scripts use, as their --define does
+    #[arg(short = 'D', long, value_name = "NAME=VALUE")]
+    define: Vec<String>,
+    /// Write a capture of every script into this directory
+    #[arg(long, value_name = "DIR")]
+    pcap: Option<PathBuf>,
+    /// Scripts to run at the same time [default: one for each processor]
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Name the scripts that went through, too
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// Runs the scripts; fails if one does.
+pub fn run(args: Args) -> Result<(), Failure> {
+    let plans = plans(&args.arch)?;
+    let mut options = Options::new(plans.first().copied().unwrap_or(Plan::Up));
+    options.profile = args.profile;
+    options.knobs = pairs(&args.sysctl)?;
+    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let batch = Batch { plans, options, defines: pairs(&args.define)?, jobs, captures: args.pcap };
+    let paths =
+        batch::find(&args.files).map_err(|error| Failure::usage(format!("a script cannot be read: {error}")))?;
+    let outcomes = batch.run(&paths);
+    let mut failed = 0;
+    for outcome in &outcomes {
+        match &outcome.fault {
+            Some(fault) => {
+                failed += 1;
+                println!("{}:{fault}", outcome.path.display());
+            }
+            None if args.verbose => println!("{}: ok", outcome.path.display()),
+            None => {}
+        }
+    }
+    println!("{} of {} scripts went through", outcomes.len() - failed, outcomes.len());
+    if failed == 0 { Ok(()) } else { Err(Failure::Reported) }
+}
+
+fn plans(names: &[String]) -> Result<Vec<Plan>, Failure> {
+    let all = ALL_PLANS.iter().map(|name| (*name).to_owned());
+    let names: Vec<String> = match names {
+        [all_of_them] if all_of_them == "all" => all.collect(),
+        names => names.to_vec(),
+    };
+    names.iter().map(|name| name.parse().map_err(Failure::usage)).collect()
+}
+
+fn pairs(texts: &[String]) -> Result<Vec<(String, String)>, Failure> {
+    let pair = |text: &String| {
+        let (name, value) = text.split_once('=').ok_or_else(|| Failure::usage(format!("`{text}` is no NAME=VALUE")))?;
+        Ok((name.to_owned(), value.to_owned()))
+    };
+    texts.iter().map(pair).collect()
+}

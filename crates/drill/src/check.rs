@@ -1,0 +1,100 @@
+//! A script under many architectures: it must go through under each, and the packets must be the same, octet by octet and
+//! at the same virtual time.
+
+use std::fmt;
+
+use ::stack::Plan;
+
+use crate::error::ScriptError;
+use crate::frame;
+use crate::host::Crossing;
+use crate::parse;
+use crate::run::{self, Options};
+
+/// What a check gave.
+pub struct Checked {
+    /// What crossed the link, by plan, as far as the script went.
+    pub traces: Vec<(Plan, Vec<Crossing>)>,
+    /// What was wrong first.
+    pub fault: Option<Fault>,
+}
+
+/// What is wrong with a script, or with the stack.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// The architecture under which it showed; `None`: the script cannot be read.
+    pub plan: Option<Plan>,
+    /// Line and sentence.
+    pub error: ScriptError,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.error.line, self.error.message)?;
+        self.plan.map_or(Ok(()), |plan| write!(f, " (under {plan})"))
+    }
+}
+
+/// Runs the script `text` under each of `plans` and compares the traces with the first one's. Stops at the first fault.
+pub fn check(text: &str, plans: &[Plan], options: &Options, defines: &[(String, String)]) -> Checked {
+    let mut checked = Checked { traces: Vec::new(), fault: None };
+    let script = match parse::parse_with(text, defines) {
+        Ok(script) => script,
+        Err(error) => {
+            checked.fault = Some(Fault { plan: None, error });
+            return checked;
+        }
+    };
+    for plan in plans {
+        let options = Options { plan: *plan, ..options.clone() };
+        match run::run(&script, &options) {
+            Ok(trace) => {
+                if let Some((first, reference)) = checked.traces.first() {
+                    checked.fault = difference(*first, reference, &trace)
+                        .map(|message| Fault { plan: Some(*plan), error: ScriptError::new(0, message) });
+                }
+                checked.traces.push((*plan, trace));
+            }
+            Err(failure) => {
+                checked.traces.push((*plan, failure.trace));
+                checked.fault = Some(Fault { plan: Some(*plan), error: failure.error });
+            }
+        }
+        if checked.fault.is_some() {
+            break;
+        }
+    }
+    checked
+}
+
+/// The first place where two traces part, as one sentence.
+fn difference(first: Plan, reference: &[Crossing], trace: &[Crossing]) -> Option<String> {
+    let place = reference.iter().zip(trace).position(|(a, b)| a != b).unwrap_or(reference.len().min(trace.len()));
+    let (a, b) = (reference.get(place), trace.get(place));
+    if a.is_none() && b.is_none() {
+        return None;
+    }
+    Some(format!("packet {} is {}, under {first} it is {}", place + 1, shown(b), shown(a)))
+}
+
+/// A frame with its time, in live numbers.
+fn shown(crossing: Option<&Crossing>) -> String {
+    let Some(Crossing { at, outbound, frame }) = crossing else { return "missing".to_owned() };
+    let direction = if *outbound { '>' } else { '<' };
+    let what = match frame::read(frame) {
+        Ok((_, frame::Payload::Tcp(tcp))) => format!(
+            "{} {}:{} ack {} win {} <{}>",
+            crate::notation::flags(tcp.flags),
+            tcp.seq,
+            tcp.seq.wrapping_add(tcp.text.len() as u32),
+            tcp.ack,
+            tcp.window,
+            crate::notation::list(&tcp.options)
+        ),
+        Ok((_, frame::Payload::Udp { text, .. })) => format!("udp ({})", text.len()),
+        Ok((_, frame::Payload::Icmp(icmp))) => icmp.to_string(),
+        Ok((_, frame::Payload::Other(protocol))) => format!("protocol {protocol}"),
+        Err(_) => format!("a frame of {} octets", frame.len()),
+    };
+    format!("[{direction} {what} at {:.6} s]", at.as_secs_f64())
+}

@@ -1,0 +1,252 @@
+//! The machine under test: one stack on one thread, its clock, and the other end of its link, which answers ARP and
+//! neighbour solicitations for everybody and records every frame with its time.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::stack::{BuildError, Clock, Driver, InterfaceConfig, Plan, Stack, StackConfig, VirtualClock};
+use observe::Time;
+use pktbuf::PktBuf;
+use sync::Real;
+use wire::ethernet::{self, EtherType, MacAddr};
+use wire::{arp, icmpv6, ipv6, protocol};
+
+use crate::link::{FarEnd, link};
+
+/// When virtual time begins: late enough that no limit per second looks into a time before it.
+pub(crate) const START: Time = Time::from_nanos(1_000_000_000_000);
+/// Link addresses of the stack and of its neighbour: locally administered.
+const MACS: (MacAddr, MacAddr) = (MacAddr([2, 0x68, 0x65, 0x64, 0, 0xa]), MacAddr([2, 0x68, 0x65, 0x64, 0, 0xb]));
+
+/// Who talks to whom.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addresses {
+    /// The stack's.
+    pub local: IpAddr,
+    /// Length of its prefix.
+    pub prefix: u8,
+    /// The router to everybody else.
+    pub gateway: IpAddr,
+    /// The peer's.
+    pub remote: IpAddr,
+}
+
+impl Addresses {
+    pub(crate) const V4: Addresses = Addresses {
+        local: IpAddr::V4(Ipv4Addr::new(192, 168, 0, 1)),
+        prefix: 16,
+        gateway: IpAddr::V4(Ipv4Addr::new(192, 168, 0, 2)),
+        remote: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+    };
+    pub(crate) const V6: Addresses = Addresses {
+        local: IpAddr::V6(Ipv6Addr::new(0xfd3d, 0xa0b, 0x17d6, 0, 0, 0, 0, 1)),
+        prefix: 48,
+        gateway: IpAddr::V6(Ipv6Addr::new(0xfd3d, 0xa0b, 0x17d6, 0x8888, 0, 0, 0, 1)),
+        remote: IpAddr::V6(Ipv6Addr::new(0xfd3d, 0xfa7b, 0xd17d, 0, 0, 0, 0, 1)),
+    };
+}
+
+/// What a host is to be like.
+pub(crate) struct Terms {
+    pub plan: Plan,
+    pub tcp: tcp::Config,
+    pub addresses: Addresses,
+    pub mtu: usize,
+}
+
+/// A frame and when it crossed the link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crossing {
+    /// Since the script began.
+    pub at: Duration,
+    /// From the stack.
+    pub outbound: bool,
+    /// From the link header on.
+    pub frame: Vec<u8>,
+}
+
+pub(crate) struct Host {
+    pub stack: Stack<Real>,
+    driver: Driver<Real>,
+    clock: Arc<VirtualClock<Real>>,
+    far: FarEnd,
+    /// What the stack sent and nobody looked at yet; neither ARP nor neighbour discovery.
+    pub sent: VecDeque<(Time, Vec<u8>)>,
+    pub trace: Vec<Crossing>,
+    /// The link swallows what the stack sends.
+    pub swallow: bool,
+    pub macs: (MacAddr, MacAddr),
+    local: IpAddr,
+}
+
+impl Host {
+    pub(crate) fn new(terms: Terms) -> Result<Host, BuildError> {
+        let (near, far) = link(terms.mtu, MACS.0);
+        let clock = VirtualClock::new(START);
+        let mut config = StackConfig::new(terms.plan);
+        config.cpus = 2;
+        config.own_threads = false;
+        config.tcp = terms.tcp;
+        config.clock = Clock::Virtual(clock.clone());
+        config.seed = Some(1);
+        let Addresses { local, prefix, gateway, .. } = terms.addresses;
+        let interface =
+            InterfaceConfig { device: Box::new(near), addresses: vec![(local, prefix)], gateways: vec![gateway] };
+        let (stack, mut drivers) = Stack::build(config, vec![interface])?;
+        let driver = drivers.pop().ok_or_else(|| BuildError::NoQueues("drill".into()))?;
+        let (sent, trace) = (VecDeque::new(), Vec::new());
+        Ok(Host { stack, driver, clock, far, sent, trace, swallow: false, macs: MACS, local })
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Moves the clock; a time in the past leaves it.
+    pub(crate) fn set_time(&mut self, time: Time) {
+        self.clock.advance_to(time);
+    }
+
+    /// When the stack next wants to run.
+    pub(crate) fn next_deadline(&self) -> Time {
+        self.driver.next_deadline()
+    }
+
+    /// Puts a frame on the link towards the stack.
+    pub(crate) fn put(&mut self, frame: &[u8]) -> Result<(), String> {
+        let buffer = PktBuf::from_slice(frame).ok_or("the packet is too large for a packet buffer")?;
+        self.far.put(buffer);
+        self.record(false, frame.to_vec());
+        Ok(())
+    }
+
+    /// Lets everything happen that happens at this moment. Whether anything did.
+    pub(crate) fn settle(&mut self) -> bool {
+        let mut busy = false;
+        loop {
+            let taken = self.driver.poll();
+            let collected = self.collect();
+            if taken == 0 && !collected && self.stack.is_quiescent() {
+                return busy;
+            }
+            busy = true;
+        }
+    }
+
+    fn record(&mut self, outbound: bool, frame: Vec<u8>) {
+        let at = self.clock.now() - START;
+        self.trace.push(Crossing { at, outbound, frame });
+    }
+
+    /// Takes what the stack has sent; answers for its neighbours.
+    fn collect(&mut self) -> bool {
+        let mut any = false;
+        while let Some(buffer) = self.far.take() {
+            any = true;
+            let frame = buffer.to_vec();
+            self.record(true, frame.clone());
+            if self.swallow {
+                continue;
+            }
+            match self.neighbour(&frame) {
+                Neighbour::Answer(reply) => {
+                    // Without a packet buffer the answer is lost; the stack asks again.
+                    let _ = self.put(&reply);
+                }
+                Neighbour::Silent => {}
+                Neighbour::None => self.sent.push_back((self.clock.now(), frame)),
+            }
+        }
+        any
+    }
+
+    fn neighbour(&self, frame: &[u8]) -> Neighbour {
+        let Ok((header, start)) = ethernet::parse(frame) else { return Neighbour::Silent };
+        let (ours, theirs) = (self.macs.1, self.macs.0);
+        match header.ethertype {
+            EtherType::Arp => {
+                let Ok(request) = arp::parse(&frame[start..]) else { return Neighbour::Silent };
+                let probe = request.spa.is_unspecified() || IpAddr::V4(request.tpa) == self.local;
+                if request.op != arp::Operation::Request || probe {
+                    return Neighbour::Silent;
+                }
+                let reply = arp::Packet {
+                    op: arp::Operation::Reply,
+                    sha: ours,
+                    spa: request.tpa,
+                    tha: theirs,
+                    tpa: request.spa,
+                };
+                let mut out = link_header(theirs, ours, EtherType::Arp);
+                let mut body = [0; arp::PACKET_LEN];
+                reply.emit(&mut body);
+                out.extend_from_slice(&body);
+                Neighbour::Answer(out)
+            }
+            EtherType::Ipv6 => self.discovery(&frame[start..]),
+            _ => Neighbour::None,
+        }
+    }
+
+    fn discovery(&self, packet: &[u8]) -> Neighbour {
+        let Ok(header) = ipv6::parse(packet) else { return Neighbour::Silent };
+        if header.next_header != protocol::ICMPV6 {
+            return Neighbour::None;
+        }
+        let Some(body) = packet.get(ipv6::HEADER_LEN..) else { return Neighbour::Silent };
+        let Ok(message) = icmpv6::parse(body, header.src, header.dst) else { return Neighbour::Silent };
+        match message {
+            icmpv6::Message::NeighbourSolicit { target, .. }
+                if header.src.is_unspecified() || IpAddr::V6(target) == self.local =>
+            {
+                Neighbour::Silent
+            }
+            icmpv6::Message::NeighbourSolicit { target, .. } => {
+                let advert = icmpv6::Message::NeighbourAdvert {
+                    target,
+                    router: true,
+                    solicited: true,
+                    override_flag: true,
+                    target_mac: Some(self.macs.1),
+                };
+                let mut body = vec![0; advert.header_len()];
+                advert.emit(target, header.src, &mut body);
+                let mut out = link_header(self.macs.0, self.macs.1, EtherType::Ipv6);
+                let mut ip = [0; ipv6::HEADER_LEN];
+                let reply = ipv6::Header {
+                    src: target,
+                    dst: header.src,
+                    next_header: protocol::ICMPV6,
+                    hop_limit: 255,
+                    payload_len: body.len() as u16,
+                    ..header
+                };
+                reply.emit(&mut ip);
+                out.extend_from_slice(&ip);
+                out.extend_from_slice(&body);
+                Neighbour::Answer(out)
+            }
+            icmpv6::Message::NeighbourAdvert { .. } | icmpv6::Message::RouterSolicit { .. } => Neighbour::Silent,
+            // Multicast listener reports and the like concern nobody here.
+            _ if header.dst.is_multicast() => Neighbour::Silent,
+            _ => Neighbour::None,
+        }
+    }
+}
+
+enum Neighbour {
+    Answer(Vec<u8>),
+    /// Nothing to do with a script.
+    Silent,
+    /// No matter of neighbours.
+    None,
+}
+
+/// A link header.
+pub(crate) fn link_header(to: MacAddr, from: MacAddr, ethertype: EtherType) -> Vec<u8> {
+    let mut out = [0; ethernet::HEADER_LEN];
+    ethernet::Header { dst: to, src: from, ethertype }.emit(&mut out);
+    out.to_vec()
+}

@@ -1,0 +1,482 @@
+//! A TCP socket: what Linux's `struct sock` remembers beside the connection itself.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+
+use ::stack::Stack;
+use ::stack::call::{Call, Reply};
+use ::stack::socket::{ListenerShared, Readiness, TcpSocket};
+use pktbuf::{Chunk, PktBuf};
+use sync::Real;
+use tcp::config::ConnectionOptions;
+use tcp::{Chunks, SetOption, SocketOption, StatusReport};
+
+use super::options::Settings;
+use super::{Answer, Errno, now, unspecified};
+
+/// A TCP socket.
+pub struct TcpSock {
+    pub(super) stage: Stage,
+    pub(super) settings: Settings,
+    v6: bool,
+    backlog: usize,
+}
+
+pub(super) enum Stage {
+    /// Neither connected nor listening; perhaps bound.
+    Idle(Option<SocketAddr>),
+    Listener(Arc<ListenerShared<Real>>),
+    Stream(Stream),
+}
+
+/// A connection, perhaps still being opened, perhaps over.
+pub(super) struct Stream {
+    pub(super) socket: Arc<TcpSocket<Real>>,
+    /// Taken from the connection and not read yet.
+    residue: VecDeque<PktBuf>,
+    end: bool,
+    /// `connect` has not said yet that it is established.
+    opening: bool,
+    /// The error with which the connection ended has been reported.
+    told: bool,
+    shut_read: bool,
+    shut_write: bool,
+    /// Corked by `MSG_MORE`.
+    more: bool,
+}
+
+/// Octets on their way into a call that may have to wait in the middle.
+pub struct Transfer {
+    data: Arc<[u8]>,
+    done: usize,
+}
+
+impl Transfer {
+    /// All of `data`, nothing done.
+    pub fn new(data: impl Into<Arc<[u8]>>) -> Transfer {
+        Transfer { data: data.into(), done: 0 }
+    }
+
+    /// What is left.
+    pub fn rest(&self) -> &[u8] {
+        self.data.get(self.done..).unwrap_or_default()
+    }
+
+    /// How many octets were taken.
+    pub fn done(&self) -> usize {
+        self.done
+    }
+
+    pub(super) fn advance(&mut self, octets: usize) {
+        self.done += octets;
+    }
+}
+
+impl Stream {
+    fn new(socket: Arc<TcpSocket<Real>>, opening: bool) -> Stream {
+        Stream {
+            socket,
+            residue: VecDeque::new(),
+            end: false,
+            opening,
+            told: false,
+            shut_read: false,
+            shut_write: false,
+            more: false,
+        }
+    }
+
+    pub(super) fn status(&self, stack: &Stack<Real>) -> Option<StatusReport> {
+        match stack.call(&self.socket.target(), Call::Status(tcp::Status)) {
+            Reply::Status(report) => Some(*report),
+            _ => None,
+        }
+    }
+
+    /// Why the connection ended, if nobody was told.
+    pub(super) fn error(&self, stack: &Stack<Real>) -> Option<Errno> {
+        if self.told { None } else { self.status(stack)?.error.map(Errno::from) }
+    }
+
+    /// As [`Stream::error`], and now it is told.
+    pub(super) fn take_error(&mut self, stack: &Stack<Real>) -> Option<Errno> {
+        let error = self.error(stack)?;
+        self.told = true;
+        Some(error)
+    }
+
+    pub(super) fn set(&self, stack: &Stack<Real>, option: SocketOption) -> Result<(), Errno> {
+        match stack.call(&self.socket.target(), Call::SetOption(SetOption(option))) {
+            Reply::OptionSet(result) => result.map_err(Errno::from),
+            _ => Ok(()),
+        }
+    }
+
+    /// Octets that can be read without waiting.
+    pub(super) fn readable(&self, stack: &Stack<Real>) -> usize {
+        let queued = self.status(stack).map_or(0, |status| status.receive_queue as usize);
+        queued + self.residue.iter().map(|buffer| buffer.len()).sum::<usize>()
+    }
+
+    /// Poll bits, Linux's.
+    pub(super) fn events(&self, stack: &Stack<Real>) -> u32 {
+        let Some(status) = self.status(stack) else { return (libc::EPOLLHUP | libc::EPOLLIN | libc::EPOLLOUT) as u32 };
+        let ready = status.ready;
+        let mut events = 0;
+        let peer_closed = self.end || ready.contains(Readiness::PEER_CLOSED);
+        let closed = ready.contains(Readiness::CLOSED);
+        if closed || (self.shut_write || !status.state.may_transmit() && status.state.is_synchronised()) && peer_closed
+        {
+            events |= libc::EPOLLHUP;
+        }
+        if peer_closed || self.shut_read || closed {
+            events |= libc::EPOLLIN | libc::EPOLLRDHUP;
+        }
+        if ready.contains(Readiness::READABLE) || !self.residue.is_empty() {
+            events |= libc::EPOLLIN;
+        }
+        if ready.contains(Readiness::WRITABLE) || self.shut_write || closed {
+            events |= libc::EPOLLOUT;
+        }
+        if ready.contains(Readiness::URGENT) {
+            events |= libc::EPOLLPRI;
+        }
+        if status.error.is_some() && !self.told {
+            events |= libc::EPOLLERR;
+        }
+        events as u32
+    }
+}
+
+impl TcpSock {
+    pub(super) fn new(v6: bool) -> TcpSock {
+        TcpSock { stage: Stage::Idle(None), settings: Settings::default(), v6, backlog: 0 }
+    }
+
+    pub(super) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
+        match &self.stage {
+            Stage::Idle(bound) => (*bound, None),
+            Stage::Listener(listener) => (Some(listener.local()), None),
+            Stage::Stream(stream) => {
+                let tuple = stream.socket.target().flow.tuple;
+                let local = SocketAddr::new(tuple.local_addr, tuple.local_port);
+                (Some(local), Some(SocketAddr::new(tuple.remote_addr, tuple.remote_port)))
+            }
+        }
+    }
+
+    pub(super) fn bind(&mut self, stack: &Stack<Real>, address: SocketAddr) -> Result<(), Errno> {
+        let Stage::Idle(bound @ None) = &mut self.stage else { return Err(Errno::EINVAL) };
+        if address.is_ipv6() != self.v6 {
+            return Err(Errno::EAFNOSUPPORT);
+        }
+        if !address.ip().is_unspecified() && !stack.shared().is_local(address.ip()) && !self.settings.free_bind {
+            return Err(Errno::EADDRNOTAVAIL);
+        }
+        *bound = Some(address);
+        Ok(())
+    }
+
+    pub(super) fn listen(&mut self, stack: &Stack<Real>, backlog: i32) -> Result<(), Errno> {
+        match &self.stage {
+            Stage::Idle(bound) => {
+                let address = bound.unwrap_or(SocketAddr::new(unspecified(self.v6), 0));
+                self.backlog = usize::try_from(backlog).unwrap_or(0);
+                let listener = stack.listen(address, self.backlog, self.settings.connection())?;
+                self.stage = Stage::Listener(listener);
+                Ok(())
+            }
+            // Linux takes a new backlog; ours is fixed when listening begins.
+            Stage::Listener(_) => Ok(()),
+            Stage::Stream(_) => Err(Errno::EINVAL),
+        }
+    }
+
+    /// `None`: nobody waits to be accepted.
+    pub(super) fn accept(&mut self, stack: &Stack<Real>) -> Result<Option<(TcpSock, SocketAddr)>, Errno> {
+        let Stage::Listener(listener) = &self.stage else { return Err(Errno::EINVAL) };
+        let Some(socket) = listener.accept() else { return Ok(None) };
+        let stream = Stream::new(socket, false);
+        for option in self.settings.live_only() {
+            stream.set(stack, option)?;
+        }
+        let child =
+            TcpSock { stage: Stage::Stream(stream), settings: self.settings.inherited(), v6: self.v6, backlog: 0 };
+        let peer = child.addresses().1.unwrap_or(listener.local());
+        Ok(Some((child, peer)))
+    }
+
+    pub(super) fn connect(&mut self, stack: &Stack<Real>, to: Option<SocketAddr>, nonblocking: bool) -> Answer<()> {
+        let Some(to) = to else { return now(self.disconnect(stack)) };
+        let wait = |error| if nonblocking { now(Err(error)) } else { Poll::Pending };
+        match &mut self.stage {
+            Stage::Listener(_) => now(Err(Errno::EISCONN)),
+            Stage::Idle(bound) => {
+                if to.is_ipv6() != self.v6 {
+                    return now(Err(Errno::EAFNOSUPPORT));
+                }
+                let opened = match stack.connect(*bound, to, &self.settings.connection()) {
+                    Ok(socket) => Stream::new(socket, true),
+                    Err(refused) => return now(Err(refused.into())),
+                };
+                for option in self.settings.live_only() {
+                    if let Err(error) = opened.set(stack, option) {
+                        return now(Err(error));
+                    }
+                }
+                self.stage = Stage::Stream(opened);
+                wait(Errno::EINPROGRESS)
+            }
+            Stage::Stream(stream) if stream.opening => {
+                if let Some(error) = stream.take_error(stack) {
+                    return now(Err(error));
+                }
+                match stream.status(stack) {
+                    Some(status) if status.state.is_synchronised() => {
+                        stream.opening = false;
+                        now(Ok(()))
+                    }
+                    Some(status) if status.state != tcp::State::Closed => wait(Errno::EALREADY),
+                    _ => now(Err(Errno::ECONNABORTED)),
+                }
+            }
+            Stage::Stream(_) => now(Err(Errno::EISCONN)),
+        }
+    }
+
+    /// Options that are set on a listener are for children that come from now on: it listens anew.
+    pub(super) fn listen_again(&mut self, stack: &Stack<Real>) -> Result<(), Errno> {
+        let Stage::Listener(listener) = &self.stage else { return Ok(()) };
+        if listener.occupancy() != (0, 0) {
+            return Ok(());
+        }
+        let local = listener.local();
+        stack.unlisten(listener);
+        self.stage = Stage::Idle(Some(local));
+        let listener = stack.listen(local, self.backlog, self.settings.connection())?;
+        self.stage = Stage::Listener(listener);
+        Ok(())
+    }
+
+    fn disconnect(&mut self, stack: &Stack<Real>) -> Result<(), Errno> {
+        if let Stage::Stream(stream) = &self.stage {
+            stack.call(&stream.socket.target(), Call::Abort(tcp::Abort));
+        }
+        if let Stage::Listener(listener) = &self.stage {
+            stack.unlisten(listener);
+        }
+        self.stage = Stage::Idle(None);
+        Ok(())
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        stack: &Stack<Real>,
+        max: usize,
+        flags: i32,
+        nonblocking: bool,
+    ) -> Answer<Vec<u8>> {
+        let Stage::Stream(stream) = &mut self.stage else { return now(Err(Errno::ENOTCONN)) };
+        if flags & libc::MSG_OOB != 0 {
+            return now(Err(Errno::EINVAL));
+        }
+        let all = flags & libc::MSG_WAITALL != 0;
+        loop {
+            let held = stream.residue.iter().map(|buffer| buffer.len()).sum::<usize>();
+            let enough = if all && !nonblocking { held >= max } else { held > 0 };
+            if enough || stream.end || max == 0 {
+                break;
+            }
+            match stack.call(&stream.socket.target(), Call::Receive(tcp::Receive { max: max - held.min(max) })) {
+                Reply::Received(Ok(received)) => {
+                    stream.residue.extend(received.data);
+                    stream.end |= received.end;
+                }
+                Reply::Received(Err(tcp::Error::WouldBlock)) if stream.shut_read => break,
+                Reply::Received(Err(tcp::Error::WouldBlock)) if nonblocking => return now(Err(Errno::EAGAIN)),
+                Reply::Received(Err(tcp::Error::WouldBlock)) => return Poll::Pending,
+                Reply::Received(Err(tcp::Error::NotConnected)) => break,
+                // The connection ended with an error, which is told once; then the stream is at its end.
+                Reply::Received(Err(error)) => {
+                    if std::mem::replace(&mut stream.told, true) {
+                        break;
+                    }
+                    return now(Err(error.into()));
+                }
+                _ => break,
+            }
+        }
+        let peek = flags & libc::MSG_PEEK != 0;
+        now(Ok(copy_out(&mut stream.residue, max, peek)))
+    }
+
+    pub(super) fn send(
+        &mut self,
+        stack: &Stack<Real>,
+        transfer: &mut Transfer,
+        flags: i32,
+        nonblocking: bool,
+    ) -> Answer<usize> {
+        let Stage::Stream(stream) = &mut self.stage else { return now(Err(Errno::EPIPE)) };
+        let blocked = |transfer: &Transfer| match (nonblocking, transfer.done()) {
+            (false, _) => Poll::Pending,
+            (true, 0) => now(Err(Errno::EAGAIN)),
+            (true, done) => now(Ok(done)),
+        };
+        let failed = |transfer: &Transfer, error| match transfer.done() {
+            0 => now(Err(error)),
+            done => now(Ok(done)),
+        };
+        if let Some(error) = stream.error(stack) {
+            stream.told |= transfer.done() == 0;
+            return failed(transfer, error);
+        }
+        if stream.shut_write {
+            return failed(transfer, Errno::EPIPE);
+        }
+        if stream.opening && !stream.status(stack).is_some_and(|status| status.state.is_synchronised()) {
+            let over = stream.status(stack).is_none_or(|status| status.state == tcp::State::Closed);
+            return if over { failed(transfer, Errno::EPIPE) } else { blocked(transfer) };
+        }
+        // Who waits for room asks again only when the connection says that there is some.
+        let ready = stream.socket.ready.get();
+        let wake = Readiness::WRITABLE | Readiness::ERROR | Readiness::CLOSED;
+        if transfer.done() > 0 && !ready.intersects(wake) {
+            return blocked(transfer);
+        }
+        if let Err(error) = cork(stream, stack, &self.settings, flags & libc::MSG_MORE != 0, true) {
+            return failed(transfer, error);
+        }
+        let range = transfer.done()..transfer.data.len();
+        let mut chunks = Chunks::new();
+        if !range.is_empty() {
+            chunks.push(Chunk::Shared { data: transfer.data.clone(), range });
+        }
+        let sent = match stack.call(&stream.socket.target(), Call::Send(tcp::Send { chunks })) {
+            Reply::Sent(Ok(sent)) => sent,
+            // After the peer's reset was reported, and after a close: nobody reads any more.
+            _ => return failed(transfer, Errno::EPIPE),
+        };
+        transfer.advance(sent.accepted);
+        if let Err(error) = cork(stream, stack, &self.settings, flags & libc::MSG_MORE != 0, false) {
+            return failed(transfer, error);
+        }
+        if transfer.rest().is_empty() { now(Ok(transfer.done())) } else { blocked(transfer) }
+    }
+
+    pub(super) fn shutdown(&mut self, stack: &Stack<Real>, how: i32) -> Result<(), Errno> {
+        let (read, write) = match how {
+            libc::SHUT_RD => (true, false),
+            libc::SHUT_WR => (false, true),
+            libc::SHUT_RDWR => (true, true),
+            _ => return Err(Errno::EINVAL),
+        };
+        if let Stage::Listener(listener) = &self.stage {
+            let local = listener.local();
+            stack.unlisten(listener);
+            self.stage = Stage::Idle(Some(local));
+            return Ok(());
+        }
+        let Stage::Stream(stream) = &mut self.stage else { return Err(Errno::ENOTCONN) };
+        let call = |how| match stack.call(&stream.socket.target(), Call::Shutdown(how)) {
+            Reply::ShutDown(result) => result.map_err(|_| Errno::ENOTCONN),
+            _ => Err(Errno::ENOTCONN),
+        };
+        if write {
+            call(tcp::Shutdown::Write)?;
+            stream.shut_write = true;
+        }
+        // Linux goes on taking text that comes, and what was received can be read. Only a read that would wait ends at once.
+        stream.shut_read |= read;
+        Ok(())
+    }
+
+    pub(super) fn close(self, stack: &Stack<Real>) {
+        match self.stage {
+            Stage::Idle(_) => {}
+            Stage::Listener(listener) => stack.unlisten(&listener),
+            Stage::Stream(stream) => {
+                // Text that was taken and not read: the peer must learn that it was lost (RFC 9293, 3.6.1).
+                let unread = !stream.residue.is_empty();
+                let call = if unread { Call::Abort(tcp::Abort) } else { Call::Close(tcp::Close) };
+                stack.call(&stream.socket.target(), call);
+            }
+        }
+    }
+
+    pub(super) fn ioctl(&mut self, stack: &Stack<Real>, request: u64) -> Result<i32, Errno> {
+        let Stage::Stream(stream) = &self.stage else { return Err(Errno::EINVAL) };
+        let status = stream.status(stack);
+        let number = match request {
+            super::options::SIOCINQ => stream.readable(stack),
+            super::options::SIOCOUTQ => status.map_or(0, |status| status.send_queue as usize),
+            super::options::SIOCOUTQNSD => {
+                status.map_or(0, |status| status.send_queue.saturating_sub(status.unacknowledged) as usize)
+            }
+            _ => return Err(Errno::ENOTTY),
+        };
+        Ok(i32::try_from(number).unwrap_or(i32::MAX))
+    }
+}
+
+/// `MSG_MORE` is a cork that lasts until a call without it. Before the send it goes in, after the send it comes out.
+fn cork(stream: &mut Stream, stack: &Stack<Real>, settings: &Settings, more: bool, before: bool) -> Result<(), Errno> {
+    if settings.cork || more == stream.more || more != before {
+        return Ok(());
+    }
+    stream.more = more;
+    stream.set(stack, SocketOption::Cork(more))
+}
+
+fn copy_out(buffers: &mut VecDeque<PktBuf>, max: usize, peek: bool) -> Vec<u8> {
+    let mut out = Vec::with_capacity(max.min(1 << 16));
+    if peek {
+        for buffer in buffers.iter() {
+            let count = buffer.len().min(max - out.len());
+            out.extend_from_slice(&buffer[..count]);
+        }
+        return out;
+    }
+    while out.len() < max
+        && let Some(front) = buffers.front_mut()
+    {
+        let count = front.len().min(max - out.len());
+        out.extend_from_slice(&front[..count]);
+        if count == front.len() {
+            buffers.pop_front();
+        } else {
+            front.pull_front(count);
+        }
+    }
+    out
+}
+
+impl Settings {
+    /// What the connection is opened with.
+    pub(super) fn connection(&self) -> ConnectionOptions {
+        let mut options = ConnectionOptions::default();
+        for option in &self.set {
+            match *option {
+                SocketOption::NoDelay(on) => options.no_delay = on,
+                SocketOption::Cork(on) => options.cork = on,
+                SocketOption::KeepAlive(timing) => options.keep_alive = timing,
+                SocketOption::SendBuffer(octets) => options.send_buffer = Some(octets),
+                SocketOption::ReceiveBuffer(octets) => options.receive_buffer = Some(octets),
+                SocketOption::Congestion(kind) => options.congestion = Some(kind),
+                SocketOption::Linger(time) => options.linger = time,
+                SocketOption::UserTimeout(time) => options.user_timeout = time,
+                SocketOption::WindowClamp(octets) => options.window_clamp = Some(octets),
+                SocketOption::MaxSegment(octets) => options.max_segment = Some(octets),
+                _ => {}
+            }
+        }
+        options
+    }
+
+    /// Options that only a connection has, not what it is opened with.
+    pub(super) fn live_only(&self) -> Vec<SocketOption> {
+        self.set.iter().copied().filter(|option| matches!(option, SocketOption::QuickAck(_))).collect()
+    }
+}

@@ -1,0 +1,117 @@
+//! A datagram socket.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ::stack::Stack;
+use ::stack::socket::{Readiness, UdpShared};
+use pktbuf::PktBuf;
+use sync::Real;
+
+use super::{Errno, Transfer, unspecified};
+
+/// A UDP socket; bound when it is first used.
+pub struct UdpSock {
+    socket: Option<Arc<UdpShared<Real>>>,
+    v6: bool,
+}
+
+impl UdpSock {
+    pub(super) fn new(v6: bool) -> UdpSock {
+        UdpSock { socket: None, v6 }
+    }
+
+    pub(super) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
+        (self.socket.as_ref().map(|socket| socket.local()), self.socket.as_ref().and_then(|socket| socket.remote()))
+    }
+
+    pub(super) fn bind(&mut self, stack: &Stack<Real>, address: SocketAddr) -> Result<(), Errno> {
+        if self.socket.is_some() {
+            return Err(Errno::EINVAL);
+        }
+        if address.is_ipv6() != self.v6 {
+            return Err(Errno::EAFNOSUPPORT);
+        }
+        self.socket = Some(stack.bind_udp(address)?);
+        Ok(())
+    }
+
+    fn bound(&mut self, stack: &Stack<Real>) -> Result<Arc<UdpShared<Real>>, Errno> {
+        if self.socket.is_none() {
+            self.bind(stack, SocketAddr::new(unspecified(self.v6), 0))?;
+        }
+        self.socket.clone().ok_or(Errno::EADDRNOTAVAIL)
+    }
+
+    pub(super) fn connect(&mut self, stack: &Stack<Real>, to: Option<SocketAddr>) -> Result<(), Errno> {
+        let to = to.ok_or(Errno::EAFNOSUPPORT)?;
+        let socket = self.bound(stack)?;
+        stack.connect_udp(&socket, to).map_err(refusal)
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        stack: &Stack<Real>,
+        max: usize,
+        flags: i32,
+    ) -> Result<(Vec<u8>, Option<SocketAddr>), Errno> {
+        if flags & libc::MSG_PEEK != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let socket = self.bound(stack)?;
+        match socket.receive(&stack.shared().counters) {
+            Ok(datagram) => {
+                let len = datagram.buf.len().min(max);
+                Ok((datagram.buf[..len].to_vec(), Some(datagram.source)))
+            }
+            Err(::udp::ReceiveError::WouldBlock) => Err(Errno::EAGAIN),
+            Err(::udp::ReceiveError::Refused) => Err(Errno::ECONNREFUSED),
+            Err(::udp::ReceiveError::Unreachable) => Err(Errno::EHOSTUNREACH),
+            Err(_) => Err(Errno::EBADF),
+        }
+    }
+
+    pub(super) fn send(
+        &mut self,
+        stack: &Stack<Real>,
+        transfer: &mut Transfer,
+        to: Option<SocketAddr>,
+    ) -> Result<usize, Errno> {
+        let socket = self.bound(stack)?;
+        let payload = PktBuf::from_slice(transfer.rest()).ok_or(Errno::EMSGSIZE)?;
+        let sent = stack.send_udp(&socket, payload, to).map_err(refusal)?;
+        transfer.advance(sent);
+        Ok(sent)
+    }
+
+    pub(super) fn close(self, stack: &Stack<Real>) {
+        if let Some(socket) = self.socket {
+            stack.unbind_udp(&socket);
+        }
+    }
+
+    pub(super) fn events(&self) -> u32 {
+        let Some(socket) = &self.socket else { return libc::EPOLLOUT as u32 };
+        let ready = socket.ready.get();
+        let mut events = libc::EPOLLOUT;
+        if ready.contains(Readiness::READABLE) {
+            events |= libc::EPOLLIN;
+        }
+        if ready.contains(Readiness::ERROR) {
+            events |= libc::EPOLLERR;
+        }
+        events as u32
+    }
+}
+
+fn refusal(error: ::udp::SendError) -> Errno {
+    match error {
+        ::udp::SendError::NoDestination => Errno::EDESTADDRREQ,
+        ::udp::SendError::BadDestination => Errno::EINVAL,
+        ::udp::SendError::Refused => Errno::ECONNREFUSED,
+        ::udp::SendError::Unreachable => Errno::EHOSTUNREACH,
+        ::udp::SendError::PathTooNarrow { .. } => Errno::EMSGSIZE,
+        ::udp::SendError::Closed => Errno::EBADF,
+        _ => Errno::EMSGSIZE,
+    }
+}

@@ -1,0 +1,324 @@
+//! Running a script: events in order, virtual time between them.
+//!
+//! The clock moves to the next thing that happens, be it a timer of the stack or an event of the script; after every move
+//! the stack runs until nothing is left to do at that moment, and a call that waits is asked again. Nothing here sleeps or
+//! looks at a real clock, and one thread does everything: a run is a function of the script and the options.
+
+mod calls;
+mod connections;
+mod expect;
+mod inject;
+mod settings;
+mod values;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::task::Poll;
+use std::time::Duration;
+
+use ::stack::Plan;
+use observe::Time;
+use tcp::Profile;
+
+use crate::code::Environment;
+use crate::error::ScriptError;
+use crate::host::{Crossing, Host, START, Terms};
+use crate::posix::Posix;
+use crate::script::{Action, Event, Nanos, Script, When};
+use crate::shell::{self, Effect};
+
+use calls::Pending;
+use connections::{Connection, UnderTest};
+use settings::Settings;
+
+/// How scripts are run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The process architecture.
+    pub plan: Plan,
+    /// TCP's parameters before the script changes any.
+    pub profile: Profile,
+    /// Knobs set before the script's own, by their sysctls' names.
+    pub knobs: Vec<(String, String)>,
+}
+
+impl Options {
+    /// The plan under Linux's profile.
+    pub fn new(plan: Plan) -> Options {
+        Options { plan, profile: Profile::Linux, knobs: Vec::new() }
+    }
+}
+
+/// A script that did not go through.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Line and sentence.
+    pub error: ScriptError,
+    /// What crossed the link up to there.
+    pub trace: Vec<Crossing>,
+}
+
+/// Runs `script`; what crossed the link.
+///
+/// # Errors
+/// The first thing that was not as the script says.
+pub fn run(script: &Script, options: &Options) -> Result<Vec<Crossing>, Box<Failure>> {
+    let mut runner = match Runner::new(script, options) {
+        Ok(runner) => runner,
+        Err(error) => return Err(Box::new(Failure { error, trace: Vec::new() })),
+    };
+    let result = script.events.iter().try_for_each(|event| runner.event(event)).and_then(|()| runner.finish());
+    let trace = std::mem::take(&mut runner.host.trace);
+    match result {
+        Ok(()) => Ok(trace),
+        Err(error) => Err(Box::new(Failure { error, trace })),
+    }
+}
+
+type Ran<T> = Result<T, ScriptError>;
+
+/// How far from its time a thing may happen, in nanoseconds, at an event that is `gap` after the one before.
+fn tolerance(settings: &Settings, gap: Nanos) -> Nanos {
+    // An eighth of the gap.
+    settings.tolerance.max(gap / 8)
+}
+
+struct Runner {
+    settings: Settings,
+    host: Host,
+    posix: Posix,
+    connections: Vec<Connection>,
+    under_test: UnderTest,
+    /// Descriptors of the script to those of the socket layer.
+    fds: HashMap<i64, i32>,
+    /// What was written to and read from each descriptor, for the pattern of the octets.
+    streams: HashMap<i32, values::Stream>,
+    pending: Option<Pending>,
+    environment: Environment,
+    /// Script time of the event before.
+    last: Nanos,
+    /// Ports for peers that connect.
+    next_port: u16,
+    /// The line that is being run.
+    line: u32,
+}
+
+impl Runner {
+    fn new(script: &Script, options: &Options) -> Ran<Runner> {
+        let settings = Settings::read(&script.options)?;
+        let mut tcp = options.profile.config();
+        for (name, value) in &options.knobs {
+            tcp::knobs::set(&mut tcp, name, value).map_err(|error| ScriptError::new(0, error.to_string()))?;
+        }
+        // Shell lines before the first event change the machine before anything is built on it.
+        let mut effects = Vec::new();
+        for event in &script.events {
+            let Action::Shell(text) = &event.action else { break };
+            effects.extend(shell::read(text, event.line)?);
+        }
+        for (line, effect) in &effects {
+            if let Effect::Knob(name, value) = effect {
+                tcp::knobs::set(&mut tcp, name, value).map_err(|error| knob_error(*line, &error))?;
+            }
+        }
+        let terms = Terms { plan: options.plan, tcp, addresses: settings.addresses, mtu: settings.mtu };
+        let host = Host::new(terms).map_err(|error| ScriptError::new(0, error.to_string()))?;
+        let posix = Posix::new(host.stack.clone(), 3);
+        let mut runner = Runner {
+            settings,
+            host,
+            posix,
+            connections: Vec::new(),
+            under_test: UnderTest::Nothing,
+            fds: HashMap::new(),
+            streams: HashMap::new(),
+            pending: None,
+            environment: Environment::default(),
+            last: 0,
+            next_port: 32768,
+            line: 0,
+        };
+        for (line, effect) in effects {
+            runner.effect(line, effect, false)?;
+        }
+        runner.step();
+        Ok(runner)
+    }
+
+    fn error(&self, message: impl Into<String>) -> ScriptError {
+        ScriptError::new(self.line, message)
+    }
+
+    fn event(&mut self, event: &Event) -> Ran<()> {
+        self.line = event.line;
+        let first = self.connections.is_empty() && self.fds.is_empty();
+        let (from, to) = self.span(event.when);
+        match &event.action {
+            // Those in front have been read.
+            Action::Shell(_) if first && event.when == When::Relative(0) && self.last == 0 => return Ok(()),
+            Action::Packet(packet) => {
+                let at = match packet.direction {
+                    crate::script::Direction::Inbound => {
+                        self.advance_to(self.live(from));
+                        self.inject(packet)?;
+                        from
+                    }
+                    crate::script::Direction::Outbound => self.expect(packet, event.when, from, to)?,
+                };
+                self.last = at;
+                return Ok(());
+            }
+            Action::Shell(text) => {
+                self.advance_to(self.live(from));
+                for (line, effect) in shell::read(text, event.line)? {
+                    self.effect(line, effect, true)?;
+                }
+            }
+            Action::Call(call) => {
+                self.await_pending(from)?;
+                self.advance_to(self.live(from));
+                let end =
+                    call.end.map(|end| if matches!(event.when, When::Absolute(_)) { end } else { self.last + end });
+                self.call(call, from, end)?;
+            }
+            Action::Code(block) => {
+                self.advance_to(self.live(from));
+                self.step();
+                let mut environment = std::mem::take(&mut self.environment);
+                let result = environment.run(block, &mut values::Info { runner: self, info: None });
+                self.environment = environment;
+                result?;
+            }
+        }
+        self.step();
+        self.last = from;
+        Ok(())
+    }
+
+    /// The script times between which an event is due. For `*` the end says nothing.
+    fn span(&self, when: When) -> (Nanos, Nanos) {
+        match when {
+            When::Absolute(at) => (at, at),
+            When::Relative(gap) => (self.last + gap, self.last + gap),
+            When::AbsoluteRange(from, to) => (from, to),
+            When::RelativeRange(from, to) => (self.last + from, self.last + to),
+            When::Any => (self.last, self.last),
+        }
+    }
+
+    fn live(&self, script: Nanos) -> Time {
+        START + Duration::from_nanos(script.max(0) as u64)
+    }
+
+    /// Script time of a moment.
+    fn script_time(&self, at: Time) -> Nanos {
+        (at - START).as_nanos() as Nanos
+    }
+
+    fn effect(&mut self, line: u32, effect: Effect, running: bool) -> Ran<()> {
+        match effect {
+            Effect::Knob(name, value) if running => {
+                self.host.stack.shared().set_knob(&name, &value).map_err(|error| knob_error(line, &error))?;
+            }
+            Effect::Knob(..) => {}
+            Effect::Swallow(on) => self.host.swallow = on,
+            Effect::File(path, len) => self.posix.make_file(&path, len),
+        }
+        Ok(())
+    }
+
+    /// Lets everything happen that happens now, calls that wait included.
+    fn step(&mut self) {
+        loop {
+            let busy = self.host.settle();
+            self.posix.observe();
+            let finished = self.poke();
+            if !busy && !finished {
+                return;
+            }
+        }
+    }
+
+    /// Moves the clock to `target`, stopping wherever something is due.
+    fn advance_to(&mut self, target: Time) {
+        self.step();
+        while self.host.now() < target {
+            let next = self.next_stop(target);
+            self.host.set_time(next);
+            self.step();
+        }
+    }
+
+    /// The next moment at which something may happen, not after `target`; later than now.
+    fn next_stop(&self, target: Time) -> Time {
+        let mut next = self.host.next_deadline().min(target);
+        if let Some(deadline) = self.pending.as_ref().and_then(|pending| pending.deadline) {
+            next = next.min(deadline);
+        }
+        // A timer that has come and found nothing due must not stop the clock.
+        next.max(self.host.now() + Duration::from_micros(1))
+    }
+
+    /// Asks the call that waits, if there is one, whether it has what it waits for.
+    fn poke(&mut self) -> bool {
+        let Some(mut pending) = self.pending.take() else { return false };
+        if pending.outcome.is_some() {
+            self.pending = Some(pending);
+            return false;
+        }
+        let expired = pending.deadline.is_some_and(|deadline| self.host.now() >= deadline);
+        let finished = match (pending.attempt)(&mut self.posix, expired) {
+            Poll::Ready(outcome) => {
+                pending.outcome = Some((outcome, self.host.now()));
+                true
+            }
+            Poll::Pending => false,
+        };
+        self.pending = Some(pending);
+        finished
+    }
+
+    /// The call that waits must be over before the next call begins, which is due at `due`.
+    fn await_pending(&mut self, due: Nanos) -> Ran<()> {
+        let Some(pending) = &self.pending else { return Ok(()) };
+        let latest = due.max(pending.end) + tolerance(&self.settings, pending.end - pending.from);
+        let latest = self.live(latest);
+        self.step();
+        while self.pending.as_ref().is_some_and(|pending| pending.outcome.is_none()) && self.host.now() < latest {
+            let next = self.next_stop(latest);
+            self.host.set_time(next);
+            self.step();
+        }
+        self.settle_pending()
+    }
+
+    /// The end of the script: nothing may be left, and the stack must come to rest.
+    fn finish(&mut self) -> Ran<()> {
+        self.await_pending(self.last)?;
+        self.step();
+        self.reset_all();
+        for fd in self.posix.open_fds() {
+            // Every descriptor of the list is open.
+            let _ = self.posix.close(fd);
+        }
+        self.host.settle();
+        if !self.host.stack.is_quiescent() {
+            return Err(self.error("work is left in the stack after the end of the script"));
+        }
+        Ok(())
+    }
+
+    /// The address that `...` stands for in `bind`, or in `connect` and its like.
+    fn default_address(&self, remote: bool) -> SocketAddr {
+        let addresses = &self.settings.addresses;
+        if remote {
+            SocketAddr::new(addresses.remote, self.settings.connect_port)
+        } else {
+            SocketAddr::new(addresses.local, self.settings.bind_port)
+        }
+    }
+}
+
+fn knob_error(line: u32, error: &impl std::fmt::Display) -> ScriptError {
+    ScriptError::unsupported(line, error)
+}

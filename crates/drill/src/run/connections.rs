@@ -1,0 +1,209 @@
+//! The connections of a script: which packets belong together, and how the script's numbers map to live ones.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use observe::Time;
+
+use crate::frame::{self, Ip, Tcp};
+use crate::script::flag;
+
+use super::{Ran, Runner};
+
+/// What packets without ports are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UnderTest {
+    /// No socket was made yet.
+    Nothing,
+    /// A socket that listens, or is not connected.
+    Socket(i32),
+    /// A connection, by its index.
+    Connection(usize),
+}
+
+/// A connection, or the exchange of datagrams between two addresses.
+pub(super) struct Connection {
+    /// The stack's end.
+    pub local: SocketAddr,
+    /// The script's end.
+    pub remote: SocketAddr,
+    /// The descriptor, once there is one.
+    pub fd: Option<i32>,
+    /// The descriptor was closed.
+    pub closed: bool,
+    /// What a live sequence number of the stack's is less than the script's, once its SYN was seen.
+    pub offset: Option<u32>,
+    /// The script's number of the stack's SYN.
+    pub isn: u32,
+    /// The script's number of its own SYN.
+    pub remote_isn: u32,
+    /// Timestamps of the stack: the script's value to the live one.
+    pub timestamps: HashMap<u32, u32>,
+    /// The first timestamp: when, the script's value, the live one.
+    pub first_timestamp: Option<(Time, u32, u32)>,
+    /// Sequence and acknowledgement number that a reset of the peer's would have.
+    pub last: Option<(u32, u32)>,
+    /// The octets are not the pattern's.
+    pub unchecked: bool,
+}
+
+impl Connection {
+    pub(super) fn new(local: SocketAddr, remote: SocketAddr) -> Connection {
+        Connection {
+            local,
+            remote,
+            fd: None,
+            closed: false,
+            offset: None,
+            isn: 0,
+            remote_isn: 0,
+            timestamps: HashMap::new(),
+            first_timestamp: None,
+            last: None,
+            unchecked: false,
+        }
+    }
+
+    /// A live sequence number of the stack's as the script counts.
+    pub(super) fn to_script(&self, seq: u32) -> u32 {
+        seq.wrapping_add(self.offset.unwrap_or(0))
+    }
+
+    /// The reverse.
+    pub(super) fn to_live(&self, seq: u32) -> u32 {
+        seq.wrapping_sub(self.offset.unwrap_or(0))
+    }
+
+    /// Whether a packet of the stack's with these addresses belongs here.
+    pub(super) fn owns(&self, ip: &Ip, ports: (u16, u16)) -> bool {
+        ip.src == self.local.ip()
+            && ip.dst == self.remote.ip()
+            && ports.0 == self.local.port()
+            && ports.1 == self.remote.port()
+    }
+}
+
+impl Runner {
+    /// The connection that a packet is about. `ports` are the stack's and the script's, if the packet names them;
+    /// `opens` says that it is a SYN to the stack, which may begin a connection.
+    pub(super) fn connection(&mut self, ports: Option<(u16, u16)>, opens: bool) -> Ran<usize> {
+        if let Some((local, remote)) = ports {
+            let known = self.connections.iter().rposition(|c| c.local.port() == local && c.remote.port() == remote);
+            return match (known, self.under_test) {
+                (Some(index), _) => Ok(index),
+                // Ports of nobody: the packet is about the connection under test, and shows that it is not confused.
+                (None, UnderTest::Connection(index)) if !opens => Ok(index),
+                _ => Ok(self.add_connection(local, remote)),
+            };
+        }
+        match self.under_test {
+            UnderTest::Connection(index) => {
+                let over = self.connections[index].closed;
+                let listener = self.listener();
+                match listener {
+                    Some(port) if opens && over => Ok(self.add_passive(port)),
+                    _ => Ok(index),
+                }
+            }
+            UnderTest::Nothing => Ok(self.add_passive(self.settings.bind_port)),
+            UnderTest::Socket(fd) => {
+                if let (Some(local), Some(remote)) = self.posix.addresses(fd) {
+                    let index = self.add_connection(local.port(), remote.port());
+                    self.connections[index].remote = remote;
+                    self.connections[index].fd = Some(fd);
+                    return Ok(index);
+                }
+                let port = self.posix.addresses(fd).0.map_or(self.settings.bind_port, |local| local.port());
+                let index = self.add_passive(port);
+                if !self.posix.is_listening(fd) {
+                    self.connections[index].fd = Some(fd);
+                }
+                Ok(index)
+            }
+        }
+    }
+
+    /// The port of a socket that listens.
+    fn listener(&self) -> Option<u16> {
+        let listening = self.posix.open_fds().into_iter().find(|fd| self.posix.is_listening(*fd))?;
+        Some(self.posix.addresses(listening).0?.port())
+    }
+
+    fn add_passive(&mut self, local: u16) -> usize {
+        let remote = self.next_port;
+        self.next_port = self.next_port.wrapping_add(1).max(32768);
+        self.add_connection(local, remote)
+    }
+
+    fn add_connection(&mut self, local: u16, remote: u16) -> usize {
+        let addresses = &self.settings.addresses;
+        let connection = Connection::new((addresses.local, local).into(), (addresses.remote, remote).into());
+        self.connections.push(connection);
+        let index = self.connections.len() - 1;
+        self.under_test = UnderTest::Connection(index);
+        index
+    }
+
+    /// After `connect`: its connection is the one under test.
+    pub(super) fn connected(&mut self, fd: i32) {
+        let (Some(local), Some(remote)) = self.posix.addresses(fd) else { return };
+        if self.connections.iter().any(|c| c.fd == Some(fd) && !c.closed && c.local == local && c.remote == remote) {
+            return;
+        }
+        let mut connection = Connection::new(local, remote);
+        connection.fd = Some(fd);
+        self.connections.push(connection);
+        self.under_test = UnderTest::Connection(self.connections.len() - 1);
+    }
+
+    /// After `accept`: the connection has a descriptor.
+    pub(super) fn accepted(&mut self, fd: i32) {
+        let (Some(local), Some(remote)) = self.posix.addresses(fd) else { return };
+        let owner = self.connections.iter_mut().rfind(|c| c.local.port() == local.port() && c.remote == remote);
+        if let Some(connection) = owner {
+            connection.fd = Some(fd);
+        }
+    }
+
+    /// After `close`.
+    pub(super) fn closed(&mut self, fd: i32) {
+        for connection in self.connections.iter_mut().filter(|connection| connection.fd == Some(fd)) {
+            connection.closed = true;
+            connection.fd = None;
+        }
+        self.streams.remove(&fd);
+    }
+
+    /// The descriptor that assertions ask for TCP_INFO.
+    pub(super) fn fd_under_test(&self) -> Option<i32> {
+        match self.under_test {
+            UnderTest::Connection(index) => self.connections[index].fd,
+            UnderTest::Socket(fd) => Some(fd),
+            UnderTest::Nothing => None,
+        }
+    }
+
+    /// Resets every connection, as a peer would that forgets them.
+    pub(super) fn reset_all(&mut self) {
+        for index in 0..self.connections.len() {
+            let connection = &self.connections[index];
+            let Some((seq, ack)) = connection.last else { continue };
+            let reset = Tcp {
+                ports: (connection.remote.port(), connection.local.port()),
+                flags: flag::RST | flag::ACK,
+                seq,
+                ack,
+                window: 0,
+                urgent: 0,
+                options: Vec::new(),
+                text: Vec::new(),
+            };
+            let ip = self.inbound_ip(index, 0, 64);
+            if let Ok(frame) = frame::tcp(self.host.macs, &ip, &reset) {
+                // A reset that a full link loses is a connection that ends by its timers.
+                let _ = self.host.put(&frame);
+                self.host.settle();
+            }
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Packets that must go out: waiting for them, mapping them into the script's numbers, and comparing.
+
+use std::time::Duration;
+
+use observe::Time;
+
+use crate::frame::{self, Ip, Payload, Tcp};
+use crate::notation;
+use crate::script::{Body, Direction, IpInfo, Nanos, Packet, TcpOption, TcpSpec, Tos, When, flag};
+
+use super::values::pattern;
+use super::{Ran, Runner, tolerance};
+
+/// How long after its time a packet is still waited for, so that a late one is reported as late and not as missing.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long `*` waits: longer than any retransmission.
+const FOREVER: Duration = Duration::from_secs(1000);
+
+/// What the stack sent: its IP header, the rest, and when.
+struct Live {
+    at: Time,
+    ip: Ip,
+    payload: Payload,
+}
+
+impl Runner {
+    /// Waits for the packet and compares it; the script time from which the next event counts.
+    pub(super) fn expect(&mut self, wanted: &Packet, when: When, from: Nanos, to: Nanos) -> Ran<Nanos> {
+        let index = match &wanted.body {
+            Body::Tcp(spec) => self.connection(spec.ports, false)?,
+            Body::Udp { ports, .. } => self.connection(*ports, false)?,
+            Body::Icmp(_) => self.connection(None, false)?,
+        };
+        let latest = if when == When::Any { self.host.now() + FOREVER } else { self.live(to) + GRACE };
+        let first = self.next_packet(index, wanted, latest)?;
+        let at = self.script_time(first.at);
+        match (&wanted.body, &first.payload) {
+            (Body::Tcp(spec), Payload::Tcp(_)) => self.compare_segment(index, wanted, spec, first, (when, from, to))?,
+            (Body::Udp { len, .. }, Payload::Udp { text, ports }) => {
+                let actual = Body::Udp { ports: Some(*ports), len: text.len() as u16 };
+                let actual = Packet { direction: Direction::Outbound, ip: IpInfo::default(), body: actual };
+                let wrong = if text.len() != usize::from(*len) { vec!["length"] } else { Vec::new() };
+                let late = self.timing(when, from, to, at);
+                self.verdict(wanted, &actual, wrong, &first.ip, late)?;
+            }
+            (Body::Icmp(spec), Payload::Icmp(actual)) => {
+                let mut wrong = Vec::new();
+                if spec.kind != actual.kind || spec.code.is_some() && spec.code != actual.code {
+                    wrong.push("type");
+                }
+                if spec.mtu.is_some() && spec.mtu != actual.mtu {
+                    wrong.push("mtu");
+                }
+                let body = Body::Icmp(actual.clone());
+                let actual = Packet { direction: Direction::Outbound, ip: IpInfo::default(), body };
+                let late = self.timing(when, from, to, at);
+                self.verdict(wanted, &actual, wrong, &first.ip, late)?;
+            }
+            _ => return Err(self.error(format!("expected {wanted}, got another protocol"))),
+        }
+        // After a range or `*` the next event counts from what happened.
+        Ok(if matches!(when, When::Absolute(_) | When::Relative(_)) { from } else { at })
+    }
+
+    fn belongs(&self, index: usize, wanted: &Packet, ip: &Ip, payload: &Payload) -> bool {
+        let connection = &self.connections[index];
+        match (&wanted.body, payload) {
+            (Body::Tcp(_), Payload::Tcp(tcp)) => connection.owns(ip, tcp.ports),
+            (Body::Udp { .. }, Payload::Udp { ports, .. }) => connection.owns(ip, *ports),
+            (Body::Icmp(_), Payload::Icmp(_)) => ip.dst == connection.remote.ip(),
+            _ => false,
+        }
+    }
+
+    /// The next packet of the connection that the stack has sent or sends until `latest`.
+    fn next_packet(&mut self, index: usize, wanted: &Packet, latest: Time) -> Ran<Live> {
+        self.step();
+        loop {
+            for place in 0..self.host.sent.len() {
+                let (at, bytes) = &self.host.sent[place];
+                let at = *at;
+                let (ip, payload) =
+                    frame::read(bytes).map_err(|error| self.error(format!("the stack sent {error}")))?;
+                if self.belongs(index, wanted, &ip, &payload) {
+                    self.host.sent.remove(place);
+                    self.note(index, &payload);
+                    return Ok(Live { at, ip, payload });
+                }
+            }
+            let now = self.host.now();
+            if now >= latest {
+                let strangers = self.host.sent.len();
+                let others =
+                    if strangers > 0 { format!("; {strangers} of other connections wait") } else { String::new() };
+                let seconds = self.script_time(now) as f64 / 1e9;
+                return Err(self.error(format!("expected {wanted}, got nothing until {seconds:.6} s{others}")));
+            }
+            let next = self.next_stop(latest);
+            self.host.set_time(next);
+            self.step();
+        }
+    }
+
+    /// What a reset of the peer's must say after this packet.
+    fn note(&mut self, index: usize, payload: &Payload) {
+        let Payload::Tcp(tcp) = payload else { return };
+        let end = tcp.text.len() as u32 + u32::from(tcp.flags & flag::SYN != 0) + u32::from(tcp.flags & flag::FIN != 0);
+        let connection = &mut self.connections[index];
+        let seq = if tcp.flags & flag::ACK != 0 { tcp.ack } else { 0 };
+        connection.last = (tcp.flags & flag::RST == 0).then(|| (seq, tcp.seq.wrapping_add(end)));
+    }
+
+    /// `None`: in time. Else what to say.
+    fn timing(&self, when: When, from: Nanos, to: Nanos, at: Nanos) -> Option<String> {
+        if when == When::Any {
+            return None;
+        }
+        let slack = tolerance(&self.settings, to - self.last);
+        if (from - slack..=to + slack).contains(&at) {
+            return None;
+        }
+        let seconds = |nanos: Nanos| nanos as f64 / 1e9;
+        let due = if from == to {
+            format!("{:.6}", seconds(from))
+        } else {
+            format!("{:.6}~{:.6}", seconds(from), seconds(to))
+        };
+        Some(format!("time {:.6} s instead of {due} s", seconds(at)))
+    }
+
+    /// One line with both packets, unless they agree.
+    fn verdict(
+        &self,
+        wanted: &Packet,
+        actual: &Packet,
+        mut wrong: Vec<&'static str>,
+        ip: &Ip,
+        late: Option<String>,
+    ) -> Ran<()> {
+        match wanted.ip.tos {
+            Some(Tos::Ecn(bits)) if ip.tos & 3 != bits => wrong.push("ECN"),
+            Some(Tos::Ect01) if !matches!(ip.tos & 3, 1 | 2) => wrong.push("ECN"),
+            Some(Tos::Whole(tos)) if ip.tos != tos => wrong.push("tos"),
+            _ => {}
+        }
+        if wanted.ip.ttl.is_some_and(|ttl| ttl != ip.ttl) {
+            wrong.push("ttl");
+        }
+        if wanted.ip.flow_label.is_some_and(|label| label != ip.flow_label) {
+            wrong.push("flowlabel");
+        }
+        if wrong.is_empty() && late.is_none() {
+            return Ok(());
+        }
+        let mut actual = actual.clone();
+        if wanted.ip.tos.is_some() {
+            let whole = matches!(wanted.ip.tos, Some(Tos::Whole(_)));
+            actual.ip.tos = Some(if whole { Tos::Whole(ip.tos) } else { Tos::Ecn(ip.tos & 3) });
+        }
+        actual.ip.ttl = wanted.ip.ttl.map(|_| ip.ttl);
+        let mut what: Vec<String> = wrong.into_iter().map(str::to_owned).collect();
+        what.extend(late);
+        Err(self.error(format!("expected {wanted}, got {actual}: {}", what.join(", "))))
+    }
+
+    fn compare_segment(
+        &mut self,
+        index: usize,
+        wanted: &Packet,
+        spec: &TcpSpec,
+        first: Live,
+        (when, from, to): (When, Nanos, Nanos),
+    ) -> Ran<()> {
+        let at = self.script_time(first.at);
+        let ip = first.ip;
+        let Payload::Tcp(mut segment) = first.payload else { return Err(self.error("not a TCP segment")) };
+        self.learn_sequence(index, spec, &segment);
+        self.check_text(index, &segment)?;
+        let mut late = self.timing(when, from, to, at);
+        let mut several = false;
+        // A scripted segment may stand for several in a row, as a device would have cut it.
+        while !self.settings.strict_segments && !segment.text.is_empty() && (segment.text.len() as u32) < spec.len {
+            let latest = self.live(to.max(at)) + Duration::from_nanos(tolerance(&self.settings, to - self.last) as u64);
+            let Ok(next) = self.next_packet(index, wanted, latest) else { break };
+            let Payload::Tcp(more) = next.payload else { break };
+            if more.seq != segment.seq.wrapping_add(segment.text.len() as u32) || segment.flags & flag::FIN != 0 {
+                let actual = self.in_script(index, &more, spec);
+                return Err(self.error(format!("expected {wanted}, got {actual} in the middle of it")));
+            }
+            self.check_text(index, &more)?;
+            let script_time = self.script_time(next.at);
+            late = late.or_else(|| self.timing(when, from, to, script_time));
+            segment.flags |= more.flags & (flag::PSH | flag::FIN);
+            segment.text.extend(more.text);
+            several = true;
+        }
+        if several {
+            // Linux pushes every super-segment, so that the receiver's merging ends there; one segment at a time has no such
+            // reason.
+            segment.flags |= spec.flags & flag::PSH;
+        }
+        let actual = self.in_script(index, &segment, spec);
+        let mut wrong = self.differences(index, spec, &segment, &actual, at);
+        if spec.ports.is_some_and(|ports| ports != segment.ports) {
+            wrong.push("ports");
+        }
+        self.verdict(wanted, &actual, wrong, &ip, late)?;
+        self.learn_timestamp(index, spec, &segment, at);
+        Ok(())
+    }
+
+    /// The stack's SYN says where its numbers begin.
+    fn learn_sequence(&mut self, index: usize, spec: &TcpSpec, segment: &Tcp) {
+        let connection = &mut self.connections[index];
+        if segment.flags & flag::SYN != 0 && connection.offset.is_none() {
+            connection.offset = Some(spec.seq.wrapping_sub(segment.seq));
+            connection.isn = spec.seq;
+        }
+    }
+
+    fn learn_timestamp(&mut self, index: usize, spec: &TcpSpec, segment: &Tcp, at: Nanos) {
+        if let (Some((script, _)), Some((live, _))) =
+            (timestamps(spec.options.as_deref()), timestamps(Some(&segment.options)))
+        {
+            let at = self.live(at);
+            let connection = &mut self.connections[index];
+            connection.timestamps.insert(script, live);
+            connection.first_timestamp.get_or_insert((at, script, live));
+        }
+    }
+
+    /// The live segment in the script's numbers, showing what the script shows.
+    fn in_script(&self, index: usize, segment: &Tcp, spec: &TcpSpec) -> Packet {
+        let connection = &self.connections[index];
+        let wanted = timestamps(spec.options.as_deref());
+        let options = segment.options.iter().map(|option| match option {
+            TcpOption::Timestamps { val, ecr } => {
+                let known =
+                    connection.first_timestamp.map(|(_, script, live)| script.wrapping_add(val.wrapping_sub(live)));
+                let val = match (self.settings.tick, wanted, known) {
+                    // Without a tick the script's value stands for whatever the clock says.
+                    (None, Some((val, _)), _) | (Some(_), Some((val, _)), None) => val,
+                    (_, _, known) => known.unwrap_or(*val),
+                };
+                TcpOption::Timestamps { val, ecr: *ecr }
+            }
+            other => other.clone(),
+        });
+        let body = Body::Tcp(TcpSpec {
+            ports: spec.ports.map(|_| segment.ports),
+            flags: segment.flags,
+            seq: connection.to_script(segment.seq),
+            len: segment.text.len() as u32,
+            ack: (segment.flags & flag::ACK != 0 || spec.ack.is_some()).then_some(segment.ack),
+            window: spec.window.map(|_| segment.window),
+            urgent: (segment.flags & flag::URG != 0).then_some(segment.urgent),
+            options: Some(options.collect()),
+        });
+        Packet { direction: Direction::Outbound, ip: IpInfo::default(), body }
+    }
+
+    fn differences(
+        &self,
+        index: usize,
+        spec: &TcpSpec,
+        segment: &Tcp,
+        actual: &Packet,
+        at: Nanos,
+    ) -> Vec<&'static str> {
+        let Body::Tcp(actual) = &actual.body else { return Vec::new() };
+        let mut wrong = Vec::new();
+        let mut differ = |condition, what| {
+            if condition {
+                wrong.push(what);
+            }
+        };
+        differ(spec.flags != actual.flags, "flags");
+        differ(spec.seq != actual.seq, "sequence number");
+        differ(spec.len != actual.len, "length");
+        differ(spec.ack.unwrap_or(0) != actual.ack.unwrap_or(0), "acknowledgement number");
+        differ(spec.window.is_some_and(|window| window != segment.window), "window");
+        differ(spec.urgent.unwrap_or(0) != actual.urgent.unwrap_or(0), "urgent pointer");
+        if let (Some(wanted), Some(got)) = (&spec.options, &actual.options) {
+            differ(!self.same_options(index, wanted, got, at), "options");
+        }
+        wrong
+    }
+
+    /// In order and exact; a timestamp may be off by the tolerance of times.
+    fn same_options(&self, index: usize, wanted: &[TcpOption], got: &[TcpOption], at: Nanos) -> bool {
+        wanted.len() == got.len()
+            && wanted.iter().zip(got).all(|pair| match pair {
+                (TcpOption::Timestamps { val, ecr }, TcpOption::Timestamps { val: live, ecr: echo }) => {
+                    ecr == echo && self.same_timestamp(index, *val, *live, at)
+                }
+                (wanted, got) => wanted == got,
+            })
+    }
+
+    fn same_timestamp(&self, index: usize, wanted: u32, got: u32, at: Nanos) -> bool {
+        let Some(tick) = self.settings.tick else { return true };
+        let Some((first, ..)) = self.connections[index].first_timestamp else { return true };
+        let gap = at - self.script_time(first);
+        let slack = tolerance(&self.settings, gap) / tick + 1;
+        i64::from(got.wrapping_sub(wanted) as i32).abs() <= slack
+    }
+
+    /// The text of a segment must be what was written, wherever it was cut and however often it was sent.
+    fn check_text(&self, index: usize, segment: &Tcp) -> Ran<()> {
+        let connection = &self.connections[index];
+        if connection.unchecked || segment.text.is_empty() || connection.offset.is_none() {
+            return Ok(());
+        }
+        let script = connection.to_script(segment.seq);
+        let first = script.wrapping_sub(connection.isn).wrapping_sub(u32::from(segment.flags & flag::SYN == 0));
+        let wrong = segment.text.iter().zip(0_u32..).find(|(octet, n)| **octet != pattern(first.wrapping_add(*n)));
+        match wrong {
+            None => Ok(()),
+            Some((octet, n)) => Err(self.error(format!(
+                "octet {} of the stream was sent as {octet:#04x}, written as {:#04x} (segment {} {script})",
+                first.wrapping_add(n),
+                pattern(first.wrapping_add(n)),
+                notation::flags(segment.flags),
+            ))),
+        }
+    }
+}
+
+fn timestamps(options: Option<&[TcpOption]>) -> Option<(u32, u32)> {
+    options?.iter().find_map(|option| match option {
+        TcpOption::Timestamps { val, ecr } => Some((*val, *ecr)),
+        _ => None,
+    })
+}

@@ -1,0 +1,104 @@
+//! Packets that come.
+
+use crate::frame::{self, Ip, Offender, Tcp};
+use crate::script::{Body, IcmpSpec, Packet, Quoted, TcpOption, TcpSpec, Tos, flag};
+
+use super::values::pattern;
+use super::{Ran, Runner};
+
+const TTL: u8 = 64;
+
+impl Runner {
+    /// Makes the packet and gives it to the stack.
+    pub(super) fn inject(&mut self, packet: &Packet) -> Ran<()> {
+        let tos = match packet.ip.tos {
+            Some(Tos::Ecn(bits)) => bits,
+            Some(Tos::Whole(tos)) => tos,
+            Some(Tos::Ect01) | None => 0,
+        };
+        let ttl = packet.ip.ttl.unwrap_or(TTL);
+        let frame = match &packet.body {
+            Body::Tcp(spec) => {
+                let index = self.connection_of(spec)?;
+                let ip = Ip { flow_label: packet.ip.flow_label.unwrap_or(0), ..self.inbound_ip(index, tos, ttl) };
+                let segment = self.segment(index, spec);
+                frame::tcp(self.host.macs, &ip, &segment)
+            }
+            Body::Udp { ports, len } => {
+                let index = self.connection(ports.map(|(from, to)| (to, from)), false)?;
+                let connection = &self.connections[index];
+                let ports = ports.unwrap_or((connection.remote.port(), connection.local.port()));
+                let text: Vec<u8> = (0..u32::from(*len)).map(pattern).collect();
+                Ok(frame::udp(self.host.macs, &self.inbound_ip(index, tos, ttl), ports, &text))
+            }
+            Body::Icmp(spec) => self.icmp(spec, tos, ttl)?,
+        };
+        let frame = frame.map_err(|error| self.error(error))?;
+        self.host.put(&frame).map_err(|error| self.error(error))?;
+        self.step();
+        Ok(())
+    }
+
+    fn connection_of(&mut self, spec: &TcpSpec) -> Ran<usize> {
+        let opens = spec.flags & (flag::SYN | flag::ACK | flag::RST) == flag::SYN;
+        let index = self.connection(spec.ports.map(|(from, to)| (to, from)), opens)?;
+        if spec.flags & flag::SYN != 0 {
+            self.connections[index].remote_isn = spec.seq;
+        }
+        Ok(index)
+    }
+
+    /// From the script's peer to the stack.
+    pub(super) fn inbound_ip(&self, index: usize, tos: u8, ttl: u8) -> Ip {
+        let connection = &self.connections[index];
+        Ip { src: connection.remote.ip(), dst: connection.local.ip(), tos, ttl, flow_label: 0 }
+    }
+
+    /// The script's segment with live numbers.
+    fn segment(&self, index: usize, spec: &TcpSpec) -> Tcp {
+        let connection = &self.connections[index];
+        let options = spec.options.clone().unwrap_or_default().into_iter().map(|option| match option {
+            // What the stack's sender is told of is the stack's sequence space.
+            TcpOption::Sack(blocks) => {
+                let live = |seq| connection.to_live(seq);
+                TcpOption::Sack(blocks.into_iter().map(|(left, right)| (live(left), live(right))).collect())
+            }
+            TcpOption::Timestamps { val, ecr } => {
+                TcpOption::Timestamps { val, ecr: connection.timestamps.get(&ecr).copied().unwrap_or(ecr) }
+            }
+            other => other,
+        });
+        // The first octet of text follows the SYN.
+        let first = spec.seq.wrapping_sub(connection.remote_isn);
+        let first = if spec.flags & flag::SYN != 0 { first } else { first.wrapping_sub(1) };
+        Tcp {
+            ports: spec.ports.unwrap_or((connection.remote.port(), connection.local.port())),
+            flags: spec.flags,
+            seq: spec.seq,
+            ack: spec.ack.map_or(0, |ack| connection.to_live(ack)),
+            window: spec.window.unwrap_or(0),
+            urgent: spec.urgent.unwrap_or(0),
+            options: options.collect(),
+            text: (0..spec.len).map(|n| pattern(first.wrapping_add(n))).collect(),
+        }
+    }
+
+    fn icmp(&mut self, spec: &IcmpSpec, tos: u8, ttl: u8) -> Ran<Result<Vec<u8>, String>> {
+        let index = self.connection(None, false)?;
+        let connection = &self.connections[index];
+        // Without a quoted packet: the first segment of the connection.
+        let quoted = spec.quoted.unwrap_or(Quoted::Tcp { seq: 0, len: 0 });
+        let seq = match quoted {
+            Quoted::Tcp { seq, .. } => connection.to_live(seq),
+            Quoted::Udp(_) => 0,
+        };
+        let offender = Offender {
+            ip: Ip { src: connection.local.ip(), dst: connection.remote.ip(), tos: 0, ttl: TTL, flow_label: 0 },
+            ports: (connection.local.port(), connection.remote.port()),
+            seq,
+            quoted,
+        };
+        // A router on the way says it: the peer's address serves as well as any.
+        Ok(frame::icmp(self.host.macs, &self.inbound_ip(index, tos, ttl), spec, &offender))
+    }
+}

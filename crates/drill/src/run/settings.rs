@@ -1,0 +1,107 @@
+//! The `--name=value` lines of a script.
+
+use std::net::IpAddr;
+
+use crate::error::ScriptError;
+use crate::host::Addresses;
+use crate::script::{Nanos, Setting};
+
+use super::Ran;
+
+/// What they say.
+pub(super) struct Settings {
+    /// Least tolerance of times.
+    pub tolerance: Nanos,
+    /// What one step of the timestamp clock is, if timestamps are to be checked.
+    pub tick: Option<Nanos>,
+    /// A scripted segment is one segment, not several in a row.
+    pub strict_segments: bool,
+    pub addresses: Addresses,
+    pub mtu: usize,
+    pub bind_port: u16,
+    pub connect_port: u16,
+}
+
+/// Settings of the other runner that have no meaning where nothing is real.
+const IGNORED: [&str; 20] = [
+    "define",
+    "D",
+    "verbose",
+    "debug",
+    "dry_run",
+    "speed",
+    "persistent_tun_dev",
+    "init_scripts",
+    "non_fatal",
+    "so_filename",
+    "so_flags",
+    "wire_client",
+    "wire_server",
+    "netmask_ip",
+    "gateway_ip",
+    "send_omit_free",
+    "code_sockopt",
+    "code_command",
+    "code_format",
+    "is_anyip",
+];
+
+impl Settings {
+    pub(super) fn read(options: &[Setting]) -> Ran<Settings> {
+        let mut settings = Settings {
+            tolerance: 4_000_000,
+            tick: None,
+            strict_segments: false,
+            addresses: Addresses::V4,
+            mtu: 1500,
+            bind_port: 8080,
+            connect_port: 8080,
+        };
+        // The version first: it chooses the addresses that others change.
+        let version = options.iter().rev().find(|option| option.name == "ip_version");
+        match version.map(|option| (option.value.as_str(), option.line)) {
+            None | Some(("ipv4", _)) => {}
+            Some(("ipv6", _)) => {
+                settings.addresses = Addresses::V6;
+                // So that a segment carries as much as in IPv4.
+                settings.mtu = 1520;
+            }
+            Some((other, line)) => return Err(ScriptError::unsupported(line, format!("--ip_version={other}"))),
+        }
+        for option in options {
+            settings.take(option)?;
+        }
+        Ok(settings)
+    }
+
+    fn take(&mut self, option: &Setting) -> Ran<()> {
+        let Setting { line, name, value } = option;
+        let wrong = || ScriptError::new(*line, format!("--{name}={value} cannot be read"));
+        let number = || value.parse::<i64>().ok().filter(|number| *number >= 0).ok_or_else(wrong);
+        let port = || value.parse::<u16>().map_err(|_| wrong());
+        let address = || {
+            let address = value.split('/').next().unwrap_or_default().parse::<IpAddr>().map_err(|_| wrong())?;
+            if address.is_ipv4() == self.addresses.local.is_ipv4() {
+                return Ok(address);
+            }
+            Err(ScriptError::new(*line, format!("--{name}={value} is of another family than --ip_version")))
+        };
+        match name.as_str() {
+            "ip_version" => {}
+            "tolerance_usecs" => self.tolerance = number()? * 1000,
+            "tcp_ts_tick_usecs" => self.tick = Some(number()? * 1000).filter(|tick| *tick > 0),
+            "strict_segments" => self.strict_segments = true,
+            "local_ip" => self.addresses.local = address()?,
+            "remote_ip" => self.addresses.remote = address()?,
+            "mtu" => {
+                self.mtu =
+                    usize::try_from(number()?).ok().filter(|mtu| (68..=65_535).contains(mtu)).ok_or_else(wrong)?;
+            }
+            "bind_port" => self.bind_port = port()?,
+            "connect_port" => self.connect_port = port()?,
+            _ if IGNORED.contains(&name.as_str()) => {}
+            _ => return Err(ScriptError::unsupported(*line, format!("the setting --{name}"))),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,45 @@
+//! Octets of streams, and the names in assertions.
+
+use crate::code::{Names, Value};
+use crate::posix::{Errno, TcpInfo};
+use crate::symbols;
+
+use super::Runner;
+
+/// How far a descriptor has written and read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stream {
+    pub written: u32,
+    pub read: u32,
+    /// What is read is not compared any more: octets were left out or looked at twice.
+    pub unchecked: bool,
+}
+
+/// The octet at a place in a stream: what is written and what comes is made of these, so that both directions can be
+/// compared octet by octet. 251 is prime: no segment size makes it repeat.
+pub(super) fn pattern(place: u32) -> u8 {
+    (place % 251) as u8
+}
+
+/// Names of assertions: fields of the connection's TCP_INFO, and constants.
+pub(super) struct Info<'r> {
+    pub runner: &'r mut Runner,
+    pub info: Option<Result<TcpInfo, Errno>>,
+}
+
+impl Names for Info<'_> {
+    fn look_up(&mut self, name: &str) -> Result<Option<Value>, String> {
+        let Some(field) = name.strip_prefix("tcpi_") else {
+            return Ok(symbols::number(name).map(|number| Value::Int(number.into())));
+        };
+        let runner = &mut self.runner;
+        let info = self.info.get_or_insert_with(|| match runner.fd_under_test() {
+            Some(fd) => runner.posix.tcp_info(fd),
+            None => Err(Errno::EBADF),
+        });
+        match info {
+            Ok(info) => Ok(info.field(field).map(Value::Int)),
+            Err(error) => Err(format!("{name}: the connection under test has no descriptor to ask ({error})")),
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Shell lines of a script, read for what they mean to the stack. Nothing is ever run.
+//!
+//! What sets a kernel parameter becomes a knob; what prepares the machine that Linux runs on (queueing disciplines, caches)
+//! is passed over; anything else is an error that names the line.
+
+use crate::error::ScriptError;
+
+/// What a command asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// A kernel parameter by its path, and its value.
+    Knob(String, String),
+    /// Whether the link swallows what the stack sends.
+    Swallow(bool),
+    /// A file of so many zeros.
+    File(String, usize),
+}
+
+/// The parameters under which public scripts are meant to run, which their `defaults.sh` sets.
+const DEFAULTS: [(&str, &str); 19] = [
+    ("tcp_rmem", "4096 540000 15728640"),
+    ("tcp_wmem", "4096 262144 4194304"),
+    ("tcp_timestamps", "1"),
+    ("tcp_syn_retries", "5"),
+    ("tcp_synack_retries", "5"),
+    ("tcp_frto", "2"),
+    ("tcp_sack", "1"),
+    ("tcp_dsack", "1"),
+    ("tcp_reordering", "3"),
+    ("tcp_congestion_control", "cubic"),
+    ("tcp_slow_start_after_idle", "0"),
+    ("tcp_early_retrans", "4"),
+    ("tcp_recovery", "1"),
+    ("tcp_ecn", "0"),
+    ("tcp_pacing_ss_ratio", "200"),
+    ("tcp_pacing_ca_ratio", "120"),
+    ("tcp_fastopen", "0x403"),
+    ("tcp_fastopen_key", "a1a1a1a1-b2b2b2b2-c3c3c3c3-d4d4d4d4"),
+    ("tcp_syncookies", "1"),
+];
+
+/// Parameters that Linux itself no longer looks at.
+const DEAD: [&str; 2] = ["tcp_fack", "tcp_low_latency"];
+
+/// Reads the lines of a backquoted block that begins at `line`.
+pub(crate) fn read(shell: &str, line: u32) -> Result<Vec<(u32, Effect)>, ScriptError> {
+    let mut effects = Vec::new();
+    for (line, words) in commands(shell, line)? {
+        command(&words, line, &mut effects)?;
+    }
+    Ok(effects)
+}
+
+fn command(words: &[String], line: u32, effects: &mut Vec<(u32, Effect)>) -> Result<(), ScriptError> {
+    let Some((program, arguments)) = words.split_first() else { return Ok(()) };
+    let name = program.rsplit('/').next().unwrap_or(program);
+    let has = |word: &str| arguments.iter().any(|argument| argument == word);
+    match name {
+        "defaults.sh" => {
+            effects.extend(DEFAULTS.iter().map(|(name, value)| (line, knob(name, value))));
+        }
+        "sysctl" | "set_sysctls.py" => {
+            for argument in arguments.iter().filter(|argument| !argument.starts_with('-')) {
+                let Some((name, value)) = argument.split_once('=') else {
+                    return Err(ScriptError::new(line, format!("`{argument}` sets nothing: write it as name=value")));
+                };
+                set(name.trim(), value.trim(), line, effects);
+            }
+        }
+        "echo" => match arguments {
+            [value @ .., arrow, path] if arrow == ">" && path.starts_with("/proc/sys/") => {
+                set(path, &value.join(" "), line, effects);
+            }
+            _ => return Err(unmapped(words, line)),
+        },
+        // A queue of no length swallows everything; the others only pace or order what is sent.
+        "tc" if has("qdisc") && has("limit") && arguments.last().is_some_and(|last| last == "0") => {
+            effects.push((line, Effect::Swallow(true)));
+        }
+        "tc" if has("qdisc") && (has("pfifo") || has("fq") || has("delete") || has("del") || has("noqueue")) => {
+            effects.push((line, Effect::Swallow(false)));
+        }
+        "ip" if has("tcp_metrics") => {}
+        "dd" => effects.push((line, file(arguments, line)?)),
+        "rm" | "sleep" | "true" | "sync" => {}
+        _ if name.starts_with("sysctl_restore") => {}
+        _ => return Err(unmapped(words, line)),
+    }
+    Ok(())
+}
+
+fn knob(name: &str, value: &str) -> Effect {
+    Effect::Knob(name.to_owned(), value.to_owned())
+}
+
+fn set(name: &str, value: &str, line: u32, effects: &mut Vec<(u32, Effect)>) {
+    let bare = name.rsplit(['.', '/']).next().unwrap_or(name);
+    if DEAD.contains(&bare) {
+        return;
+    }
+    // Public scripts set bits that Linux has no meaning for any more.
+    let flags = value.strip_prefix("0x").and_then(|digits| i64::from_str_radix(digits, 16).ok());
+    match flags.filter(|_| bare == "tcp_fastopen") {
+        Some(flags) => effects.push((line, knob(name, &(flags & 0x7ff).to_string()))),
+        None => effects.push((line, knob(name, value))),
+    }
+}
+
+fn unmapped(words: &[String], line: u32) -> ScriptError {
+    ScriptError::unsupported(line, format!("the shell command `{}`", words.join(" ")))
+}
+
+/// `dd bs=1 count=5 if=/dev/zero of=/tmp/file`
+fn file(arguments: &[String], line: u32) -> Result<Effect, ScriptError> {
+    let value = |name: &str| arguments.iter().find_map(|argument| argument.strip_prefix(name)?.strip_prefix('='));
+    let number = |name| value(name).map_or(Some(1), |text| text.parse::<usize>().ok());
+    let size = number("bs").zip(number("count")).and_then(|(size, count)| size.checked_mul(count));
+    match (value("of"), size.filter(|size| *size <= 1 << 30)) {
+        (Some(path), Some(size)) => Ok(Effect::File(path.to_owned(), size)),
+        _ => Err(ScriptError::new(line, "dd needs of=FILE, and bs= and count= of at most 1 GiB together")),
+    }
+}
+
+/// Cuts a block into commands and those into words; redirections other than of `echo` are dropped.
+fn commands(shell: &str, line: u32) -> Result<Vec<(u32, Vec<String>)>, ScriptError> {
+    let mut commands = Vec::new();
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let (mut here, mut began) = (line, line);
+    let mut rest = shell.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '\\' => match rest.next() {
+                Some('\n') => here += 1,
+                Some(other) => word.get_or_insert_default().push(other),
+                None => {}
+            },
+            '\n' | ';' | '&' | '|' | '#' if c != '#' || word.is_none() => {
+                // `2>&1` is one word with its ampersand.
+                if c == '&' && word.as_deref().is_some_and(|word| word.ends_with('>')) {
+                    word.get_or_insert_default().push('&');
+                    continue;
+                }
+                words.extend(word.take());
+                if !words.is_empty() {
+                    commands.push((began, tidy(std::mem::take(&mut words))));
+                }
+                if c == '#' {
+                    while rest.next_if(|c| *c != '\n').is_some() {}
+                }
+                here += u32::from(c == '\n');
+            }
+            ' ' | '\t' | '\r' => words.extend(word.take()),
+            '"' | '\'' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match rest.next() {
+                        Some(close) if close == c => break,
+                        Some('$') if c == '"' && rest.peek() == Some(&'(') => word.push_str(&sum(&mut rest, here)?),
+                        Some(inner) => {
+                            here += u32::from(inner == '\n');
+                            word.push(inner);
+                        }
+                        None => return Err(ScriptError::new(here, "a quoted word of a shell command has no end")),
+                    }
+                }
+            }
+            '$' if rest.peek() == Some(&'(') => {
+                let sum = sum(&mut rest, here)?;
+                word.get_or_insert_default().push_str(&sum);
+            }
+            _ => {
+                if words.is_empty() && word.is_none() {
+                    began = here;
+                }
+                word.get_or_insert_default().push(c);
+            }
+        }
+    }
+    words.extend(word);
+    if !words.is_empty() {
+        commands.push((began, tidy(words)));
+    }
+    Ok(commands)
+}
+
+/// Without redirections to nowhere.
+fn tidy(words: Vec<String>) -> Vec<String> {
+    let mut kept: Vec<String> = Vec::new();
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        if word == "2>&1" || (word.starts_with("2>") || word.starts_with('>')) && word.ends_with("/dev/null") {
+            continue;
+        }
+        if word == ">" || word == "2>" {
+            match words.next() {
+                Some(target) if target != "/dev/null" => kept.extend([">".to_owned(), target]),
+                _ => {}
+            }
+            continue;
+        }
+        match word.strip_prefix('>') {
+            Some(target) if !target.is_empty() => kept.extend([">".to_owned(), target.to_owned()]),
+            _ => kept.push(word),
+        }
+    }
+    kept
+}
+
+/// `$((15*1024*1024))`, from the first parenthesis on: products and sums of numbers.
+fn sum(rest: &mut std::iter::Peekable<std::str::Chars<'_>>, line: u32) -> Result<String, ScriptError> {
+    let mut text = String::new();
+    let mut open = 0;
+    for c in rest.by_ref() {
+        match c {
+            '(' => open += 1,
+            ')' => open -= 1,
+            _ => text.push(c),
+        }
+        if open == 0 {
+            break;
+        }
+    }
+    let product = |term: &str| {
+        term.split('*').map(|factor| factor.trim().parse::<i64>().ok()).try_fold(1_i64, |p, f| p.checked_mul(f?))
+    };
+    let total = text.split('+').map(product).try_fold(0_i64, |sum, term| sum.checked_add(term?));
+    match total {
+        Some(total) => Ok(total.to_string()),
+        None => Err(ScriptError::unsupported(line, format!("`$({text})` in a shell command"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn effects(shell: &str) -> Vec<Effect> {
+        read(shell, 1).unwrap_or_else(|error| panic!("{error}")).into_iter().map(|(_, effect)| effect).collect()
+    }
+
+    #[test]
+    fn the_ways_to_set_a_parameter() {
+        for shell in [
+            "sysctl -q net.ipv4.tcp_ecn=1",
+            "sysctl -w net.ipv4.tcp_ecn=1 > /dev/null 2>&1",
+            "echo 1 > /proc/sys/net/ipv4/tcp_ecn",
+            "../common/set_sysctls.py \\\n /proc/sys/net/ipv4/tcp_ecn=1",
+            "# why\nsysctl -q net.ipv4.tcp_ecn=1; ip tcp_metrics flush all >/dev/null",
+        ] {
+            let [Effect::Knob(name, value)] = &effects(shell)[..] else { panic!("{shell}") };
+            assert!(name.ends_with("tcp_ecn") && value == "1", "{shell}");
+        }
+    }
+
+    #[test]
+    fn values_with_blanks_and_sums() {
+        let shell = "sysctl -q net.ipv4.tcp_rmem=\"4096 540000 $((15*1024*1024))\"";
+        assert_eq!(effects(shell), [knob("net.ipv4.tcp_rmem", "4096 540000 15728640")]);
+        assert_eq!(effects("./defaults.sh\n").len(), DEFAULTS.len());
+    }
+
+    #[test]
+    fn what_means_nothing_here_is_passed_over_and_the_unknown_is_an_error() {
+        assert_eq!(effects("tc qdisc add dev tun0 root pfifo"), [Effect::Swallow(false)]);
+        assert_eq!(
+            effects("tc qdisc del dev tun0 root 2>/dev/null ; tc qdisc add dev tun0 root pfifo limit 0").last(),
+            Some(&Effect::Swallow(true))
+        );
+        assert_eq!(effects("/tmp/sysctl_restore_${PPID}.sh"), []);
+        assert_eq!(effects("dd bs=10 count=5 if=/dev/zero of=/tmp/f status=none"), [Effect::File("/tmp/f".into(), 50)]);
+        let error = read("\n\niptables -F", 4).expect_err("there is no such thing here");
+        assert_eq!((error.line, error.message.contains("iptables -F")), (6, true));
+    }
+}
