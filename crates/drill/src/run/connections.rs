@@ -91,8 +91,14 @@ impl Runner {
             let known = self.connections.iter().rposition(|c| c.local.port() == local && c.remote.port() == remote);
             return match (known, self.under_test) {
                 (Some(index), _) => Ok(index),
-                // Ports of nobody: the packet is about the connection under test, and shows that it is not confused.
-                (None, UnderTest::Connection(index)) if !opens => Ok(index),
+                // Ports of nobody: the packet counts as the connection under test does, and that stays what it is.
+                (None, UnderTest::Connection(index)) if !opens => {
+                    let stranger = self.add_connection(local, remote);
+                    self.under_test = UnderTest::Connection(index);
+                    let (offset, isn) = (self.connections[index].offset, self.connections[index].isn);
+                    (self.connections[stranger].offset, self.connections[stranger].isn) = (offset, isn);
+                    Ok(stranger)
+                }
                 _ => Ok(self.add_connection(local, remote)),
             };
         }
