@@ -23,15 +23,38 @@ thread_local! {
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; PIECE].into_boxed_slice());
 }
 
+/// An end that is reset when it is dropped before both directions have ended: by an error, or because the relay stops.
+/// Whoever is at the other side of it must not take a part for the whole.
+struct Held<E: End> {
+    end: E,
+    whole: bool,
+}
+
+impl<E: End> Held<E> {
+    fn new(end: E) -> Held<E> {
+        Held { end, whole: false }
+    }
+}
+
+impl<E: End> Drop for Held<E> {
+    fn drop(&mut self) {
+        if !self.whole {
+            self.end.reset_when_dropped();
+        }
+    }
+}
+
 /// Opens the other half of `accepted` at `to` and carries text to the end.
 pub async fn connection(relay: &Relay, accepted: Accepted, to: Place) {
     let open = relay.totals.accepted();
     match accepted {
         Accepted::Kernel(near, peer) => {
+            let near = Held::new(near);
             let far = open_by_heddle(&relay.network.stack, to.address(), relay.timeout).await;
             both(relay, near, far, peer, to).await;
         }
         Accepted::Heddle(near, peer) => {
+            let near = Held::new(near);
             let far = open_by_kernel(to.address(), relay.timeout).await;
             both(relay, near, far, peer, to).await;
         }
@@ -39,25 +62,24 @@ pub async fn connection(relay: &Relay, accepted: Accepted, to: Place) {
     drop(open);
 }
 
-async fn both(relay: &Relay, near: impl End, far: Result<impl End, String>, peer: SocketAddr, to: Place) {
-    let far = match far {
-        Ok(far) => far,
+async fn both(relay: &Relay, mut near: Held<impl End>, far: Result<impl End, String>, peer: SocketAddr, to: Place) {
+    let mut far = match far {
+        Ok(far) => Held::new(far),
         Err(problem) => {
             relay.totals.not_opened();
-            relay.complaints.say(&format!("{peer} is not served: {problem}"));
-            // Whoever connected learns at once that there is nobody, as far as that can still be said.
-            return near.reset_when_dropped();
+            return relay.complaints.say(&format!("{peer} is not served: {problem}"));
         }
     };
     if relay.verbose {
         eprintln!("{peer} to {to}");
     }
-    if let Err(error) = carry(&near, &far, relay.totals.directions()).await {
-        relay.totals.reset();
-        near.reset_when_dropped();
-        far.reset_when_dropped();
-        if relay.verbose {
-            eprintln!("{peer} to {to}: {error}");
+    match carry(&near.end, &far.end, relay.totals.directions()).await {
+        Ok(()) => (near.whole, far.whole) = (true, true),
+        Err(error) => {
+            relay.totals.reset();
+            if relay.verbose {
+                eprintln!("{peer} to {to}: {error}");
+            }
         }
     }
 }
@@ -343,5 +365,17 @@ mod tests {
         assert_eq!(near.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
         runtime.block_on(relay.totals.none_open());
         assert_eq!(relay.totals.connections(), (2, 0));
+    }
+
+    #[test]
+    fn a_relay_that_stops_resets_what_it_has_not_carried_to_the_end() {
+        let rig = rig("connp-l:128");
+        let (mut kernels, mut heddles) = rig.out();
+        kernels.write_all(b"a part").unwrap();
+        heddles.set_read_timeout(Some(PATIENCE));
+        heddles.read_exact(&mut [0; 6]).unwrap();
+        drop(rig.runtime);
+        assert_eq!(kernels.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(heddles.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
     }
 }

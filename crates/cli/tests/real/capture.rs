@@ -1,7 +1,15 @@
 //! What crosses an interface, as tcpdump records it and tshark judges it.
 
-use crate::namespace::{KERNEL_V4, KERNEL_V6};
-use crate::process::{Process, output};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::net::UdpSocket;
+use std::time::Instant;
+
+use crate::namespace::{KERNEL_V4, KERNEL_V6, OURS_V4};
+use crate::process::{PATIENCE, Process, output};
+
+/// The port of the datagram that ends a recording (RFC 863).
+const DISCARD: u16 = 9;
 
 /// tcpdump on an interface.
 pub struct Capture {
@@ -9,10 +17,14 @@ pub struct Capture {
     file: String,
 }
 
+/// A datagram with this text is the last that is recorded.
+const END: &[u8] = b"and here the recording ends";
+
 impl Capture {
-    /// Starts to record the frames of `interface` to `file`, whole as long as they are no super-segments.
+    /// Starts to record the TCP frames of `interface` to `file`, whole as long as they are no super-segments.
     pub fn start(interface: &str, file: &str) -> Capture {
-        let words = format!("exec tcpdump -n -i {interface} -U --immediate-mode -B 100000 -s 2000 -w {file} tcp 2>&1");
+        let what = format!("-i {interface} -w {file} 'tcp or udp port {DISCARD}'");
+        let words = format!("exec tcpdump -n -U --immediate-mode -B 100000 -s 2000 {what} 2>&1");
         let tcpdump = Process::start(&["sh", "-c", &words]);
         tcpdump.line_with("listening on");
         Capture { tcpdump, file: file.to_owned() }
@@ -20,12 +32,30 @@ impl Capture {
 
     /// Ends the recording; its file. Not one frame may have escaped it.
     pub fn stop(self) -> String {
+        // When told to end tcpdump leaves what it has not looked at yet: so it must have seen the end before.
+        let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+        socket.send_to(END, (OURS_V4, DISCARD)).expect("sent");
+        let asked = Instant::now();
+        while !self.ends() {
+            assert!(asked.elapsed() < PATIENCE, "tcpdump does not see the end");
+            std::thread::yield_now();
+        }
         self.tcpdump.interrupt();
         let lost = self.tcpdump.line_with("dropped by kernel");
         assert!(lost.starts_with("0 packets"), "{lost}");
         let (status, _) = self.tcpdump.end();
         assert!(status.success(), "tcpdump: {status}");
         self.file
+    }
+
+    /// Whether the end stands at the file's end, or at least shortly before.
+    fn ends(&self) -> bool {
+        let mut tail = Vec::new();
+        let mut file = File::open(&self.file).expect("the recording");
+        let length = file.metadata().expect("its length").len();
+        file.seek(SeekFrom::Start(length.saturating_sub(10_000))).expect("a place in it");
+        file.read_to_end(&mut tail).expect("its end");
+        tail.windows(END.len()).any(|window| window == END)
     }
 }
 

@@ -70,10 +70,9 @@ fn fetch(space: &Namespace, bytes: usize) -> Seen {
     drop(stream);
     let file = capture.stop();
     let of_sender = format!("ip.src == {OURS_V4} && tcp.len > 0");
-    Seen {
-        segments: frames(&file, &of_sender).len(),
-        spurious: frames(&file, &format!("{of_sender} && tcp.analysis.spurious_retransmission")).len(),
-    }
+    let segments = frames(&file, &of_sender).len();
+    assert!(segments >= bytes / 1460, "{segments} segments for {bytes} octets");
+    Seen { segments, spurious: frames(&file, &format!("{of_sender} && tcp.analysis.spurious_retransmission")).len() }
 }
 
 fn from_heddle(space: &Namespace, plan: &str, bytes: usize) -> Seen {

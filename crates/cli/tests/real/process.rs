@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// Seconds that a program may run which is expected to end by itself.
 const LIMIT: &str = "600";
 /// How long a started program may take to say something, or to end when told so. Never waited for when all is well.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs a program to its end.
 pub fn run<S: AsRef<OsStr>>(words: &[S]) {
