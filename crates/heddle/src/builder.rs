@@ -3,9 +3,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dev::Device;
-use stack::{Census, Clock, InterfaceConfig, Plan, SetKnobError, StackConfig, StoppableClock, VirtualClock};
+use stack::{
+    AddressEvent, Addressing, Census, Clock, InterfaceConfig, Plan, SetKnobError, StackConfig, StoppableClock,
+    VirtualClock,
+};
 use sync::{LockKind, Ordering, Platform, Real};
 use tcp::Profile;
 use tcp::knobs::{self, KnobError};
@@ -76,7 +80,7 @@ impl Stack {
     /// The addresses of its interfaces.
     pub fn addresses(&self) -> Vec<IpAddr> {
         let interfaces = &self.inner.stack.shared().interfaces;
-        interfaces.iter().flat_map(|interface| interface.view.addresses().map(|(address, _)| address)).collect()
+        interfaces.iter().flat_map(|interface| interface.view.get().addresses().map(|(address, _)| address)).collect()
     }
 
     /// A parameter of the running stack by the name that Linux gives it, as it prints there.
@@ -94,6 +98,12 @@ impl Stack {
     /// See [`SetKnobError`].
     pub fn set_knob(&self, name: &str, value: &str) -> Result<(), SetKnobError> {
         self.inner.stack.shared().set_knob(name, value)
+    }
+
+    /// What has happened to addresses since the last call: number of the interface, and the event; oldest first. Waits
+    /// for at most `timeout` until there is something to tell; zero does not wait.
+    pub fn address_events(&self, timeout: Duration) -> Vec<(usize, AddressEvent)> {
+        self.inner.stack.shared().addresses.wait_events(timeout)
     }
 
     /// The layer below, for measurement and tests.
@@ -118,7 +128,12 @@ impl Builder {
                 Err(message) => self.error = self.error.or(Some(BuildError::Cidr(message))),
             }
         }
-        self.interfaces.push(InterfaceConfig { device: Box::new(device), addresses, gateways: Vec::new() });
+        self.interfaces.push(InterfaceConfig {
+            device: Box::new(device),
+            addresses,
+            gateways: Vec::new(),
+            addressing: Addressing::default(),
+        });
         self
     }
 
@@ -126,6 +141,15 @@ impl Builder {
     pub fn gateway(mut self, gateway: IpAddr) -> Self {
         if let Some(interface) = self.interfaces.last_mut() {
             interface.gateways.push(gateway);
+        }
+        self
+    }
+
+    /// How the device added last comes to its addresses: tested before they are used, found by advertisements of routers,
+    /// or (the default) as given.
+    pub fn addressing(mut self, addressing: Addressing) -> Self {
+        if let Some(interface) = self.interfaces.last_mut() {
+            interface.addressing = addressing;
         }
         self
     }

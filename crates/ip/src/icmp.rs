@@ -12,11 +12,11 @@ mod rate_limit;
 mod received;
 mod request;
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv6Addr};
 
 use observe::{Counter, Counters, DropReason};
 use pktbuf::{Checksum, PktBuf};
-use wire::{ParseError, checksum, icmpv4, icmpv6, protocol};
+use wire::{ParseError, checksum, icmpv4, icmpv6, mld, protocol};
 
 pub use error::{ErrorKind, error};
 pub use rate_limit::RateLimit;
@@ -27,6 +27,7 @@ use crate::datagram::Datagram;
 use crate::interface::{Cast, InterfaceView};
 use crate::neighbour::Discovery;
 use crate::output::{self, DEFAULT_TTL, Fragmentation};
+use crate::redirect::Redirect;
 
 /// What an ICMP datagram turned out to be.
 #[derive(Debug)]
@@ -52,6 +53,17 @@ pub enum Received {
     Error(IcmpError),
     /// A neighbour solicitation or advertisement, for the neighbour table.
     Neighbour(Discovery),
+    /// A router of the link tells of itself and of the link.
+    RouterAdvert {
+        /// Its link-local address.
+        from: Ipv6Addr,
+        /// What it tells.
+        advert: icmpv6::RouterAdvert,
+    },
+    /// A router of the link asks who listens to which group.
+    ListenerQuery(mld::Query),
+    /// A router tells of a better first hop.
+    Redirect(Redirect),
     /// It asks for nothing; if it was faulty, that is counted.
     Nothing,
 }
@@ -92,7 +104,10 @@ fn receive_v4(
     match message {
         icmpv4::Message::EchoRequest { .. } => echo(datagram, interface, counters),
         icmpv4::Message::EchoReply { ident, seq } => Ok(echo_reply(datagram, ident, seq)),
-        icmpv4::Message::Redirect { .. } | icmpv4::Message::Other { .. } => Err(DropReason::IcmpUnknownType),
+        icmpv4::Message::Redirect { code, gateway } => {
+            received::redirect_v4(&datagram, code, gateway, interface).map(Received::Redirect)
+        }
+        icmpv4::Message::Other { .. } => Err(DropReason::IcmpUnknownType),
         _ => received::error_v4(&datagram, message, interface, counters).map(Received::Error),
     }
 }
@@ -109,7 +124,23 @@ fn receive_v6(
         icmpv6::Message::NeighbourSolicit { .. } | icmpv6::Message::NeighbourAdvert { .. } => {
             Discovery::new(&datagram, message).map(Received::Neighbour)
         }
-        // Addresses are static here: router discovery and redirects have nobody to serve.
+        // That nobody beyond the link can have sent it, the hop limit shows (RFC 4861 sections 6.1.2 and 8.1).
+        icmpv6::Message::RouterAdvert(_) | icmpv6::Message::Redirect { .. }
+            if datagram.ttl != icmpv6::DISCOVERY_HOP_LIMIT =>
+        {
+            Err(DropReason::NeighbourBadAdvert)
+        }
+        icmpv6::Message::RouterAdvert(advert) => {
+            received::link_local(&datagram).map(|from| Received::RouterAdvert { from, advert })
+        }
+        icmpv6::Message::Redirect { target, destination, .. } => {
+            let (destination, target) = (IpAddr::V6(destination), IpAddr::V6(target));
+            Ok(Received::Redirect(Redirect { reporter: datagram.src, destination, target }))
+        }
+        icmpv6::Message::Other { kind: mld::QUERY, .. } => {
+            received::listener_query(&datagram).map(Received::ListenerQuery)
+        }
+        // A host has no answer to routers' questions.
         message if message.is_discovery() => Err(DropReason::IcmpUnknownType),
         message if message.is_error() => {
             received::error_v6(&datagram, message, interface, counters).map(Received::Error)

@@ -57,7 +57,7 @@ impl fmt::Display for AddressError {
 
 impl core::error::Error for AddressError {}
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct V4 {
     address: u32,
     mask: u32,
@@ -65,14 +65,16 @@ struct V4 {
     broadcast: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct V6 {
     address: Ipv6Addr,
     prefix_len: u8,
+    /// Its preferred lifetime is over: new connections use another, if there is one.
+    deprecated: bool,
 }
 
 /// One interface as the Internet layer sees it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceView {
     /// Small number naming the interface in routes and neighbour entries.
     pub index: u16,
@@ -80,6 +82,8 @@ pub struct InterfaceView {
     pub mac: MacAddr,
     /// Largest IP packet the link carries, in bytes, link header not included.
     pub mtu: usize,
+    /// The same for IPv6, where routers may set it lower (RFC 4861 section 4.6.4): at least 1,280, at most `mtu`.
+    pub mtu_v6: usize,
     /// A loop-back interface delivers its own addresses to itself: loop-back and local sources are legal on it.
     pub loopback: bool,
     v4: SmallVec<[V4; 2]>,
@@ -93,8 +97,9 @@ impl InterfaceView {
     pub fn new(index: u16, mac: MacAddr, mtu: usize) -> Self {
         let link_local = link_local_from(mac);
         let mut v6 = SmallVec::new();
-        v6.push(V6 { address: link_local, prefix_len: 64 });
-        Self { index, mac, mtu, loopback: false, v4: SmallVec::new(), v6, groups: SmallVec::new(), link_local }
+        v6.push(V6 { address: link_local, prefix_len: 64, deprecated: false });
+        let (v4, groups) = (SmallVec::new(), SmallVec::new());
+        Self { index, mac, mtu, mtu_v6: mtu, loopback: false, v4, v6, groups, link_local }
     }
 
     /// The same interface with one more address: [`InterfaceView::add_address`] in chained form.
@@ -127,7 +132,7 @@ impl InterfaceView {
                 let broadcast = if prefix_len <= 30 { address | !mask } else { u32::MAX };
                 self.v4.push(V4 { address, mask, broadcast });
             }
-            IpAddr::V6(a) => self.v6.push(V6 { address: a, prefix_len }),
+            IpAddr::V6(a) => self.v6.push(V6 { address: a, prefix_len, deprecated: false }),
         }
         Ok(())
     }
@@ -142,18 +147,36 @@ impl InterfaceView {
         before != self.v4.len() + self.v6.len()
     }
 
+    /// Whether new connections should avoid an IPv6 address (RFC 4862 section 5.5.4); false when it is not there.
+    pub fn set_deprecated(&mut self, address: Ipv6Addr, deprecated: bool) -> bool {
+        let found = self.v6.iter_mut().find(|a| a.address == address);
+        found.map(|a| a.deprecated = deprecated).is_some()
+    }
+
+    /// Largest packet to `destination` that the link carries, in bytes.
+    pub fn mtu_for(&self, destination: IpAddr) -> usize {
+        if destination.is_ipv4() { self.mtu } else { self.mtu_v6 }
+    }
+
     /// Every address with its prefix length in bits, IPv4 first, each family in the order added.
     pub fn addresses(&self) -> impl Iterator<Item = (IpAddr, u8)> + '_ {
         let v4 = self.v4.iter().map(|a| (IpAddr::V4(Ipv4Addr::from_bits(a.address)), a.mask.count_ones() as u8));
         v4.chain(self.v6.iter().map(|a| (IpAddr::V6(a.address), a.prefix_len)))
     }
 
-    /// The link-local address formed from the link address.
+    /// The link-local address formed from the link address; whether the interface has it, [`is_local`](Self::is_local)
+    /// says.
     pub fn link_local(&self) -> Ipv6Addr {
         self.link_local
     }
 
-    /// Accepts datagrams to `group`. Joining is for input acceptance only: no membership report is sent.
+    /// The groups joined, without those that come with an address.
+    pub fn groups(&self) -> &[IpAddr] {
+        &self.groups
+    }
+
+    /// Accepts datagrams to `group`. Joining is for input acceptance only: reports are the business of
+    /// [`Autoconf`](crate::autoconf::Autoconf).
     pub fn join(&mut self, group: IpAddr) {
         if group.is_multicast() && !self.groups.contains(&group) {
             self.groups.push(group);
@@ -248,8 +271,9 @@ impl InterfaceView {
     }
 
     /// The source address for a packet to `destination`: for IPv4 the address of the subnet the destination lies in,
-    /// else the first; for IPv6 the same scope first, then the longest shared prefix (RFC 6724 section 5, rules 1, 2
-    /// and 8). `None` when the interface has no address of the family (or only link-local ones for a global peer).
+    /// else the first; for IPv6 the destination itself, then the same scope, not deprecated, the same label, the longest
+    /// shared prefix (RFC 6724 section 5, rules 1, 2, 3, 6 and 8; rule 5 was followed by choosing the interface, and the
+    /// others are about mobile and temporary addresses). `None` when the interface has no address of the family (or only link-local ones for a global peer).
     pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
         match destination {
             IpAddr::V4(d) => {
@@ -273,7 +297,9 @@ impl InterfaceView {
         // `max_by_key` keeps the last of equals; reversed, the first address added wins a tie.
         let best = candidates.rev().max_by_key(|a| {
             let same_scope = a.address.is_unicast_link_local() == local_scope;
-            (same_scope, shared_prefix(a.address, destination))
+            let same_label = label(a.address) == label(destination);
+            let shared = shared_prefix(a.address, destination).min(a.prefix_len.into());
+            (same_scope, !a.deprecated, same_label, shared)
         });
         best.map(|a| a.address)
     }
@@ -281,6 +307,8 @@ impl InterfaceView {
 
 /// All nodes of the link, `ff02::1`.
 pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+/// All routers of the link, `ff02::2`.
+pub const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 const ALL_NODES_INTERFACE: Ipv6Addr = Ipv6Addr::new(0xff01, 0, 0, 0, 0, 0, 0, 1);
 
 /// The link-local address of a link address: modified EUI-64 under `fe80::/64` (RFC 4291 appendix A).
@@ -306,6 +334,21 @@ pub fn is_unicast(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(a) => a.to_bits() != 0 && a.octets()[0] < 224,
         IpAddr::V6(a) => !a.is_unspecified() && !a.is_multicast(),
+    }
+}
+
+/// The label of an address in the default policy table (RFC 6724 section 2.1): like goes to like.
+fn label(address: Ipv6Addr) -> u8 {
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0, 0, 1] => 0,
+        [0, 0, 0, 0, 0, 0xffff, ..] => 4,
+        [0, 0, 0, 0, 0, 0, ..] => 3,
+        [0x2002, ..] => 2,
+        [0x2001, 0, ..] => 5,
+        [0x3ffe, ..] => 12,
+        [first, ..] if first & 0xfe00 == 0xfc00 => 13,
+        [first, ..] if first & 0xffc0 == 0xfec0 => 11,
+        _ => 1,
     }
 }
 
@@ -398,6 +441,16 @@ mod tests {
         for (destination, source) in table {
             assert_eq!(view.source_for(ip(destination)), source.map(ip), "{destination}");
         }
+        // Rule 3: a deprecated address only when there is no other. Rule 6: a private network from its own address.
+        let (own, other) = ("2001:db8::7".parse().unwrap(), "fd00:1::7".parse().unwrap());
+        assert!(view.set_deprecated(own, true));
+        assert_eq!(view.source_for(ip("2001:db8::1")), Some(ip("2001:db8:5::7")));
+        view.add_address(IpAddr::V6(other), 64).unwrap();
+        assert_eq!(view.source_for(ip("fd00:9::1")), Some(IpAddr::V6(other)));
+        assert_eq!(view.source_for(ip("2600::1")), Some(ip("2001:db8:5::7")));
+        assert!(view.remove_address(ip("2001:db8:5::7")) && view.remove_address(IpAddr::V6(other)));
+        assert_eq!(view.source_for(ip("2001:db8::1")), Some(IpAddr::V6(own)));
+        assert!(!view.set_deprecated(other, true));
         let bare = InterfaceView::new(0, MAC, 1500);
         assert_eq!(bare.source_for(ip("10.0.0.1")), None);
         assert_eq!(bare.source_for(ip("2001:db8::1")), None, "a link-local source never leaves the link");

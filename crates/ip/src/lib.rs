@@ -14,6 +14,8 @@
 //! | `route.rs` | [`RouteTable`]: longest prefix match |
 //! | `neighbour.rs`, `neighbour/` | [`NeighbourTable`]: ARP and Neighbour Discovery in one state machine |
 //! | `icmp.rs`, `icmp/` | echo, error messages and when not to send them, errors received |
+//! | `autoconf.rs`, `autoconf/` | [`Autoconf`]: addresses found free and looked after, routers, group reports |
+//! | `redirect.rs` | [`RedirectTable`]: better first hops that routers told of |
 //! | `path_mtu.rs` | [`PathMtuTable`]: what routers told us about paths |
 //!
 //! **Who counts a drop.** A [`DropReason`](observe::DropReason) that a function *returns*, in whatever variant, is
@@ -28,6 +30,7 @@
 //! ICMP error about an ICMP error.
 #![forbid(unsafe_code)]
 
+pub mod autoconf;
 mod datagram;
 pub mod icmp;
 pub mod input;
@@ -36,8 +39,10 @@ pub mod neighbour;
 pub mod output;
 pub mod path_mtu;
 pub mod reassembly;
+pub mod redirect;
 pub mod route;
 
+pub use autoconf::Autoconf;
 pub use datagram::{Datagram, Fragment};
 pub use icmp::{ErrorKind, IcmpError, RateLimit};
 pub use input::{Input, Refused};
@@ -46,6 +51,7 @@ pub use neighbour::{Effects, NeighbourAccess, NeighbourTable, Resolution};
 pub use output::LinkHeader;
 pub use path_mtu::PathMtuTable;
 pub use reassembly::{Reassembled, ReassemblyAccess, ReassemblyTable};
+pub use redirect::{Redirect, RedirectTable};
 pub use route::{NextHop, Route, RouteAccess, RouteTable};
 
 #[cfg(test)]

@@ -33,7 +33,7 @@
 
 mod arrivals;
 mod entry;
-mod message;
+pub(crate) mod message;
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -41,9 +41,10 @@ use std::collections::HashMap;
 
 use observe::{Counter, Counters, DropReason, Time};
 use pktbuf::PktBuf;
+use smallvec::SmallVec;
 use wire::ethernet::MacAddr;
 
-pub use arrivals::{Discovery, Effects};
+pub use arrivals::{Conflict, Discovery, Effects};
 pub use entry::State;
 
 use crate::interface::{InterfaceView, group_mac};
@@ -115,7 +116,8 @@ pub struct NeighbourTable {
     generation: u64,
     /// No deadline is earlier; may itself be too early after an entry was confirmed or removed.
     earliest: Time,
-    last_defence: Option<Time>,
+    /// When each of our addresses was defended last; as many rows as the interface has had addresses contested.
+    defences: SmallVec<[(IpAddr, Time); 1]>,
     random: u64,
 }
 
@@ -139,7 +141,7 @@ impl NeighbourTable {
             pending_bytes: 0,
             generation: 0,
             earliest: Time::MAX,
-            last_defence: None,
+            defences: SmallVec::new(),
             random: seed | 1,
         }
     }
@@ -305,6 +307,7 @@ impl NeighbourTable {
             State::Incomplete | State::Probe => {
                 out.changed |= entry.state == State::Probe;
                 let entry = self.remove_slot(slot);
+                out.failed.push(entry.address);
                 counters.increment(Counter::NeighboursFailed);
                 counters.drop_many(DropReason::NeighbourUnresolved, entry.pending.len() as u64);
                 out.unreachable.extend(entry.pending);

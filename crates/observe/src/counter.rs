@@ -35,6 +35,12 @@ declare! {
         NeighbourAdvertsIn "Neighbour advertisements received."
         NeighbourSolicitsOut "Neighbour solicitations sent."
         NeighbourAdvertsOut "Neighbour advertisements sent."
+        RouterAdvertsIn "Router advertisements received and read."
+        RouterSolicitsOut "Router solicitations sent."
+        RedirectsIn "Redirects received and followed."
+        ListenerReportsOut "Reports of multicast groups listened to, sent (RFC 3810)."
+        AddressesDuplicate "Addresses under test that another station has (RFC 4862, RFC 5227)."
+        AddressConflicts "Times another station claimed an address in use here (RFC 5227)."
         NeighboursResolved "Neighbours whose link address became known."
         NeighboursFailed "Neighbours that did not answer."
 

@@ -22,6 +22,8 @@ declare! {
         NeighbourTableFull "The neighbour table is full of entries that may not be evicted."
         NeighbourQueueFull "Too many packets already wait for this neighbour to be resolved."
         NeighbourUnresolved "The neighbour did not answer the last of our solicitations."
+        RouterAdvertIgnored "The router advertisement, or a prefix in it, is not for us to follow: addresses are static, or too many."
+        RedirectRefused "The redirect does not come from the router in use, or leads off the link (RFC 4861 section 8.1)."
         NeighbourBadAdvert "The neighbour solicitation or advertisement fails the checks of RFC 4861 section 7.1."
 
         IpTruncated "The packet ends before its IP header does."

@@ -75,7 +75,12 @@ fn main() {
         }
     };
     let (ours, mut theirs) = dev::mem::pair::<Real>(dev::mem::MemConfig::default());
-    let interface = InterfaceConfig { device: Box::new(ours), addresses: vec![(LOCAL, 24)], gateways: vec![] };
+    let interface = InterfaceConfig {
+        device: Box::new(ours),
+        addresses: vec![(LOCAL, 24)],
+        gateways: vec![],
+        addressing: Default::default(),
+    };
     let (stack, drivers) = Stack::build(StackConfig::new(Plan::Up), vec![interface]).expect("the stack builds");
     let mut far = theirs.take_queues();
     let shared = stack.shared().clone();

@@ -75,8 +75,12 @@ impl World {
                 tcp,
                 ..StackConfig::new(plan)
             };
-            let interface =
-                InterfaceConfig { device: Box::new(device), addresses: vec![(address, 24)], gateways: vec![] };
+            let interface = InterfaceConfig {
+                device: Box::new(device),
+                addresses: vec![(address, 24)],
+                gateways: vec![],
+                addressing: Default::default(),
+            };
             let (stack, mut drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
             (stack, drivers.pop().expect("a driver for the one queue pair"))
         };

@@ -63,7 +63,8 @@ impl<P: Platform> Internet<P> {
         Time::from_nanos(self.deadline.load(Ordering::Relaxed))
     }
 
-    fn note(&self, deadline: Option<Time>) {
+    /// Something has work at `deadline`.
+    pub(crate) fn note(&self, deadline: Option<Time>) {
         if let Some(deadline) = deadline.filter(|deadline| *deadline < self.deadline()) {
             self.deadline.store(deadline.as_nanos(), Ordering::Relaxed);
         }
@@ -87,7 +88,7 @@ impl<P: Platform> Internet<P> {
 impl<P: Platform> Shared<P> {
     /// The link header for `next_hop`, if its link address is known and fresh.
     pub fn link_header(&self, interface: usize, next_hop: IpAddr, destination: IpAddr) -> Option<LinkHeader> {
-        let view = &self.interfaces[interface].view;
+        let view = self.interfaces[interface].view.get();
         let mac = self.internet.neighbours(interface).lookup(next_hop)?;
         Some(LinkHeader::new(view.mac, mac, destination))
     }
@@ -102,7 +103,7 @@ impl<P: Platform> Shared<P> {
         counters: &Counters,
     ) -> SmallVec<[PktBuf; 8]> {
         let now = self.clock.now();
-        let view = &self.interfaces[interface].view;
+        let view = self.interfaces[interface].view.get();
         let mut neighbours = self.internet.neighbours(interface);
         let resolution = neighbours.resolve(now, view, next_hop, packet, counters);
         self.internet.note(neighbours.next_deadline());
@@ -129,12 +130,15 @@ impl<P: Platform> Shared<P> {
         counters: &Counters,
         after: &mut After<P>,
     ) {
-        let view = &self.interfaces[interface].view;
+        if self.arp_under_test(interface, packet, now, counters, after) {
+            return;
+        }
+        let view = self.interfaces[interface].view.get();
         let mut neighbours = self.internet.neighbours(interface);
         let effects = neighbours.arp_arrives(now, view, packet, counters);
         self.internet.note(neighbours.next_deadline());
         drop(neighbours);
-        self.neighbour_effects(interface, effects, counters, after);
+        self.neighbour_effects(interface, effects, now, counters, after);
     }
 
     /// A neighbour solicitation or advertisement has come.
@@ -146,17 +150,33 @@ impl<P: Platform> Shared<P> {
         counters: &Counters,
         after: &mut After<P>,
     ) {
-        let view = &self.interfaces[interface].view;
+        if self.discovery_under_test(interface, discovery, now, counters, after) {
+            return;
+        }
+        let view = self.interfaces[interface].view.get();
         let mut neighbours = self.internet.neighbours(interface);
         let effects = neighbours.discovery_arrives(now, view, discovery, counters);
         self.internet.note(neighbours.next_deadline());
         drop(neighbours);
-        self.neighbour_effects(interface, effects, counters, after);
+        self.neighbour_effects(interface, effects, now, counters, after);
     }
 
-    fn neighbour_effects(&self, interface: usize, effects: Effects, counters: &Counters, after: &mut After<P>) {
+    fn neighbour_effects(
+        &self,
+        interface: usize,
+        effects: Effects,
+        now: Time,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) {
         if effects.changed {
             self.invalidate_routes();
+        }
+        if let Some(conflict) = effects.conflict {
+            self.address_conflict(interface, conflict, now, counters, after);
+        }
+        for address in effects.failed {
+            self.neighbour_failed(interface, address, now, counters, after);
         }
         for frame in effects.frames {
             // By the flow's own queue, or what waited could be overtaken by what comes after (G7).
@@ -221,7 +241,7 @@ impl<P: Platform> Shared<P> {
             let mut frames = self.resolve_or_queue(interface, next_hop, packet, counters);
             self.send_frames(interface, hash, &mut frames, counters, after);
         };
-        let mtu = self.interfaces[interface].view.mtu;
+        let mtu = self.interfaces[interface].view.get().mtu_for(destination);
         if packet.len() <= mtu {
             return send(packet);
         }
@@ -239,7 +259,7 @@ impl<P: Platform> Shared<P> {
         match (src, dst) {
             // It will be cut, and then gets its identification from `fragment`.
             (IpAddr::V4(src), IpAddr::V4(dst))
-                if buf.len() + wire::ipv4::HEADER_LEN > self.interfaces[route.0].view.mtu =>
+                if buf.len() + wire::ipv4::HEADER_LEN > self.interfaces[route.0].view.get().mtu =>
             {
                 let cut = Fragmentation::Allowed { ident: 0 };
                 ip::output::ipv4_header(&mut buf, src, dst, wire::protocol::UDP, tos, ttl, cut);
@@ -252,14 +272,14 @@ impl<P: Platform> Shared<P> {
     /// A connection has believed a router's packet-too-big: others to that destination profit.
     pub fn learn_path_mtu(&self, destination: IpAddr, mtu: u32, now: Time) {
         let Some((interface, _)) = self.route(destination) else { return };
-        let link = self.interfaces[interface].view.mtu;
+        let link = self.interfaces[interface].view.get().mtu_for(destination);
         self.internet.path_mtu.lock().update(destination, mtu, link, now);
     }
 
     /// Sends the ICMP error that is owed for a packet, if the rules and the rate limit allow one.
     pub fn refuse(&self, cause: &ip::Datagram, error: ErrorKind, counters: &Counters, after: &mut After<P>) {
         let Some((interface, _)) = self.route(cause.src) else { return };
-        let view = &self.interfaces[interface].view;
+        let view = self.interfaces[interface].view.get();
         let now = self.clock.now();
         let packet = ip::icmp::error(cause, error, view, &mut self.internet.icmp_limit.lock(), now);
         match packet {
@@ -285,12 +305,13 @@ impl<P: Platform> Shared<P> {
         for datagram in owed {
             self.refuse(&datagram, ErrorKind::ReassemblyTimeExceeded, counters, after);
         }
+        self.address_timeouts(now, counters, after);
         for interface in 0..self.interfaces.len() {
             let mut neighbours = self.internet.neighbours(interface);
             let effects = neighbours.timeouts(now, counters);
             self.internet.note(neighbours.next_deadline());
             drop(neighbours);
-            self.neighbour_effects(interface, effects, counters, after);
+            self.neighbour_effects(interface, effects, now, counters, after);
         }
     }
 }

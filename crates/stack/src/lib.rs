@@ -24,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod addresses;
 pub mod after;
 pub mod arch;
 pub mod call;
@@ -46,9 +47,11 @@ pub mod table;
 pub mod timers;
 pub mod tx;
 
+pub use addresses::Addressing;
 pub use arch::Census;
 pub use arch::select::{ALL as ALL_PLANS, Plan, UnknownPlan};
 pub use clock::{Clock, StoppableClock, VirtualClock};
+pub use ip::autoconf::AddressEvent;
 pub use rx::Driver;
 pub use shared::SetKnobError;
 pub use stack::{BindRefused, BuildError, ConnectRefused, InterfaceConfig, Stack, StackConfig};

@@ -211,7 +211,7 @@ impl<P: Platform> Driver<P> {
     #[inline]
     fn frame(&mut self, interface: usize, frame: PktBuf, followed: bool, now: Time, after: &mut After<P>) {
         sync::walk::note(file!(), "takes a frame from the device's queue");
-        let (view, counters) = (&self.shared.interfaces[interface].view, &*self.counters);
+        let (view, counters) = (self.shared.interfaces[interface].view.get(), &*self.counters);
         let segment = |datagram| {
             Self::tcp(&self.shared, &*self.arch, &self.rss, counters, (datagram, followed), now, after);
             None
@@ -285,7 +285,7 @@ impl<P: Platform> Driver<P> {
     }
 
     fn icmp(&mut self, interface: usize, datagram: ip::Datagram, now: Time, after: &mut After<P>) {
-        let view = &self.shared.interfaces[interface].view;
+        let view = self.shared.interfaces[interface].view.get();
         let (local, protocol) = (datagram.dst, datagram.protocol);
         match ip::icmp::receive(datagram, view, &self.counters) {
             Received::Reply { packet, destination } => {
@@ -298,6 +298,15 @@ impl<P: Platform> Driver<P> {
             }
             Received::Neighbour(discovery) => {
                 self.shared.discovery_arrives(interface, &discovery, now, &self.counters, after);
+            }
+            Received::RouterAdvert { from, advert } => {
+                self.shared.router_advert_arrives(interface, (from, &advert), now, &self.counters, after);
+            }
+            Received::ListenerQuery(query) => {
+                self.shared.listener_query_arrives(interface, &query, now, &self.counters, after);
+            }
+            Received::Redirect(redirect) => {
+                self.shared.redirect_arrives(interface, &redirect, now, &self.counters);
             }
             Received::Nothing => {}
         }

@@ -71,6 +71,14 @@ impl Secrets {
         hasher.finish() as u32
     }
 
+    /// What spreads the first messages of interface `index` over time, so that stations that start together do not speak
+    /// together.
+    pub fn timing_seed(&self, index: usize) -> u64 {
+        let mut hasher = SipHasher24::new_with_keys(self.timestamp.0, self.timestamp.1);
+        hasher.write_usize(index);
+        hasher.finish()
+    }
+
     /// Where the search for an ephemeral port towards a destination begins (RFC 6056, algorithm 3).
     pub fn port_offset(&self, local: IpAddr, remote: IpAddr, remote_port: u16) -> u32 {
         let mut hasher = SipHasher24::new_with_keys(self.port.0, self.port.1);

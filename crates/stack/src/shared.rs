@@ -15,6 +15,7 @@ use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, P
 use tcp::{OpenParams, Outbox};
 use wire::rss::Toeplitz;
 
+use crate::addresses::Addresses;
 use crate::after::After;
 use crate::call::Datagram;
 use crate::clock::Clock;
@@ -37,8 +38,8 @@ const UNSPECIFIED: wire::FourTuple = wire::FourTuple {
 
 /// One interface of the stack.
 pub struct Interface<P: Platform> {
-    /// Its addresses, and what they imply.
-    pub view: InterfaceView,
+    /// Its addresses, and what they imply. Read by every packet, replaced when an address comes or goes.
+    pub view: Published<InterfaceView, P>,
     /// Its transmit side.
     pub egress: Egress<P>,
 }
@@ -61,6 +62,8 @@ pub struct Shared<P: Platform> {
     pub routes: Lock<RouteTable, P>,
     /// Who is on our links, packets in pieces, what routers said.
     pub internet: Internet<P>,
+    /// Addresses that look after themselves.
+    pub addresses: Addresses<P>,
     /// Echo requests of ours.
     pub pings: Pings<P>,
     /// Counters of work that belongs to no cell.
@@ -117,7 +120,12 @@ impl std::error::Error for SetKnobError {}
 
 impl<P: Platform> Shared<P> {
     /// Everything in place, nothing learnt yet.
-    pub fn new(settings: Settings<P>, interfaces: Vec<Interface<P>>, routes: RouteTable) -> Arc<Self> {
+    pub fn new(
+        settings: Settings<P>,
+        interfaces: Vec<Interface<P>>,
+        routes: RouteTable,
+        addresses: Addresses<P>,
+    ) -> Arc<Self> {
         let Settings { clock, secrets, lock_kind, tcp, rss, workers } = settings;
         let now = clock.now();
         let internet = Internet::new(interfaces.len(), workers, secrets.table_hash(&UNSPECIFIED));
@@ -131,6 +139,7 @@ impl<P: Platform> Shared<P> {
             interfaces,
             routes: Lock::new(LockKind::Blocking, LockClass::Routes, routes),
             internet,
+            addresses,
             pings: Pings::default(),
             counters: Counters::shared(),
             generation: P::AtomicU32::new(1),
@@ -208,18 +217,18 @@ impl<P: Platform> Shared<P> {
     /// The source address for packets to `destination`.
     pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
         let (interface, _) = self.route(destination)?;
-        self.interfaces[interface].view.source_for(destination)
+        self.interfaces[interface].view.get().source_for(destination)
     }
 
     /// Whether `address` is one of this stack's.
     pub fn is_local(&self, address: IpAddr) -> bool {
-        self.interfaces.iter().any(|interface| interface.view.is_local(address))
+        self.interfaces.iter().any(|interface| interface.view.get().is_local(address))
     }
 
     /// The largest TCP text towards `destination` without options: path MTU less headers.
     pub fn route_mss(&self, destination: IpAddr, now: Time) -> u16 {
         let Some((interface, _)) = self.route(destination) else { return 536 };
-        let device = self.interfaces[interface].view.mtu;
+        let device = self.interfaces[interface].view.get().mtu_for(destination);
         let known = {
             let table = self.internet.path_mtu.lock();
             // Nearly always; a lookup costs a keyed hash.

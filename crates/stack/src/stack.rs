@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dev::Device;
+use ip::autoconf::{Autoconf, Identifiers};
 use ip::{InterfaceView, RouteTable};
 use observe::Time;
 use pktbuf::PktBuf;
-use sync::{LockKind, Platform};
+use sync::{LockKind, Platform, Published};
 use tcp::config::ConnectionOptions;
 use wire::FourTuple;
 
+use crate::addresses::{Addresses, Addressing};
 use crate::after::After;
 use crate::arch::select::{self, Plan, Staffing};
 use crate::arch::{Architecture, Census};
@@ -69,6 +71,8 @@ pub struct InterfaceConfig {
     pub addresses: Vec<(IpAddr, u8)>,
     /// Default routers on its link.
     pub gateways: Vec<IpAddr>,
+    /// Whether the addresses are tested, and whether it finds some for itself.
+    pub addressing: Addressing,
 }
 
 /// Why a stack cannot be built.
@@ -142,11 +146,15 @@ impl<P: Platform> Stack<P> {
         let key = interfaces.first().ok_or(BuildError::NoInterface)?.device.capabilities().rss_key;
         let rss = wire::rss::Toeplitz::new(&key.unwrap_or(wire::rss::SYMMETRIC_KEY));
         let mut routes = RouteTable::new();
-        let mut built = Vec::new();
+        let secrets = config.seed.map_or_else(Secrets::draw::<P>, Secrets::from_seed);
+        let (mut built, mut machines) = (Vec::new(), Vec::new());
         let mut receivers: Vec<Vec<_>> = Vec::new();
         let mut first_port = 0;
         for (index, interface) in interfaces.into_iter().enumerate() {
-            let (interface, queues) = build_interface::<P>(interface, index, first_port, &mut routes)?;
+            let seed = secrets.timing_seed(index);
+            let Built { interface, queues, addresses } =
+                build_interface::<P>(interface, index, first_port, seed, &mut routes)?;
+            machines.push(addresses);
             first_port += queues.len();
             for (driver, queue) in queues.into_iter().enumerate() {
                 if receivers.len() <= driver {
@@ -156,17 +164,19 @@ impl<P: Platform> Stack<P> {
             }
             built.push(interface);
         }
-        let secrets = config.seed.map_or_else(Secrets::draw::<P>, Secrets::from_seed);
         // Limits are this stack's alone, though its configuration may have served another.
         config.tcp.gauges = Default::default();
         let workers = config.cpus.max(1);
         let (clock, lock_kind, tcp) = (config.clock, config.lock_kind, config.tcp);
         let settings = Settings { clock, secrets, lock_kind, tcp, rss: rss.clone(), workers };
-        let shared = Shared::new(settings, built, routes);
+        let shared = Shared::new(settings, built, routes, Addresses::new(machines));
         let staffing = Staffing { cpus: config.cpus.max(1), own_threads: config.own_threads };
         let arch = select::build(config.plan, &shared, staffing);
         let core = Core { shared, arch, plan: config.plan, ports: Ports::default(), rss };
         let stack = Stack { core: Arc::new(core) };
+        let mut after = After::default();
+        stack.core.shared.start_addresses(&mut after);
+        after.perform(&stack.core.shared);
         let drivers = receivers
             .into_iter()
             .enumerate()
@@ -355,11 +365,11 @@ impl<P: Platform> Stack<P> {
     ) -> Result<Option<(EchoReply, Duration)>, ConnectRefused> {
         let shared = &self.core.shared;
         let (interface, _) = shared.route(destination).ok_or(ConnectRefused::NoRoute)?;
-        let view = &shared.interfaces[interface].view;
+        let view = shared.interfaces[interface].view.get();
         let source = view.source_for(destination).ok_or(ConnectRefused::NoRoute)?;
         let ident = shared.pings.identifier();
         let data: Vec<u8> = (0..len).map(|n| n as u8).collect();
-        let request = ip::icmp::echo_request(source, destination, ident, seq, &data, view.mtu);
+        let request = ip::icmp::echo_request(source, destination, ident, seq, &data, view.mtu_for(destination));
         let request = request.ok_or(ConnectRefused::NoBuffer)?;
         shared.pings.expect(ident, seq);
         let protocol = if destination.is_ipv4() { wire::protocol::ICMP } else { wire::protocol::ICMPV6 };
@@ -404,18 +414,38 @@ pub enum BindRefused {
 
 type Receivers = Vec<Box<dyn dev::RxQueue>>;
 
+struct Built<P: Platform> {
+    interface: Interface<P>,
+    queues: Receivers,
+    addresses: (Addressing, Option<Autoconf>),
+}
+
 fn build_interface<P: Platform>(
     config: InterfaceConfig,
     index: usize,
     first_port: usize,
+    seed: u64,
     routes: &mut RouteTable,
-) -> Result<(Interface<P>, Receivers), BuildError> {
-    let InterfaceConfig { mut device, addresses, gateways } = config;
+) -> Result<Built<P>, BuildError> {
+    let InterfaceConfig { mut device, addresses, gateways, addressing } = config;
     let capabilities = device.capabilities().clone();
     let mut view = InterfaceView::new(index as u16, capabilities.mac, capabilities.mtu);
-    for (address, prefix) in addresses {
-        view.add_address(address, prefix).map_err(|error| BuildError::Address(address, error))?;
+    for (address, prefix) in &addresses {
+        view.add_address(*address, *prefix).map_err(|error| BuildError::Address(*address, error))?;
     }
+    let autoconf = addressing.is_checked().then(|| {
+        let settings = ip::autoconf::Settings {
+            addresses,
+            from_routers: addressing.from_routers,
+            identifiers: addressing.stable_key.map_or(Identifiers::Eui64, |key| Identifiers::Stable { key }),
+            keep_contested: addressing.keep_contested,
+            own_default_route: gateways.iter().any(IpAddr::is_ipv6),
+            seed,
+        };
+        Autoconf::new(settings, view.clone())
+    });
+    // Under test no address is there yet.
+    let view = autoconf.as_ref().map_or(view, |autoconf| autoconf.view().clone());
     routes.insert_connected(&view);
     for gateway in gateways {
         routes.insert_default(gateway, index as u16);
@@ -424,7 +454,8 @@ fn build_interface<P: Platform>(
     if pairs.is_empty() {
         return Err(BuildError::NoQueues(device.name().to_owned()));
     }
-    let (receivers, ports): (Receivers, Vec<TxPort<P>>) =
+    let (queues, ports): (Receivers, Vec<TxPort<P>>) =
         pairs.into_iter().map(|pair| (pair.rx, TxPort::new(pair.tx, LockKind::Blocking))).unzip();
-    Ok((Interface { view, egress: Egress { capabilities, ports, first_port } }, receivers))
+    let interface = Interface { view: Published::new(view), egress: Egress { capabilities, ports, first_port } };
+    Ok(Built { interface, queues, addresses: (addressing, autoconf) })
 }

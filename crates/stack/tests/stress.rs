@@ -77,8 +77,12 @@ impl Host {
         config.tcp.rto.initial_rto = PATIENCE;
         config.tcp.rto.min_rto = PATIENCE;
         config.tcp.rto.max_rto = 2 * PATIENCE;
-        let interface =
-            InterfaceConfig { device: Box::new(device), addresses: vec![(address.into(), 24)], gateways: vec![] };
+        let interface = InterfaceConfig {
+            device: Box::new(device),
+            addresses: vec![(address.into(), 24)],
+            gateways: vec![],
+            addressing: Default::default(),
+        };
         let (stack, drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
         let stop = Arc::new(AtomicBool::new(false));
         let receivers = drivers.into_iter().map(|driver| receive(driver, stop.clone())).collect();

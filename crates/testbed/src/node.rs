@@ -9,7 +9,7 @@ use observe::Time;
 use pktbuf::{Chunk, PktBuf};
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, TcpSocket};
-use stack::{Clock, Driver, InterfaceConfig, Plan, Stack, StackConfig, VirtualClock};
+use stack::{Addressing, Clock, Driver, InterfaceConfig, Plan, Stack, StackConfig, VirtualClock};
 use sync::Platform;
 
 use crate::frames;
@@ -32,6 +32,10 @@ pub struct Terms {
     pub tcp: tcp::Config,
     /// Addresses of the stack.
     pub addresses: Vec<(IpAddr, u8)>,
+    /// Whether it tests them, and whether it finds some for itself.
+    pub addressing: Addressing,
+    /// Default routers.
+    pub gateways: Vec<IpAddr>,
     /// The stack is at the second port of the pair.
     pub second: bool,
     /// Frames that each direction of the link holds.
@@ -48,6 +52,8 @@ impl Terms {
             own_threads: false,
             tcp: tcp::Config::default(),
             addresses: vec![(frames::STACK.into(), 24), ("fd00::1".parse().expect("an address"), 64)],
+            addressing: Addressing::default(),
+            gateways: Vec::new(),
             second: false,
             ring_frames: 512,
         }
@@ -79,7 +85,8 @@ impl<P: Platform> Node<P> {
         config.tcp = terms.tcp;
         config.clock = Clock::Virtual(clock.clone());
         config.seed = Some(terms.seed);
-        let interface = InterfaceConfig { device: Box::new(near), addresses: terms.addresses, gateways: vec![] };
+        let (addresses, addressing) = (terms.addresses, terms.addressing);
+        let interface = InterfaceConfig { device: Box::new(near), addresses, gateways: terms.gateways, addressing };
         let (stack, mut drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
         let driver = drivers.pop().expect("a driver for each queue pair");
         let far = far.take_queues().pop().expect("a queue pair");

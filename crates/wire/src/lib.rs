@@ -20,6 +20,7 @@
 //! | [`ipv6`] | header, extension chain, fragment header | RFC 8200 |
 //! | [`icmpv4`] | echo and errors | RFC 792, 1191 |
 //! | [`icmpv6`] | echo, errors, neighbour discovery | RFC 4443, 4861 |
+//! | [`mld`] | multicast listener discovery | RFC 3810 |
 //! | [`udp`] | header | RFC 768 |
 //! | [`tcp`] | header and options | RFC 9293, 7323, 2018 |
 //! | [`checksum`] | one's-complement sums | RFC 1071, 1624 |
@@ -44,6 +45,7 @@ pub mod icmpv4;
 pub mod icmpv6;
 pub mod ipv4;
 pub mod ipv6;
+pub mod mld;
 pub mod protocol;
 pub mod rss;
 pub mod run;

@@ -1,12 +1,13 @@
 //! ICMP errors received, reduced to what a transport can check against its own state (RFC 5927).
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use observe::{Counter, Counters, DropReason};
-use wire::{FourTuple, SeqNumber, icmpv4, icmpv6, ipv4, ipv6, protocol};
+use wire::{FourTuple, SeqNumber, icmpv4, icmpv6, ipv4, ipv6, mld, protocol};
 
 use crate::datagram::Datagram;
-use crate::interface::InterfaceView;
+use crate::interface::{Cast, InterfaceView};
+use crate::redirect::Redirect;
 
 /// What an error says happened to the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +86,40 @@ pub(super) fn error_v4(
     let transport = &quoted[header.header_len.into()..];
     let sent = header.total_len.into();
     build(interface, datagram.src, kind, (local, remote), header.protocol, transport, sent)
+}
+
+/// The source of a message that only a station of the link may send.
+pub(super) fn link_local(datagram: &Datagram) -> Result<Ipv6Addr, DropReason> {
+    match datagram.src {
+        IpAddr::V6(src) if src.is_unicast_link_local() => Ok(src),
+        _ => Err(DropReason::NeighbourBadAdvert),
+    }
+}
+
+/// A listener query that a router of the link sent (RFC 3810 section 5.1.14).
+pub(super) fn listener_query(datagram: &Datagram) -> Result<mld::Query, DropReason> {
+    link_local(datagram)?;
+    if datagram.ttl != mld::HOP_LIMIT {
+        return Err(DropReason::NeighbourBadAdvert);
+    }
+    mld::parse_query(&datagram.buf).map_err(|_| DropReason::IcmpTruncated)
+}
+
+/// An IPv4 redirect; it must quote a packet of ours (RFC 1122 section 3.2.2.2). Redirects for a whole network are taken
+/// for the one destination, as that section says.
+pub(super) fn redirect_v4(
+    datagram: &Datagram,
+    code: u8,
+    gateway: Ipv4Addr,
+    interface: &InterfaceView,
+) -> Result<Redirect, DropReason> {
+    const MOST_CODE: u8 = 3;
+    let quoted = ipv4::parse_unverified(&datagram.buf[icmpv4::HEADER_LEN..]).map_err(|_| DropReason::IcmpTruncated)?;
+    let ours = interface.is_local(IpAddr::V4(quoted.src)) && datagram.cast == Cast::Unicast;
+    if !ours || code > MOST_CODE {
+        return Err(DropReason::RedirectRefused);
+    }
+    Ok(Redirect { reporter: datagram.src, destination: quoted.dst.into(), target: gateway.into() })
 }
 
 pub(super) fn error_v6(

@@ -97,7 +97,7 @@ fn damaged_messages_end_in_a_reason() {
         ("checksum", framed(packet_v4(protocol::ICMP, &[8, 0, 1, 1, 0, 0, 0, 0])), DropReason::IcmpBadChecksum),
         ("checksum", framed(packet_v6(protocol::ICMPV6, &[128, 0, 1, 1, 0, 0, 0, 0])), DropReason::IcmpBadChecksum),
         ("timestamp", message_v4(V4::Other { kind: 13, code: 0, rest: 0 }, &[]), DropReason::IcmpUnknownType),
-        ("redirect", message_v4(V4::Redirect { code: 1, gateway: PEER }, &[0; 28]), DropReason::IcmpUnknownType),
+        ("redirect", message_v4(V4::Redirect { code: 1, gateway: PEER }, &[0; 28]), DropReason::IcmpTruncated),
     ];
     for (name, frame, reason) in cases {
         let (received, counters) = outcome(frame);

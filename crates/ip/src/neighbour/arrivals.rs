@@ -23,8 +23,23 @@ pub struct Effects {
     /// Packets whose neighbour did not answer, beginning at their network header; counted as dropped already. Their
     /// senders may be told (address unreachable).
     pub unreachable: SmallVec<[PktBuf; 4]>,
+    /// Neighbours that did not answer.
+    pub failed: SmallVec<[IpAddr; 2]>,
+    /// Another station claims an address of ours.
+    pub conflict: Option<Conflict>,
     /// Whether cached link headers became invalid.
     pub changed: bool,
+}
+
+/// Another station claims an address of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The address.
+    pub address: IpAddr,
+    /// The other station, where it said its link address.
+    pub by: Option<MacAddr>,
+    /// We have told the link whose it is; otherwise that was done within the last ten seconds.
+    pub defended: bool,
 }
 
 /// A neighbour solicitation or advertisement that proved to come from the link.
@@ -43,6 +58,26 @@ enum Kind {
 }
 
 impl Discovery {
+    /// The address that the message is about.
+    pub fn target(&self) -> Ipv6Addr {
+        self.target
+    }
+
+    /// Who sent it; unspecified when it tests the target for itself.
+    pub fn source(&self) -> Ipv6Addr {
+        self.src
+    }
+
+    /// The link address that it tells, if it does.
+    pub fn mac(&self) -> Option<MacAddr> {
+        self.mac
+    }
+
+    /// Whether it asks and does not tell.
+    pub fn is_solicitation(&self) -> bool {
+        self.kind == Kind::Solicit
+    }
+
     /// Checks what the message itself cannot show: that no router forwarded it (RFC 4861 section 7.1).
     pub(crate) fn new(datagram: &Datagram, message: Message) -> Result<Self, DropReason> {
         let IpAddr::V6(src) = datagram.src else { return Err(DropReason::NeighbourBadAdvert) };
@@ -95,7 +130,7 @@ impl NeighbourTable {
             return dropped(DropReason::ArpNotForUs, counters);
         }
         if interface.is_local(IpAddr::V4(packet.spa)) {
-            return self.defend(now, interface, packet.spa, counters);
+            return self.defend(now, interface, packet, counters);
         }
         let asks_us = packet.op == Operation::Request && interface.is_local(IpAddr::V4(packet.tpa));
         if probe && !asks_us {
@@ -141,12 +176,17 @@ impl NeighbourTable {
 
     /// Somebody claims an address of ours: say once in ten seconds whose it is, and otherwise keep calm, or two
     /// stations would shout for ever (RFC 5227 section 2.4 b).
-    fn defend(&mut self, now: Time, interface: &InterfaceView, ours: Ipv4Addr, counters: &Counters) -> Effects {
+    fn defend(&mut self, now: Time, interface: &InterfaceView, packet: &arp::Packet, counters: &Counters) -> Effects {
+        let address = IpAddr::V4(packet.spa);
         let mut effects = dropped(DropReason::ArpConflict, counters);
-        if self.last_defence.is_none_or(|last| now >= last + DEFEND_INTERVAL) {
-            self.last_defence = Some(now);
-            effects.frames.extend(message::arp_announcement(interface.mac, ours, counters));
+        counters.increment(Counter::AddressConflicts);
+        self.defences.retain(|(_, last)| now < *last + DEFEND_INTERVAL);
+        let defended = self.defences.iter().all(|(ours, _)| *ours != address);
+        if defended {
+            self.defences.push((address, now));
+            effects.frames.extend(message::arp_announcement(interface.mac, packet.spa, counters));
         }
+        effects.conflict = Some(Conflict { address, by: Some(packet.sha), defended });
         effects
     }
 
@@ -233,8 +273,15 @@ impl NeighbourTable {
         counters: &Counters,
     ) -> Effects {
         let address = IpAddr::V6(discovery.target);
+        if interface.is_local(address) && discovery.mac == Some(interface.mac) {
+            // Our own message, handed back by a hub or a bridge.
+            return dropped(DropReason::ArpNotForUs, counters);
+        }
         if interface.is_local(address) {
-            return dropped(DropReason::ArpConflict, counters);
+            counters.increment(Counter::AddressConflicts);
+            let mut effects = dropped(DropReason::ArpConflict, counters);
+            effects.conflict = Some(Conflict { address, by: discovery.mac, defended: false });
+            return effects;
         }
         let Some(&slot) = self.by_address.get(&address) else {
             // Nobody asked (section 7.2.5: no entry, no effect).

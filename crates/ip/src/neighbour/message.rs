@@ -9,7 +9,7 @@ use wire::ethernet::{EtherType, MacAddr};
 use wire::icmpv6::{DISCOVERY_HOP_LIMIT, Message};
 use wire::{ipv6, protocol};
 
-use crate::interface::{ALL_NODES, group_mac};
+use crate::interface::{ALL_NODES, ALL_ROUTERS, group_mac};
 use crate::output::{self, LinkHeader};
 
 fn arp_frame(packet: &arp::Packet, link_dst: MacAddr) -> Option<PktBuf> {
@@ -32,6 +32,11 @@ pub(super) fn arp_request(
     arp_frame(&request, unicast.unwrap_or(MacAddr::BROADCAST))
 }
 
+/// Does anybody have `target`? Asked of everybody, in nobody's name (RFC 5227 section 2.1.1).
+pub(crate) fn arp_probe(mac: MacAddr, target: Ipv4Addr, counters: &Counters) -> Option<PktBuf> {
+    arp_request(mac, Ipv4Addr::UNSPECIFIED, target, None, counters)
+}
+
 /// We have it: the answer to `request`, to its sender alone.
 pub(super) fn arp_reply(mac: MacAddr, request: &arp::Packet, counters: &Counters) -> Option<PktBuf> {
     let reply = arp::Packet { op: Operation::Reply, sha: mac, spa: request.tpa, tha: request.sha, tpa: request.spa };
@@ -40,7 +45,7 @@ pub(super) fn arp_reply(mac: MacAddr, request: &arp::Packet, counters: &Counters
 }
 
 /// An address of ours is defended: everybody is told whose it is (RFC 5227 section 2.3).
-pub(super) fn arp_announcement(mac: MacAddr, ours: Ipv4Addr, counters: &Counters) -> Option<PktBuf> {
+pub(crate) fn arp_announcement(mac: MacAddr, ours: Ipv4Addr, counters: &Counters) -> Option<PktBuf> {
     arp_request(mac, ours, ours, None, counters)
 }
 
@@ -65,6 +70,25 @@ pub(super) fn neighbour_solicit(
     let link_dst = unicast.or_else(|| group_mac(IpAddr::V6(dst)))?;
     LinkHeader::with_type(mac, link_dst, EtherType::Ipv6).prepend(&mut frame);
     counters.increment(Counter::NeighbourSolicitsOut);
+    Some(frame)
+}
+
+/// Does anybody have `target`? Asked of its solicited-node group, in nobody's name (RFC 4862 section 5.4.2).
+pub(crate) fn duplicate_solicit(mac: MacAddr, target: Ipv6Addr, counters: &Counters) -> Option<PktBuf> {
+    counters.increment(Counter::NeighbourSolicitsOut);
+    let message = Message::NeighbourSolicit { target, source: None };
+    group_frame(mac, Ipv6Addr::UNSPECIFIED, ipv6::solicited_node(target), &message)
+}
+
+/// Routers, speak up (RFC 4861 section 6.3.7).
+pub(crate) fn router_solicit(mac: MacAddr, ours: Ipv6Addr, counters: &Counters) -> Option<PktBuf> {
+    counters.increment(Counter::RouterSolicitsOut);
+    group_frame(mac, ours, ALL_ROUTERS, &Message::RouterSolicit { source: Some(mac) })
+}
+
+fn group_frame(mac: MacAddr, src: Ipv6Addr, dst: Ipv6Addr, message: &Message) -> Option<PktBuf> {
+    let mut frame = discovery_packet(src, dst, message)?;
+    LinkHeader::with_type(mac, group_mac(IpAddr::V6(dst))?, EtherType::Ipv6).prepend(&mut frame);
     Some(frame)
 }
 

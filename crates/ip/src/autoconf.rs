@@ -1,0 +1,313 @@
+//! Addresses that an interface finds for itself and looks after: duplicate detection for IPv4 (RFC 5227) and IPv6
+//! (RFC 4862 section 5.4), addresses from router advertisements (RFC 4862 section 5.5) and their lifetimes, default
+//! routers and on-link prefixes (RFC 4861 section 6.3), reports of group membership (RFC 3810).
+//!
+//! **What it owns.** The interface's [`InterfaceView`]: whoever runs an [`Autoconf`] publishes its view and changes none
+//! of its own. An address under test is not in the view, so nothing is received for it, sent from it or answered about
+//! it; only its solicited-node group is joined, for the objections of others to be heard.
+//!
+//! **Who calls.** The `stack`: once to begin, per ARP packet, neighbour message, router advertisement and listener query,
+//! for each conflict and each neighbour that the neighbour table gave up, and at [`Autoconf::next_deadline`]. What is to
+//! be done comes back as a value, [`Changes`]. An interface whose addresses are static and not checked has no `Autoconf`.
+//!
+//! **Strangers.** Everything here is driven by messages that anybody on the link can send, so everything is bounded:
+//! [`MAX_ADDRESSES`], [`MAX_ROUTERS`] and [`MAX_PREFIXES`] of each kind, [`NEW_ADDRESSES`] addresses formed at once and one
+//! a minute in the long run; a lifetime is shortened to no less than two hours (RFC 4862 section 5.5.3 e); the hop limit
+//! that a router proposes is not taken.
+//!
+//! What may never happen: an address used before it was found free, one used after its lifetime, two defences of one
+//! address within ten seconds.
+
+mod detection;
+pub mod identifier;
+mod membership;
+mod routers;
+
+use core::net::{IpAddr, Ipv6Addr};
+use core::time::Duration;
+
+use observe::{Counters, Time};
+use pktbuf::PktBuf;
+use smallvec::SmallVec;
+use wire::arp;
+use wire::ethernet::MacAddr;
+use wire::icmpv6::RouterAdvert;
+use wire::mld::Query;
+
+pub use identifier::Identifiers;
+
+use crate::interface::InterfaceView;
+use crate::neighbour::Discovery;
+use crate::route::Route;
+use detection::{Phase, Tracked};
+use membership::Membership;
+use routers::{Routers, Solicitation};
+
+/// Addresses formed from the prefixes of routers at most.
+pub const MAX_ADDRESSES: usize = 16;
+/// Default routers remembered (RFC 4861 section 6.3.4 asks for two at least).
+pub const MAX_ROUTERS: usize = 8;
+/// On-link prefixes remembered.
+pub const MAX_PREFIXES: usize = 16;
+/// Addresses that may be formed at once; then one a minute.
+pub const NEW_ADDRESSES: u32 = 16;
+/// After this long a configured address that was found taken is tried again (RFC 5227 section 2.1.1,
+/// `RATE_LIMIT_INTERVAL`).
+pub const RETRY_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How an interface comes to its addresses.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Addresses given by the operator, with their prefix lengths. They are used when they were found free.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Form addresses from what routers advertise, and route as they say.
+    pub from_routers: bool,
+    /// Where the lower half of an address comes from.
+    pub identifiers: Identifiers,
+    /// Keep an IPv4 address that another station claims again after we have defended it (RFC 5227 section 2.4 c), as a
+    /// server may have to; otherwise it is given up (2.4 b).
+    pub keep_contested: bool,
+    /// Leave the IPv6 default route alone: the operator has set one.
+    pub own_default_route: bool,
+    /// Spreads the first messages of stations that start together. The same seed gives the same times.
+    pub seed: u64,
+}
+
+/// What happened to an address, for the user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressEvent {
+    /// It was found free and is in use.
+    Assigned(IpAddr),
+    /// Another station has it: it is not used.
+    Duplicate {
+        /// The address.
+        address: IpAddr,
+        /// The other station, where it said its link address.
+        by: Option<MacAddr>,
+    },
+    /// Another station claims an address that is in use here.
+    Conflict {
+        /// The address.
+        address: IpAddr,
+        /// The other station, where it said its link address.
+        by: Option<MacAddr>,
+        /// The address was given up.
+        lost: bool,
+    },
+    /// Its preferred lifetime is over: what is open goes on, new connections use another.
+    Deprecated(IpAddr),
+    /// Its lifetime is over, or that of its prefix.
+    Expired(IpAddr),
+}
+
+/// A change of the routing table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteChange {
+    /// Add or replace a row.
+    Insert(Route),
+    /// Take the row of this network and prefix length away.
+    Remove(IpAddr, u8),
+}
+
+/// What is to be done.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Whole frames to send.
+    pub frames: SmallVec<[PktBuf; 4]>,
+    /// What to tell the user, in this order.
+    pub events: SmallVec<[AddressEvent; 2]>,
+    /// Changes of the routing table, in this order.
+    pub routes: SmallVec<[RouteChange; 2]>,
+    /// [`Autoconf::view`] has changed: publish it.
+    pub view: bool,
+}
+
+impl Changes {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty() && self.events.is_empty() && self.routes.is_empty() && !self.view
+    }
+}
+
+/// The addresses of one interface; see the head of this file.
+#[derive(Debug)]
+pub struct Autoconf {
+    settings: Settings,
+    view: InterfaceView,
+    /// Rises with every change of the view.
+    version: u64,
+    tracked: Vec<Tracked>,
+    routers: Routers,
+    solicitation: Option<Solicitation>,
+    membership: Membership,
+    budget: u32,
+    budget_at: Time,
+    random: u64,
+}
+
+/// What a step may use besides the machine itself.
+struct Step<'a> {
+    now: Time,
+    counters: &'a Counters,
+    changes: Changes,
+}
+
+impl<'a> Step<'a> {
+    fn new(now: Time, counters: &'a Counters) -> Self {
+        Self { now, counters, changes: Changes::default() }
+    }
+}
+
+impl Autoconf {
+    /// Takes charge of `view`, whose addresses are taken off it: they, the link-local one and those of
+    /// [`Settings::addresses`] are tested first.
+    pub fn new(settings: Settings, mut view: InterfaceView) -> Self {
+        let old: Vec<IpAddr> = view.addresses().map(|(address, _)| address).collect();
+        for address in old {
+            view.remove_address(address);
+        }
+        let random = settings.seed | 1;
+        Self {
+            settings,
+            view,
+            version: 0,
+            tracked: Vec::new(),
+            routers: Routers::default(),
+            solicitation: None,
+            membership: Membership::default(),
+            budget: NEW_ADDRESSES,
+            budget_at: Time::ZERO,
+            random,
+        }
+    }
+
+    /// The interface as it is now. An address under test is not in it.
+    pub fn view(&self) -> &InterfaceView {
+        &self.view
+    }
+
+    /// Rises with every change of the view: of two copies the one with the higher number is newer.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether any address is under test or waits to be tried again.
+    pub fn is_settled(&self) -> bool {
+        self.tracked.iter().all(|tracked| matches!(tracked.phase, Phase::Announcing | Phase::Assigned))
+    }
+
+    /// Begins to test what is configured.
+    pub fn start(&mut self, now: Time, counters: &Counters) -> Changes {
+        let mut step = Step::new(now, counters);
+        let link_local = IpAddr::V6(self.link_local(0));
+        self.begin(Tracked::new(link_local, 64, detection::Origin::LinkLocal), &mut step);
+        for (address, prefix_len) in core::mem::take(&mut self.settings.addresses) {
+            self.begin(Tracked::new(address, prefix_len, detection::Origin::Static), &mut step);
+        }
+        self.finish(step)
+    }
+
+    /// An ARP packet has come. `None` when it is no concern of an address under test: the neighbour table's, then.
+    pub fn arp_arrives(&mut self, now: Time, packet: &arp::Packet, counters: &Counters) -> Option<Changes> {
+        let at = self.objected_by_arp(packet)?;
+        let mut step = Step::new(now, counters);
+        self.taken(at, Some(packet.sha), &mut step);
+        Some(self.finish(step))
+    }
+
+    /// A neighbour solicitation or advertisement has come. `None` when its target is not under test.
+    pub fn discovery_arrives(&mut self, now: Time, discovery: &Discovery, counters: &Counters) -> Option<Changes> {
+        let at = self.under_test(IpAddr::V6(discovery.target()))?;
+        let mut step = Step::new(now, counters);
+        // A solicitation from an address asks who has it; nobody knows yet. From none, it tests the same address.
+        if !discovery.is_solicitation() || discovery.source().is_unspecified() {
+            self.taken(at, discovery.mac(), &mut step);
+        }
+        Some(self.finish(step))
+    }
+
+    /// Another station claims an address in use; the neighbour table has defended it, or kept calm because it has done so
+    /// a short while ago.
+    pub fn conflict(
+        &mut self,
+        now: Time,
+        address: IpAddr,
+        by: Option<MacAddr>,
+        defended: bool,
+        counters: &Counters,
+    ) -> Changes {
+        let mut step = Step::new(now, counters);
+        self.contested(address, by, defended, &mut step);
+        self.finish(step)
+    }
+
+    /// A router has spoken. Its address is link-local and the message has not been forwarded.
+    pub fn router_advert(&mut self, now: Time, from: Ipv6Addr, advert: &RouterAdvert, counters: &Counters) -> Changes {
+        let mut step = Step::new(now, counters);
+        if self.settings.from_routers {
+            self.hear_router(from, advert, &mut step);
+        } else {
+            counters.drop(observe::DropReason::RouterAdvertIgnored);
+        }
+        self.finish(step)
+    }
+
+    /// A router asks which groups are listened to.
+    pub fn query(&mut self, now: Time, query: &Query) -> Changes {
+        let share = self.random_below(query.max_response);
+        self.membership.query(query, now + share, &self.view);
+        Changes::default()
+    }
+
+    /// The neighbour table gave up a neighbour: a default router that is silent makes way for another.
+    pub fn neighbour_failed(&mut self, now: Time, address: IpAddr, counters: &Counters) -> Changes {
+        let mut step = Step::new(now, counters);
+        self.router_silent(address, &mut step);
+        self.finish(step)
+    }
+
+    /// Does what is due.
+    pub fn timeouts(&mut self, now: Time, counters: &Counters) -> Changes {
+        let mut step = Step::new(now, counters);
+        for at in (0..self.tracked.len()).rev() {
+            self.lifetimes(at, &mut step);
+        }
+        for at in 0..self.tracked.len() {
+            if self.tracked[at].deadline <= now {
+                self.advance(at, &mut step);
+            }
+        }
+        self.router_timeouts(&mut step);
+        self.finish(step)
+    }
+
+    /// When [`Autoconf::timeouts`] has work.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let addresses = self.tracked.iter().map(Tracked::next_deadline);
+        let solicitation = self.solicitation.map_or(Time::MAX, |solicitation| solicitation.next);
+        let others = [self.routers.next_deadline(), solicitation, self.membership.next_deadline()];
+        addresses.chain(others).min().filter(|deadline| *deadline != Time::MAX)
+    }
+
+    /// Sends the reports that are due and closes the step.
+    fn finish(&mut self, mut step: Step<'_>) -> Changes {
+        self.membership.send(step.now, &self.view, &mut self.random, &mut step.changes.frames, step.counters);
+        self.version += u64::from(step.changes.view);
+        step.changes
+    }
+
+    fn random_below(&mut self, limit: Duration) -> Duration {
+        random_below(&mut self.random, limit)
+    }
+}
+
+/// A time below `limit` (xorshift64).
+fn random_below(state: &mut u64, limit: Duration) -> Duration {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    limit * ((*state >> 32) as u32 % 1024) / 1024
+}
+
+#[cfg(test)]
+mod tests;

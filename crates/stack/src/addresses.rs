@@ -1,0 +1,313 @@
+//! The addresses of interfaces that find and look after their own, and what routers tell hosts: redirects, advertisements.
+//!
+//! Off the data path: packets read an interface's published view (one load); here is who changes it. The rules are all in
+//! [`ip::autoconf`] and [`ip::redirect`]; here is who waits for whom, and how a change gets out: the view is published,
+//! routes are changed, cached link headers become invalid, frames leave, the user is told. Any thread; no lock is held
+//! when one calls in.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+use ip::autoconf::{AddressEvent, Autoconf, Changes, RouteChange};
+use ip::neighbour::{Conflict, Discovery};
+use ip::{InterfaceView, Redirect, RedirectTable};
+use observe::{Counter, Counters, DropReason, Time};
+use smallvec::SmallVec;
+use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Platform, TooManyVersions};
+use wire::icmpv6::RouterAdvert;
+
+use crate::after::After;
+use crate::shared::Shared;
+
+/// Events kept for a user who does not look; the oldest makes room.
+const MOST_EVENTS: usize = 256;
+
+/// How an interface comes to its addresses. The default: those given, unchecked.
+#[derive(Clone, Debug, Default)]
+pub struct Addressing {
+    /// Addresses are used when nobody else on the link has them (RFC 5227, RFC 4862 section 5.4): seconds after the start.
+    pub checked: bool,
+    /// Routers' advertisements give further IPv6 addresses and the default route (RFC 4862). Implies `checked`.
+    pub from_routers: bool,
+    /// A secret from which addresses are formed that cannot be followed from network to network (RFC 7217); without, they
+    /// are formed from the link address.
+    pub stable_key: Option<[u8; 16]>,
+    /// An IPv4 address that another station claims twice is kept nonetheless (RFC 5227 section 2.4 c).
+    pub keep_contested: bool,
+    /// IPv4 redirects are followed. Off unless asked for: nothing in one shows that it comes from the link.
+    pub redirects_v4: bool,
+}
+
+impl Addressing {
+    /// Whether addresses are tested before they are used.
+    pub fn is_checked(&self) -> bool {
+        self.checked || self.from_routers
+    }
+}
+
+/// See the head of this file.
+pub struct Addresses<P: Platform> {
+    /// By interface.
+    machines: Vec<Machine<P>>,
+    redirects: Lock<RedirectTable, P>,
+    events: Lock<VecDeque<(usize, AddressEvent)>, P>,
+    told: Condvar<P>,
+}
+
+struct Machine<P: Platform> {
+    autoconf: Option<Lock<Autoconf, P>>,
+    /// Version of the view that was published last. Written inside the publication, which excludes others.
+    published: P::AtomicU64,
+    redirects_v4: bool,
+}
+
+impl<P: Platform> Addresses<P> {
+    /// The machines of all interfaces, not started.
+    pub fn new(interfaces: Vec<(Addressing, Option<Autoconf>)>) -> Self {
+        let machine = |(addressing, autoconf): (Addressing, Option<Autoconf>)| Machine {
+            autoconf: autoconf.map(|autoconf| Lock::new(LockKind::Blocking, LockClass::Neighbours, autoconf)),
+            published: P::AtomicU64::new(0),
+            redirects_v4: addressing.redirects_v4,
+        };
+        Addresses {
+            machines: interfaces.into_iter().map(machine).collect(),
+            redirects: Lock::new(LockKind::Blocking, LockClass::Neighbours, RedirectTable::new()),
+            events: Lock::new(LockKind::Blocking, LockClass::Handoff, VecDeque::new()),
+            told: Condvar::new(),
+        }
+    }
+
+    /// Takes what has happened to addresses since the last call: interface and event, oldest first.
+    pub fn take_events(&self) -> Vec<(usize, AddressEvent)> {
+        self.events.lock().drain(..).collect()
+    }
+
+    /// As [`Addresses::take_events`], but waits for at most `timeout` of the platform's time until there is one.
+    pub fn wait_events(&self, timeout: Duration) -> Vec<(usize, AddressEvent)> {
+        let start = P::now();
+        let mut events = self.events.lock();
+        loop {
+            let spent = Duration::from_nanos(P::now().saturating_sub(start));
+            let left = timeout.checked_sub(spent).filter(|left| !left.is_zero());
+            match left {
+                Some(left) if events.is_empty() => events = self.told.wait_timeout(events, left),
+                _ => return events.drain(..).collect(),
+            }
+        }
+    }
+
+    fn tell(&self, interface: usize, new: impl IntoIterator<Item = AddressEvent>) {
+        let mut events = self.events.lock();
+        for event in new {
+            if events.len() == MOST_EVENTS {
+                events.pop_front();
+            }
+            events.push_back((interface, event));
+        }
+        drop(events);
+        self.told.notify_all();
+    }
+}
+
+impl<P: Platform> Shared<P> {
+    /// Runs an interface's machine, if it has one, and performs what comes of it. `None`: it has none.
+    fn machine<R>(
+        &self,
+        interface: usize,
+        counters: &Counters,
+        after: &mut After<P>,
+        run: impl FnOnce(&mut Autoconf) -> Option<(R, Changes)>,
+    ) -> Option<R> {
+        let machine = &self.addresses.machines[interface];
+        let mut autoconf = machine.autoconf.as_ref()?.lock();
+        let (reply, changes) = run(&mut autoconf)?;
+        let view = changes.view.then(|| (autoconf.version(), autoconf.view().clone()));
+        let deadline = autoconf.next_deadline();
+        drop(autoconf);
+        self.internet.note(deadline);
+        if let Some((version, view)) = view {
+            self.publish(interface, version, view, counters);
+        }
+        self.perform(interface, changes, counters, after);
+        Some(reply)
+    }
+
+    /// Publishes a view unless a newer one was published meanwhile.
+    fn publish(&self, interface: usize, version: u64, view: InterfaceView, counters: &Counters) {
+        let published = &self.addresses.machines[interface].published;
+        let done = self.interfaces[interface].view.update(|current| {
+            if published.load(Ordering::Relaxed) < version {
+                published.store(version, Ordering::Relaxed);
+                *current = view;
+            }
+            Ok::<_, TooManyVersions>(())
+        });
+        if done.is_err() {
+            // The machine bounds how often this can be; a link that has used that up is under attack for weeks.
+            counters.drop(DropReason::RouterAdvertIgnored);
+        }
+    }
+
+    fn perform(&self, interface: usize, changes: Changes, counters: &Counters, after: &mut After<P>) {
+        if changes.view || !changes.routes.is_empty() {
+            self.change_routes(changes.routes);
+        }
+        for frame in changes.frames {
+            self.send_frames(interface, 0, &mut smallvec::smallvec![frame], counters, after);
+        }
+        if !changes.events.is_empty() {
+            self.addresses.tell(interface, changes.events);
+        }
+    }
+
+    fn change_routes(&self, changes: SmallVec<[RouteChange; 2]>) {
+        let mut routes = self.routes.lock();
+        for change in changes {
+            match change {
+                RouteChange::Insert(route) => drop(routes.insert(route)),
+                RouteChange::Remove(network, prefix_len) => drop(routes.remove(network, prefix_len)),
+            }
+        }
+        drop(routes);
+        self.invalidate_routes();
+    }
+
+    /// Begins to test the addresses of all interfaces that do so.
+    pub fn start_addresses(&self, after: &mut After<P>) {
+        let now = self.clock.now();
+        for interface in 0..self.interfaces.len() {
+            let counters = &self.counters;
+            self.machine(interface, counters, after, |autoconf| Some(((), autoconf.start(now, counters))));
+        }
+    }
+
+    /// Whether an ARP packet was about an address under test.
+    pub fn arp_under_test(
+        &self,
+        interface: usize,
+        packet: &wire::arp::Packet,
+        now: Time,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) -> bool {
+        let heard = |autoconf: &mut Autoconf| autoconf.arp_arrives(now, packet, counters).map(|changes| ((), changes));
+        self.machine(interface, counters, after, heard).is_some()
+    }
+
+    /// Whether a neighbour message was about an address under test.
+    pub fn discovery_under_test(
+        &self,
+        interface: usize,
+        discovery: &Discovery,
+        now: Time,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) -> bool {
+        let heard =
+            |autoconf: &mut Autoconf| autoconf.discovery_arrives(now, discovery, counters).map(|changes| ((), changes));
+        self.machine(interface, counters, after, heard).is_some()
+    }
+
+    /// A router's advertisement has come.
+    pub fn router_advert_arrives(
+        &self,
+        interface: usize,
+        (from, advert): (Ipv6Addr, &RouterAdvert),
+        now: Time,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) {
+        let heard = |autoconf: &mut Autoconf| Some(((), autoconf.router_advert(now, from, advert, counters)));
+        if self.machine(interface, counters, after, heard).is_none() {
+            counters.drop(DropReason::RouterAdvertIgnored);
+        }
+    }
+
+    /// A router asks who listens to which group. Where addresses are static nobody reports.
+    pub fn listener_query_arrives(
+        &self,
+        interface: usize,
+        query: &wire::mld::Query,
+        now: Time,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) {
+        let heard = |autoconf: &mut Autoconf| Some(((), autoconf.query(now, query)));
+        if self.machine(interface, counters, after, heard).is_none() {
+            counters.drop(DropReason::IcmpUnknownType);
+        }
+    }
+
+    /// A redirect has come.
+    pub fn redirect_arrives(&self, interface: usize, redirect: &Redirect, now: Time, counters: &Counters) {
+        let allowed = redirect.reporter.is_ipv6() || self.addresses.machines[interface].redirects_v4;
+        if !allowed {
+            return counters.drop(DropReason::RedirectRefused);
+        }
+        let view = self.interfaces[interface].view.get();
+        let routes = self.routes.lock();
+        let mut redirects = self.addresses.redirects.lock();
+        let accepted = redirects.accept(now, redirect, view, &routes);
+        let deadline = redirects.next_deadline();
+        drop(redirects);
+        drop(routes);
+        match accepted {
+            Ok(changes) => {
+                counters.increment(Counter::RedirectsIn);
+                self.internet.note(deadline);
+                self.change_routes(changes);
+            }
+            Err(reason) => counters.drop(reason),
+        }
+    }
+
+    /// Another station claims an address of ours.
+    pub fn address_conflict(
+        &self,
+        interface: usize,
+        conflict: Conflict,
+        now: Time,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) {
+        let Conflict { address, by, defended } = conflict;
+        let heard = |autoconf: &mut Autoconf| Some(((), autoconf.conflict(now, address, by, defended, counters)));
+        if self.machine(interface, counters, after, heard).is_none() {
+            self.addresses.tell(interface, [AddressEvent::Conflict { address, by, lost: false }]);
+        }
+    }
+
+    /// A neighbour did not answer: what leads through it leads elsewhere, if there is an elsewhere.
+    pub fn neighbour_failed(
+        &self,
+        interface: usize,
+        address: IpAddr,
+        now: Time,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) {
+        let heard = |autoconf: &mut Autoconf| Some(((), autoconf.neighbour_failed(now, address, counters)));
+        self.machine(interface, counters, after, heard);
+        let changes = self.addresses.redirects.lock().neighbour_failed(address);
+        if !changes.is_empty() {
+            self.change_routes(changes);
+        }
+    }
+
+    /// Lifetimes, probes, announcements and reports that are due.
+    pub fn address_timeouts(&self, now: Time, counters: &Counters, after: &mut After<P>) {
+        for interface in 0..self.interfaces.len() {
+            let due = |autoconf: &mut Autoconf| Some(((), autoconf.timeouts(now, counters)));
+            self.machine(interface, counters, after, due);
+        }
+        let mut redirects = self.addresses.redirects.lock();
+        let over = redirects.timeouts(now);
+        let deadline = redirects.next_deadline();
+        drop(redirects);
+        self.internet.note(deadline);
+        if !over.is_empty() {
+            self.change_routes(over);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! A whole stack whose addresses look after themselves: tested before they are used, formed from what routers say, given
+//! up when contested; and redirects.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use ip::LinkHeader;
+use ip::autoconf::AddressEvent;
+use observe::{Counter, DropReason};
+use pktbuf::PktBuf;
+use stack::{Addressing, Plan};
+use sync::Real;
+use testbed::frames::{PEER, PEER_MAC, STACK, STACK_MAC, Segment, is_arp, tcp_of};
+use testbed::node::{Node, Terms};
+use wire::arp::{self, Operation};
+use wire::ethernet::{self, EtherType, MacAddr};
+use wire::icmpv6::{Message, PrefixInfo, RouterAdvert};
+use wire::tcp::TcpFlags;
+use wire::{icmpv4, icmpv6, ipv6, protocol};
+
+const ROUTER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xff);
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+/// A peer beyond the router.
+const FAR: Ipv6Addr = Ipv6Addr::new(0x2600, 0, 0, 0, 0, 0, 0, 9);
+const STEP: Duration = Duration::from_millis(50);
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+/// What the stack forms in 2001:db8:1::/64 from its link address.
+fn formed() -> Ipv6Addr {
+    let own = ip::interface::link_local_from(STACK_MAC);
+    Ipv6Addr::from_bits(0x2001_0db8_0001_0000 << 64 | own.to_bits() & u128::from(u64::MAX))
+}
+
+/// An ICMPv6 message of the peer as a frame.
+fn message(src: Ipv6Addr, dst: Ipv6Addr, message: &Message) -> Vec<u8> {
+    let mut bytes = vec![0; message.header_len()];
+    message.emit(src, dst, &mut bytes);
+    let mut packet = PktBuf::from_slice(&bytes).expect("a buffer");
+    ip::output::ipv6_header(&mut packet, src, dst, protocol::ICMPV6, 0, icmpv6::DISCOVERY_HOP_LIMIT, 0);
+    let link = ip::interface::group_mac(IpAddr::V6(dst)).unwrap_or(STACK_MAC);
+    LinkHeader::new(PEER_MAC, link, IpAddr::V6(dst)).prepend(&mut packet);
+    packet.to_vec()
+}
+
+fn advert(lifetime: u16) -> Vec<u8> {
+    let mut advert = RouterAdvert { router_lifetime: lifetime, source: Some(PEER_MAC), ..RouterAdvert::default() };
+    let prefix = PrefixInfo {
+        prefix: Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 0),
+        prefix_len: 64,
+        on_link: true,
+        autonomous: true,
+        valid_lifetime: 7200,
+        preferred_lifetime: 3600,
+    };
+    assert!(advert.prefixes.push(prefix));
+    message(ROUTER, ALL_NODES, &Message::RouterAdvert(advert))
+}
+
+/// A SYN over IPv6.
+fn syn(src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
+    let header = wire::tcp::Header {
+        src_port: 5000,
+        dst_port: 80,
+        seq: wire::SeqNumber(1),
+        ack: wire::SeqNumber(0),
+        flags: TcpFlags::SYN,
+        window: 1000,
+        urgent: 0,
+        header_len: 20,
+        options: wire::tcp::Options::NONE,
+    };
+    let mut packet = PktBuf::alloc(20).expect("a buffer");
+    header.emit(packet.append(20));
+    let pseudo = wire::checksum::pseudo_header(src.into(), dst.into(), protocol::TCP, 20);
+    let sum = pseudo.add(wire::checksum::sum(&packet)).finish();
+    packet[16..18].copy_from_slice(&sum.to_be_bytes());
+    ip::output::ipv6_header(&mut packet, src, dst, protocol::TCP, 0, 64, 0);
+    LinkHeader::new(PEER_MAC, STACK_MAC, IpAddr::V6(dst)).prepend(&mut packet);
+    packet.to_vec()
+}
+
+fn discovered(frame: &[u8]) -> Option<(Ipv6Addr, Message)> {
+    let (header, at) = ethernet::parse(frame).ok()?;
+    let ip = (header.ethertype == EtherType::Ipv6).then(|| ipv6::parse(&frame[at..]).ok())??;
+    let message = &frame[at + ipv6::HEADER_LEN..];
+    (ip.next_header == protocol::ICMPV6).then(|| icmpv6::parse(message, ip.src, ip.dst).ok())?.map(|m| (ip.dst, m))
+}
+
+/// Lets time pass without answering anything; what the stack sent.
+fn listen(node: &mut Node<Real>, span: Duration) -> Vec<Vec<u8>> {
+    let (mut sent, end) = (node.settle(), node.clock.now() + span);
+    while node.clock.now() < end {
+        node.clock.advance(STEP);
+        sent.extend(node.settle());
+    }
+    sent
+}
+
+fn node(addresses: Vec<(IpAddr, u8)>, addressing: Addressing) -> Node<Real> {
+    Node::new(Terms { addresses, addressing, ..Terms::new(Plan::ConnPL(4)) })
+}
+
+#[test]
+fn an_interface_without_addresses_gets_them_from_its_router() {
+    let mut node = node(Vec::new(), Addressing { from_routers: true, ..Addressing::default() });
+    let _listener = node.listen(80, 8);
+    let sent = listen(&mut node, Duration::from_secs(4));
+    let asked =
+        sent.iter().filter_map(|frame| discovered(frame)).any(|(_, m)| matches!(m, Message::RouterSolicit { .. }));
+    assert!(asked, "routers are asked");
+    assert!(node.answers(&syn(FAR, formed())).is_empty(), "not an address yet");
+    node.put(&advert(1800));
+    node.settle();
+    assert!(node.answers(&syn(FAR, formed())).is_empty(), "under test");
+    let sent = listen(&mut node, Duration::from_secs(3));
+    let group = ipv6::solicited_node(formed());
+    let test = Message::NeighbourSolicit { target: formed(), source: None };
+    assert!(sent.iter().filter_map(|frame| discovered(frame)).any(|found| found == (group, test)), "it is tested");
+    let events: Vec<AddressEvent> = node.stack.shared().addresses.take_events().into_iter().map(|(_, e)| e).collect();
+    assert!(events.contains(&AddressEvent::Assigned(formed().into())), "{events:?}");
+
+    // The answer to the far peer asks for the router's link address first, and then leaves through it.
+    let sent = node.answers(&syn(FAR, formed()));
+    let (_, question) = sent.iter().find_map(|frame| discovered(frame)).expect("a solicitation");
+    assert!(matches!(question, Message::NeighbourSolicit { target, .. } if target == ROUTER), "{question:?}");
+    let reply = Message::NeighbourAdvert {
+        target: ROUTER,
+        target_mac: Some(PEER_MAC),
+        router: true,
+        solicited: true,
+        override_flag: true,
+    };
+    let own = ip::interface::link_local_from(STACK_MAC);
+    let sent = node.answers(&message(ROUTER, own, &reply));
+    let (header, _) = sent.iter().find_map(|frame| tcp_of(frame)).expect("the SYN-ACK");
+    assert!(header.flags.contains(TcpFlags::SYN | TcpFlags::ACK));
+    assert_eq!(node.stack.census().counters.get(Counter::RouterAdvertsIn), 0, "the driver counts what it hears");
+    assert_eq!(node.driver.counters().get(Counter::RouterAdvertsIn), 1);
+}
+
+#[test]
+fn a_configured_address_is_used_when_it_was_found_free() {
+    let checked = || Addressing { checked: true, ..Addressing::default() };
+    let mut node = node(vec![(STACK.into(), 24)], checked());
+    let _listener = node.listen(80, 8);
+    assert!(node.answers(&Segment::syn(3000, 80).frame()).iter().all(|frame| tcp_of(frame).is_none()), "under test");
+    let sent = listen(&mut node, Duration::from_secs(9));
+    assert_eq!(sent.iter().filter(|frame| is_arp(frame)).count(), 5, "three probes, two announcements");
+    node.put(&testbed::frames::arp_request());
+    let answers = node.answers(&Segment::syn(3000, 80).frame());
+    assert!(answers.iter().any(|frame| tcp_of(frame).is_some()));
+
+    // Somebody claims it: defended once, then given up.
+    let claim = |sha: MacAddr, spa: Ipv4Addr| {
+        let packet = arp::Packet { op: Operation::Reply, sha, spa, tha: STACK_MAC, tpa: spa };
+        let mut frame = PktBuf::alloc(arp::PACKET_LEN).expect("a buffer");
+        packet.emit(frame.append(arp::PACKET_LEN).first_chunk_mut().expect("as long as that"));
+        let mut whole = vec![0; ethernet::HEADER_LEN];
+        ethernet::Header { dst: MacAddr::BROADCAST, src: sha, ethertype: EtherType::Arp }
+            .emit(whole.first_chunk_mut().expect("as long as that"));
+        whole.extend_from_slice(&frame);
+        whole
+    };
+    let other = MacAddr([2, 0, 0, 0, 0, 0x77]);
+    node.put(&claim(other, STACK));
+    assert_eq!(node.settle().iter().filter(|frame| is_arp(frame)).count(), 1, "the defence");
+    node.put(&claim(other, STACK));
+    assert!(node.settle().is_empty());
+    let events: Vec<_> = node.stack.shared().addresses.take_events().into_iter().map(|(_, e)| e).collect();
+    let lost = AddressEvent::Conflict { address: STACK.into(), by: Some(other), lost: true };
+    assert_eq!(events.last(), Some(&lost));
+    assert!(node.answers(&Segment::syn(3001, 80).frame()).is_empty(), "no longer ours");
+}
+
+#[test]
+fn a_static_address_is_used_at_once_and_a_claim_is_reported() {
+    let mut node = node(vec![(STACK.into(), 24)], Addressing::default());
+    assert!(node.settle().is_empty(), "nothing is sent unasked");
+    node.put(&advert(1800));
+    assert!(node.settle().is_empty());
+    assert_eq!(node.driver.counters().dropped(DropReason::RouterAdvertIgnored), 1);
+    assert_eq!(node.stack.shared().interfaces[0].view.get().addresses().count(), 2, "link-local and its own");
+}
+
+#[test]
+fn redirects_lead_along_the_link_and_ipv4_ones_only_where_wanted() {
+    for redirects_v4 in [false, true] {
+        let addressing = Addressing { redirects_v4, ..Addressing::default() };
+        let gateways = vec![IpAddr::V4(PEER), IpAddr::V6(ROUTER)];
+        let mut node = Node::<Real>::introduced(Terms { addressing, gateways, ..Terms::new(Plan::Up) });
+        let hop = |node: &Node<Real>, to: IpAddr| node.stack.shared().route(to).map(|(_, hop)| hop);
+        let far: Ipv4Addr = "192.0.2.1".parse().expect("an address");
+        // The quoted packet is one of ours to the far host.
+        let mut quoted = PktBuf::from_slice(&[0; 8]).expect("a buffer");
+        ip::output::header(&mut quoted, STACK.into(), far.into(), protocol::UDP, 0, 64);
+        let better = Ipv4Addr::new(10, 0, 0, 3);
+        node.put(&redirect_v4(better, &quoted));
+        node.settle();
+        let expected = if redirects_v4 { better } else { PEER };
+        assert_eq!(hop(&node, far.into()), Some(expected.into()));
+
+        let target = ip("fe80::3");
+        let IpAddr::V6(six) = target else { unreachable!("it was written so") };
+        let own = ip::interface::link_local_from(STACK_MAC);
+        let better = Message::Redirect { target: six, destination: FAR, target_mac: None };
+        node.put(&message(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xbad), own, &better));
+        node.settle();
+        assert_eq!(hop(&node, FAR.into()), Some(ROUTER.into()), "not from the router in use");
+        node.put(&message(ROUTER, own, &better));
+        node.settle();
+        assert_eq!(hop(&node, FAR.into()), Some(target));
+        listen(&mut node, Duration::from_secs(1));
+        node.clock.advance(ip::redirect::LIFETIME);
+        node.settle();
+        assert_eq!(hop(&node, FAR.into()), Some(ROUTER.into()), "for ten minutes");
+    }
+}
+
+fn redirect_v4(better: Ipv4Addr, quoted: &[u8]) -> Vec<u8> {
+    let mut body = vec![0; icmpv4::HEADER_LEN];
+    body.extend_from_slice(quoted);
+    icmpv4::Message::Redirect { code: 1, gateway: better }.emit(&mut body);
+    let mut packet = PktBuf::from_slice(&body).expect("a buffer");
+    ip::output::header(&mut packet, PEER.into(), STACK.into(), protocol::ICMP, 0, 64);
+    LinkHeader::new(PEER_MAC, STACK_MAC, STACK.into()).prepend(&mut packet);
+    packet.to_vec()
+}
