@@ -17,10 +17,13 @@ use heddle::device::pcap::{Recording, Tap as Recorder};
 use heddle::device::{Device, with_faults};
 use heddle::mem::MemConfig;
 use heddle::tap::{Offloads, Tap, TapError, TapOptions};
-use heddle::{Cidr, LockKind, Plan, Stack};
+use heddle::{AddressEvent, Addressing, Cidr, LockKind, Plan, Stack};
 use tokio::sync::Notify;
 
 use crate::failure::Failure;
+
+/// How long a command waits for a router to speak: it is asked after one, five and thirteen seconds.
+const ADDRESS_PATIENCE: std::time::Duration = std::time::Duration::from_secs(15);
 
 /// Largest number of queue pairs and threads that may be asked for: what the devices can have.
 const MOST_QUEUES: u64 = 64;
@@ -37,6 +40,16 @@ pub struct NetworkArgs {
     /// Our own address with its prefix length, such as 10.0.0.2/24 or fd00::2/64; may be given several times
     #[arg(long, value_name = "CIDR")]
     pub addr: Vec<Cidr>,
+
+    /// Form IPv6 addresses and find the default router from what routers on the link advertise; every address, those of
+    /// --addr too, is used when nobody else on the link has it (some seconds after the start). With tap
+    #[arg(long)]
+    pub slaac: bool,
+
+    /// Secret of 32 hexadecimal digits from which --slaac forms addresses that cannot be followed from one network to
+    /// another (RFC 7217); keep it to keep the addresses [default: they are formed from the link address]
+    #[arg(long, value_name = "HEX", requires = "slaac", value_parser = secret)]
+    pub stable_secret: Option<[u8; 16]>,
 
     /// Router for destinations that are not on our own network; may be given for IPv4 and for IPv6
     #[arg(long, value_name = "ADDRESS")]
@@ -146,7 +159,7 @@ impl NetworkArgs {
     /// # Errors
     /// The interface or the recording cannot be opened, or the addresses are missing or wrong.
     pub fn on_tap(&self, name: &str) -> Result<Network, Failure> {
-        if self.addr.is_empty() {
+        if self.addr.is_empty() && !self.slaac {
             return Err(Failure::Usage(format!(
                 "a stack on {name} needs an address of its own: add --addr 10.0.0.2/24 (and give the kernel's end \
                  another one: `ip addr add 10.0.0.1/24 dev {name}`)"
@@ -163,7 +176,39 @@ impl NetworkArgs {
             TapError::BadName { .. } | TapError::BadQueueCount { .. } => Failure::usage(error),
             _ => Failure::failed(error),
         })?;
-        self.build(Box::new(tap), &self.addr)
+        let network = self.build(Box::new(tap), &self.addr)?;
+        if self.slaac {
+            self.await_address(name, &network.stack)?;
+        }
+        Ok(network)
+    }
+
+    /// Waits until an address is in use that leads off the link or was asked for, and says which.
+    fn await_address(&self, name: &str, stack: &Stack) -> Result<(), Failure> {
+        let asked = |address: &IpAddr| self.addr.iter().any(|cidr| cidr.address == *address);
+        let wide = |address: &IpAddr| !matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
+        let end = std::time::Instant::now() + ADDRESS_PATIENCE;
+        while let Some(left) = end.checked_duration_since(std::time::Instant::now()) {
+            for (_, event) in stack.address_events(left) {
+                match event {
+                    AddressEvent::Assigned(address) => {
+                        eprintln!("{name}: {address} is in use");
+                        if wide(&address) || asked(&address) {
+                            return Ok(());
+                        }
+                    }
+                    AddressEvent::Duplicate { address, by } => {
+                        let by = by.map_or_else(String::new, |mac| format!(", at {mac}"));
+                        eprintln!("{name}: {address} belongs to another station{by}, and is not used");
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Err(Failure::Failed(format!(
+            "no router on {name} advertised a prefix within {} seconds: start one there (radvd, say), or give --addr",
+            ADDRESS_PATIENCE.as_secs()
+        )))
     }
 
     /// A stack on the in-memory device, and its peer: a second stack at the other port, whose address is `peer`.
@@ -218,6 +263,9 @@ impl NetworkArgs {
         let addresses: Vec<String> = addresses.iter().map(Cidr::to_string).collect();
         let mut builder =
             Stack::builder().device(device, addresses).plan(self.arch).lock(self.lock).cpus(self.threads());
+        let from_routers = self.slaac && matches!(self.dev, DeviceName::Tap(_));
+        let stable_key = self.stable_secret;
+        builder = builder.addressing(Addressing { from_routers, stable_key, ..Addressing::default() });
         builder = builder.profile(self.profile);
         if let Some(directory) = &self.sysctl_dir {
             builder = builder.knobs_from(directory);
@@ -254,6 +302,14 @@ impl Network {
             ))),
         }
     }
+}
+
+/// Reads a secret of 32 hexadecimal digits.
+fn secret(text: &str) -> Result<[u8; 16], String> {
+    let number = (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok()).flatten();
+    number
+        .map(u128::to_be_bytes)
+        .ok_or_else(|| "a secret is 32 hexadecimal digits, as `openssl rand -hex 16` prints".to_owned())
 }
 
 fn create(path: &Path) -> Result<File, Failure> {

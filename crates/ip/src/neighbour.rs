@@ -64,6 +64,9 @@ pub const IDLE_TIME: Duration = Duration::from_secs(300);
 pub const REACHABLE_TIME: Duration = Duration::from_secs(30);
 /// Grace before a stale neighbour in use is probed (RFC 4861 section 10).
 pub const DELAY_FIRST_PROBE_TIME: Duration = Duration::from_secs(5);
+/// The end of that grace: cached link headers become invalid, so that those who send there come by and can say whether the
+/// neighbour answers ([`NeighbourTable::confirm`]). Before, nobody is slowed down.
+pub const DOUBT_TIME: Duration = Duration::from_secs(2);
 /// Between solicitations (RFC 4861 section 10).
 pub const RETRANS_TIMER: Duration = Duration::from_secs(1);
 /// Solicitations before a neighbour is given up, multicast or unicast (RFC 4861 section 10).
@@ -294,6 +297,11 @@ impl NeighbourTable {
                 entry.set(State::Stale, Time::MAX);
                 out.changed = true;
             }
+            State::Delay if !entry.in_doubt && now < entry.deadline + DOUBT_TIME => {
+                entry.in_doubt = true;
+                entry.deadline += DOUBT_TIME;
+                out.changed = true;
+            }
             State::Delay => {
                 entry.set(State::Probe, now + RETRANS_TIMER);
                 entry.solicits = 1;
@@ -362,6 +370,13 @@ impl NeighbourTable {
         let slot = *self.by_address.get(&next_hop)?;
         let entry = self.slots[slot as usize].as_ref()?;
         (!matches!(entry.state, State::Incomplete | State::Stale)).then_some(entry.mac)
+    }
+
+    /// Whether `next_hop` is about to be asked whether it is still there, or is being asked: a transport that knows says
+    /// so ([`NeighbourTable::confirm`]) and spares the question.
+    pub fn is_in_doubt(&self, next_hop: IpAddr) -> bool {
+        let entry = self.by_address.get(&next_hop).and_then(|slot| self.slots[*slot as usize].as_ref());
+        entry.is_some_and(|entry| entry.state == State::Probe || (entry.state == State::Delay && entry.in_doubt))
     }
 
     /// A transport heard from `next_hop` in answer to what it sent: it is reachable (RFC 4861 section 7.3.1).

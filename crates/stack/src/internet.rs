@@ -93,6 +93,28 @@ impl<P: Platform> Shared<P> {
         Some(LinkHeader::new(view.mac, mac, destination))
     }
 
+    /// As [`Shared::link_header`], and whether the neighbour is in doubt: the answer may then not be kept. `progress`
+    /// says that the peer's transport has just shown that it hears us, which ends the doubt (RFC 4861 section 7.3.1).
+    pub fn link_header_in_use(
+        &self,
+        interface: usize,
+        next_hop: IpAddr,
+        destination: IpAddr,
+        progress: bool,
+    ) -> Option<(LinkHeader, bool)> {
+        let view = self.interfaces[interface].view.get();
+        let now = self.batch_now();
+        let mut neighbours = self.internet.neighbours(interface);
+        let mac = neighbours.lookup(next_hop)?;
+        let mut in_doubt = neighbours.is_in_doubt(next_hop);
+        if in_doubt && progress {
+            neighbours.confirm(now, next_hop);
+            self.internet.note(neighbours.next_deadline());
+            in_doubt = false;
+        }
+        Some((LinkHeader::new(view.mac, mac, destination), in_doubt))
+    }
+
     /// Puts a link header in front of an IP packet, or lets it wait for its neighbour. The frames to send now: the
     /// packet, or the solicitation.
     pub fn resolve_or_queue(
@@ -168,10 +190,12 @@ impl<P: Platform> Shared<P> {
         now: Time,
         counters: &Counters,
         after: &mut After<P>,
-    ) {
+    ) -> SmallVec<[ip::IcmpError; 2]> {
         if effects.changed {
             self.invalidate_routes();
         }
+        let view = self.interfaces[interface].view.get();
+        let lost = effects.unreachable.iter().filter_map(|packet| ip::icmp::undelivered(packet, view)).collect();
         if let Some(conflict) = effects.conflict {
             self.address_conflict(interface, conflict, now, counters, after);
         }
@@ -183,6 +207,7 @@ impl<P: Platform> Shared<P> {
             let hash = frame.meta().flow_hash.unwrap_or(0);
             self.send_frames(interface, hash, &mut smallvec![frame], counters, after);
         }
+        lost
     }
 
     /// A fragment has come: the whole datagram, if this was the last missing piece.
@@ -294,8 +319,14 @@ impl<P: Platform> Shared<P> {
         }
     }
 
-    /// Solicits again, gives neighbours and fragments up, forgets old path MTUs.
-    pub fn internet_timeouts(&self, now: Time, counters: &Counters, after: &mut After<P>) {
+    /// Solicits again, gives neighbours and fragments up, forgets old path MTUs. What is to be told to the transports whose
+    /// packets waited for a neighbour that does not answer.
+    pub fn internet_timeouts(
+        &self,
+        now: Time,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) -> SmallVec<[ip::IcmpError; 2]> {
         self.internet.deadline.store(now.as_nanos().saturating_add(PATH_MTU_SWEEP_NS), Ordering::Relaxed);
         self.internet.path_mtu.lock().timeouts(now);
         let mut reassembly = self.internet.reassembly.lock();
@@ -306,12 +337,14 @@ impl<P: Platform> Shared<P> {
             self.refuse(&datagram, ErrorKind::ReassemblyTimeExceeded, counters, after);
         }
         self.address_timeouts(now, counters, after);
+        let mut lost = SmallVec::new();
         for interface in 0..self.interfaces.len() {
             let mut neighbours = self.internet.neighbours(interface);
             let effects = neighbours.timeouts(now, counters);
             self.internet.note(neighbours.next_deadline());
             drop(neighbours);
-            self.neighbour_effects(interface, effects, now, counters, after);
+            lost.extend(self.neighbour_effects(interface, effects, now, counters, after));
         }
+        lost
     }
 }

@@ -136,7 +136,11 @@ impl<P: Platform> Driver<P> {
     fn housekeeping(&mut self, now: Time, after: &mut After<P>) {
         self.arch.tick(now);
         if self.shared.internet.deadline() <= now {
-            self.shared.internet_timeouts(now, &self.counters, after);
+            for error in self.shared.internet_timeouts(now, &self.counters, after) {
+                let hash = self.rss.hash_tcp(&error.tuple);
+                self.arch.post(Ingress::IcmpError { hash, error }, now, after);
+            }
+            self.arch.end_of_batch(after);
         }
         for index in 0..self.shared.interfaces.len() {
             self.feed_starved(index, now, after);

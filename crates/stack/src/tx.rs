@@ -32,7 +32,18 @@ pub struct RouteCache {
     /// Of routes and neighbours when `link` was made; 0: never.
     generation: u32,
     interface: u16,
+    /// The low bits of the acknowledgement number that was sent last while the neighbour was in doubt.
+    acknowledged: u16,
     link: Option<LinkHeader>,
+    /// The neighbour is about to be asked whether it is still there. The cache is not good while that is so.
+    in_doubt: bool,
+}
+
+const _: () = assert!(size_of::<RouteCache>() == 24);
+
+/// The low half of a segment's acknowledgement number.
+fn acknowledgement(segment: &[u8]) -> u16 {
+    segment.get(10..12).map_or(0, |low| u16::from_be_bytes([low[0], low[1]]))
 }
 
 /// Frames that may wait for room in a device beyond its own ring.
@@ -219,7 +230,7 @@ impl<P: Platform> Shared<P> {
         }
         sync::walk::note(file!(), "puts IP and link headers in front of the outbox's segments");
         let (source, destination) = (flow.tuple.local_addr, flow.tuple.remote_addr);
-        if route.generation != self.generation() && !self.resolve(flow, route) {
+        if route.generation != self.generation() && !self.resolve(flow, route, segments) {
             return self.emit_unresolved(flow, segments, counters, after);
         }
         // By reference: a copy of fourteen bytes is made in other pieces than it is read back in.
@@ -236,13 +247,21 @@ impl<P: Platform> Shared<P> {
     }
 
     /// Fills the route cache if the next hop's link address is known.
+    ///
+    /// While the neighbour is in doubt every emission comes this way, for five seconds at most. That the acknowledgement
+    /// number moves from one emission to the next means that new text has come from a peer who hears us: the neighbour
+    /// is there, and need not be asked (RFC 4861 section 7.3.1).
     #[cold]
-    fn resolve(&self, flow: &Flow, route: &mut RouteCache) -> bool {
+    fn resolve(&self, flow: &Flow, route: &mut RouteCache, segments: &[PktBuf]) -> bool {
         // Read before the tables: a change in between makes the cache stale at once, not for ever.
         let generation = self.generation();
         let Some((interface, next_hop)) = self.route(flow.tuple.remote_addr) else { return false };
-        let Some(link) = self.link_header(interface, next_hop, flow.tuple.remote_addr) else { return false };
-        *route = RouteCache { generation, interface: interface as u16, link: Some(link) };
+        let acknowledged = segments.first().map_or(0, |segment| acknowledgement(segment));
+        let progress = route.in_doubt && route.acknowledged != acknowledged;
+        let found = self.link_header_in_use(interface, next_hop, flow.tuple.remote_addr, progress);
+        let Some((link, in_doubt)) = found else { return false };
+        let generation = if in_doubt { 0 } else { generation };
+        *route = RouteCache { generation, interface: interface as u16, acknowledged, link: Some(link), in_doubt };
         true
     }
 

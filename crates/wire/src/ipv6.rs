@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::ParseError;
 
 pub use extension::{
-    ExtChain, FRAGMENT_HEADER_LEN, FragmentHeader, MAX_CHAIN_LEN, MAX_HEADERS, Problem, ProblemKind, walk,
+    ExtChain, FRAGMENT_HEADER_LEN, FragmentHeader, MAX_CHAIN_LEN, MAX_HEADERS, MAX_STEPS, Problem, ProblemKind, walk,
 };
 
 /// Bytes of the fixed header.

@@ -22,7 +22,8 @@ pub struct RateLimit {
 impl RateLimit {
     /// A full bucket. `rate` is in packets a second and `burst` in packets, both at least 1; `seed` blurs the brim.
     pub fn new(rate: u32, burst: u32, seed: u64) -> Self {
-        let interval = Duration::from_secs(1).as_nanos() as u64 / u64::from(rate.max(1));
+        // The clock's own step bounds the rate: a thousand million a second.
+        let interval = (Duration::from_secs(1).as_nanos() as u64 / u64::from(rate.max(1))).max(1);
         let burst = burst.max(1);
         Self { interval, burst, tokens: burst, granted: Time::ZERO, random: seed | 1 }
     }

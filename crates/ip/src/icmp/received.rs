@@ -88,6 +88,23 @@ pub(super) fn error_v4(
     build(interface, datagram.src, kind, (local, remote), header.protocol, transport, sent)
 }
 
+/// What a router's "host unreachable" would say of a packet of ours that never left, because its neighbour did not
+/// answer. `packet` begins at its network header; `None` when it is none of a transport's.
+pub fn undelivered(packet: &[u8], interface: &InterfaceView) -> Option<IcmpError> {
+    let unreachable = |code| IcmpErrorKind::Unreachable { code };
+    if packet.first()? >> 4 == 4 {
+        let header = ipv4::parse_unverified(packet).ok().filter(|header| header.fragment_offset == 0)?;
+        let ends = (IpAddr::V4(header.src), IpAddr::V4(header.dst));
+        let transport = packet.get(header.header_len.into()..)?;
+        let kind = unreachable(icmpv4::unreachable::HOST);
+        return build(interface, ends.0, kind, ends, header.protocol, transport, packet.len()).ok();
+    }
+    let header = ipv6::parse_unverified(packet).ok()?;
+    let ends = (IpAddr::V6(header.src), IpAddr::V6(header.dst));
+    let kind = unreachable(icmpv6::unreachable::ADDRESS);
+    build(interface, ends.0, kind, ends, header.next_header, packet.get(ipv6::HEADER_LEN..)?, packet.len()).ok()
+}
+
 /// The source of a message that only a station of the link may send.
 pub(super) fn link_local(datagram: &Datagram) -> Result<Ipv6Addr, DropReason> {
     match datagram.src {

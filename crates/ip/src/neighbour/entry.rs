@@ -7,7 +7,7 @@ use observe::{Counters, Time};
 use pktbuf::PktBuf;
 use wire::ethernet::MacAddr;
 
-use super::{DELAY_FIRST_PROBE_TIME, IDLE_TIME, message};
+use super::{DELAY_FIRST_PROBE_TIME, DOUBT_TIME, IDLE_TIME, message};
 use crate::interface::InterfaceView;
 use crate::output::LinkHeader;
 
@@ -47,6 +47,8 @@ pub(super) struct Entry {
     pub solicits: u8,
     /// Heard from in answer to us, or by a transport, ever.
     pub confirmed: bool,
+    /// In DELAY: the grace is nearly over.
+    pub in_doubt: bool,
     pub deadline: Time,
     pub used: Time,
     pub pending: VecDeque<PktBuf>,
@@ -63,6 +65,7 @@ impl Entry {
             state: State::Incomplete,
             solicits: 0,
             confirmed: false,
+            in_doubt: false,
             deadline: Time::MAX,
             used: Time::ZERO,
             pending: VecDeque::new(),
@@ -75,13 +78,14 @@ impl Entry {
         self.state = state;
         self.deadline = deadline;
         self.solicits = 0;
+        self.in_doubt = false;
     }
 
     /// A packet goes out on stale knowledge: be ready to check it. True when a deadline was set.
     pub fn start_delay(&mut self, now: Time) -> bool {
         let stale = self.state == State::Stale;
         if stale {
-            self.set(State::Delay, now + DELAY_FIRST_PROBE_TIME);
+            self.set(State::Delay, now + (DELAY_FIRST_PROBE_TIME - DOUBT_TIME));
         }
         stale
     }

@@ -390,3 +390,31 @@ fn a_family_without_a_source_address_cannot_be_asked_for() {
     story.view = InterfaceView::new(0, OUR_MAC, 1500);
     assert!(matches!(story.send(PEER.into()), Resolution::Dropped(DropReason::NoSourceAddress)));
 }
+
+/// Three seconds into the grace those who send there are asked to come by; a word of theirs spares the question.
+#[test]
+fn before_a_neighbour_is_asked_its_users_are() {
+    for confirmed in [false, true] {
+        let mut story = Story::begin();
+        story.send(PEER.into());
+        story.answered(PEER_MAC);
+        story.pass(REACHABLE_TIME * 2);
+        story.send(PEER.into());
+        let generation = story.table.generation();
+        assert!(!story.table.is_in_doubt(PEER.into()) && !story.pass(Duration::from_secs(2)).changed);
+        assert!(story.pass(Duration::from_secs(1)).changed && story.table.is_in_doubt(PEER.into()));
+        assert!(story.table.generation() > generation && story.table.lookup(PEER.into()) == Some(PEER_MAC));
+        if confirmed {
+            story.table.confirm(story.now, PEER.into());
+            assert!(!story.table.is_in_doubt(PEER.into()));
+        }
+        let asked = story.pass(DOUBT_TIME).frames.len();
+        assert_eq!(
+            (asked, story.state(PEER.into())),
+            match confirmed {
+                true => (0, Some(State::Reachable)),
+                false => (1, Some(State::Probe)),
+            }
+        );
+    }
+}

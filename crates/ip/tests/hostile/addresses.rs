@@ -1,0 +1,93 @@
+//! P6: packets from senders that cannot exist, to receivers that are not us, and unicast matters sent to everybody.
+
+use super::host::*;
+use wire::protocol;
+
+/// A datagram with another source and destination, IPv4.
+fn v4(protocol: u8, src: [u8; 4], dst: [u8; 4]) -> Vec<u8> {
+    let mut whole = frame(false, protocol, &udp(false, 28));
+    whole[L3 + 12..L3 + 16].copy_from_slice(&src);
+    whole[L3 + 16..L3 + 20].copy_from_slice(&dst);
+    repair(&mut whole);
+    whole
+}
+
+fn v6(protocol: u8, src: &str, dst: &str) -> Vec<u8> {
+    let octets = |text: &str| text.parse::<std::net::Ipv6Addr>().expect("an address").octets();
+    let mut whole = frame(true, protocol, &udp(true, 28));
+    whole[L3 + 8..L3 + 24].copy_from_slice(&octets(src));
+    whole[L3 + 24..L3 + 40].copy_from_slice(&octets(dst));
+    whole
+}
+
+fn linked(mut frame: Vec<u8>, to: [u8; 6]) -> Vec<u8> {
+    frame[..6].copy_from_slice(&to);
+    frame
+}
+
+#[test]
+fn fourteen_packets_of_each_family_are_met_with_silence() {
+    let (us, peer) = (OURS.octets(), PEER.octets());
+    let (tcp, udp) = (protocol::TCP, protocol::UDP);
+    let broadcast = [0xff; 6];
+    let four = [
+        ("LAND", v4(tcp, us, us)),
+        ("loop-back source", v4(udp, [127, 0, 0, 1], us)),
+        ("network zero", v4(udp, [0, 1, 2, 3], us)),
+        ("no source", v4(udp, [0; 4], us)),
+        ("group source", v4(udp, [224, 0, 0, 1], us)),
+        ("class E source", v4(udp, [240, 0, 0, 1], us)),
+        ("limited broadcast source", v4(udp, [255; 4], us)),
+        ("directed broadcast source", v4(udp, [10, 255, 255, 255], us)),
+        ("loop-back destination", v4(udp, peer, [127, 0, 0, 1])),
+        ("another's address", v4(tcp, peer, [10, 9, 9, 9])),
+        ("another's link address", linked(v4(tcp, peer, us), [2, 0, 0, 0, 0, 9])),
+        ("TCP in a broadcast frame", linked(v4(tcp, peer, us), broadcast)),
+        ("TCP in a group frame", linked(v4(tcp, peer, us), [1, 0, 0x5e, 0, 0, 1])),
+        ("TCP to the broadcast", linked(v4(tcp, peer, [10, 255, 255, 255]), broadcast)),
+    ];
+    let (us, peer) = ("2001:db8::1", "2001:db8::2");
+    let six = [
+        ("LAND", v6(tcp, us, us)),
+        ("loop-back source", v6(udp, "::1", us)),
+        ("no source", v6(udp, "::", us)),
+        ("group source", v6(udp, "ff02::1", us)),
+        ("mapped source", v6(udp, "::ffff:10.0.0.2", us)),
+        ("mapped loop-back", v6(udp, "::ffff:127.0.0.1", us)),
+        ("loop-back destination", v6(udp, peer, "::1")),
+        ("no destination", v6(udp, peer, "::")),
+        ("another's address", v6(tcp, peer, "2001:db8::99")),
+        ("a group not joined", linked(v6(udp, peer, "ff02::99"), [0x33, 0x33, 0, 0, 0, 0x99])),
+        ("another's link address", linked(v6(tcp, peer, us), [2, 0, 0, 0, 0, 9])),
+        ("TCP in a broadcast frame", linked(v6(tcp, peer, us), broadcast)),
+        ("TCP in a group frame", linked(v6(tcp, peer, us), [0x33, 0x33, 0, 0, 0, 1])),
+        ("TCP to all nodes", linked(v6(tcp, peer, "ff02::1"), [0x33, 0x33, 0, 0, 0, 1])),
+    ];
+    balanced(|| {
+        let mut host = Host::new();
+        for (family, packets) in [("IPv4", four), ("IPv6", six)] {
+            for (name, packet) in packets {
+                let before = host.counters.snapshot().dropped_total();
+                let outcome = host.takes(&packet);
+                assert!(outcome.is_silence(), "{family}, {name}: {outcome:?}");
+                assert_eq!(host.counters.snapshot().dropped_total(), before + 1, "{family}, {name}: one reason");
+            }
+        }
+        still_lives(&mut host);
+        for v6 in [false, true] {
+            let control = host.takes(&frame(v6, udp, &super::host::udp(v6, 28)));
+            assert!(matches!(control, Outcome::Delivered(..)), "unicast is delivered");
+        }
+    });
+}
+
+/// Echo to everybody is smurf's amplifier: IPv4 is silent, IPv6 answers for itself.
+#[test]
+fn echo_to_everybody() {
+    let mut host = Host::new();
+    let mut smurf = ping(false, 56);
+    smurf[..6].fill(0xff);
+    smurf[L3 + 16..L3 + 20].copy_from_slice(&[10, 255, 255, 255]);
+    repair(&mut smurf);
+    assert!(host.takes(&smurf).is_silence());
+}

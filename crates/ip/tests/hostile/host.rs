@@ -1,0 +1,204 @@
+//! A host made of this crate alone, and the frames that a stranger on its link can send.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+#[expect(clippy::disallowed_types, reason = "buffers are counted for the whole process, so its tests take turns")]
+use std::sync::Mutex;
+
+use ip::icmp::{self, Received};
+use ip::input::{self, Input};
+use ip::output::{self, Fragmentation};
+use ip::{InterfaceView, LinkHeader, NeighbourTable, RateLimit, Reassembled, ReassemblyTable, Refused};
+use observe::{Counters, Time};
+use pktbuf::PktBuf;
+use wire::ethernet::MacAddr;
+use wire::{checksum, protocol};
+
+pub const OUR_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+pub const PEER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+pub const OURS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+pub const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+pub const OURS6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+pub const PEER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
+/// The link header.
+pub const L3: usize = 14;
+
+/// What a frame came to.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Nothing at all.
+    Silence,
+    /// A transport has it: protocol and payload.
+    Delivered(u8, Vec<u8>),
+    /// A fragment waits.
+    Held,
+    /// This packet, from its network header on, goes back to the sender.
+    Reply(Vec<u8>),
+}
+
+impl Outcome {
+    pub fn is_silence(&self) -> bool {
+        matches!(self, Outcome::Silence)
+    }
+
+    /// ICMP type and code of a reply.
+    pub fn reply(&self) -> Option<(u8, u8)> {
+        match self {
+            Outcome::Reply(packet) if packet[0] >> 4 == 4 => Some((packet[20], packet[21])),
+            Outcome::Reply(packet) => Some((packet[40], packet[41])),
+            _ => None,
+        }
+    }
+}
+
+pub struct Host {
+    pub view: InterfaceView,
+    pub neighbours: NeighbourTable,
+    pub reassembly: ReassemblyTable,
+    pub limit: RateLimit,
+    pub counters: Counters,
+    pub now: Time,
+}
+
+impl Host {
+    pub fn new() -> Self {
+        let view = InterfaceView::new(0, OUR_MAC, 1500);
+        let view = view.with_address(OURS.into(), 8).expect("a good address");
+        Self {
+            view: view.with_address(OURS6.into(), 64).expect("a good address"),
+            neighbours: NeighbourTable::new(1),
+            reassembly: ReassemblyTable::new(),
+            limit: RateLimit::new(u32::MAX, u32::MAX, 1),
+            counters: Counters::new(),
+            now: Time::from_secs(1000),
+        }
+    }
+
+    /// Takes a frame as the stack does: input, then whatever it turns out to be. Transports have nobody listening, but
+    /// that is not this crate's to say.
+    pub fn takes(&mut self, frame: &[u8]) -> Outcome {
+        let buffer = PktBuf::from_slice(frame).expect("a buffer");
+        let input = input::ethernet(buffer, &self.view, &self.counters);
+        self.goes_on(input)
+    }
+
+    fn goes_on(&mut self, input: Input) -> Outcome {
+        match input {
+            Input::Tcp(d) | Input::Udp(d) => Outcome::Delivered(d.protocol, d.buf.to_vec()),
+            Input::Icmp(datagram) => match icmp::receive(datagram, &self.view, &self.counters) {
+                Received::Reply { packet, .. } => Outcome::Reply(packet.to_vec()),
+                Received::Neighbour(discovery) => {
+                    self.neighbours.discovery_arrives(self.now, &self.view, &discovery, &self.counters);
+                    Outcome::Silence
+                }
+                _ => Outcome::Silence,
+            },
+            Input::Fragment(fragment) => match self.reassembly.insert(self.now, fragment, &self.counters) {
+                Reassembled::Whole(datagram) => self.goes_on(input::reassembled(datagram)),
+                Reassembled::Refused(refused) => self.refuses(&refused),
+                Reassembled::Pending => Outcome::Held,
+            },
+            Input::Arp(packet) => {
+                self.neighbours.arp_arrives(self.now, &self.view, &packet, &self.counters);
+                Outcome::Silence
+            }
+            Input::Refused(refused) => self.refuses(&refused),
+            Input::Drop(reason) => {
+                self.counters.drop(reason);
+                Outcome::Silence
+            }
+        }
+    }
+
+    fn refuses(&mut self, refused: &Refused) -> Outcome {
+        self.counters.drop(refused.reason);
+        let error = icmp::error(&refused.datagram, refused.error, &self.view, &mut self.limit, self.now);
+        error.map_or(Outcome::Silence, |packet| Outcome::Reply(packet.to_vec()))
+    }
+
+    /// As [`Host::takes`], and holds the reply to the rules for replies.
+    pub fn answers_by_the_rules(&mut self, name: &str, frame: &[u8]) -> Outcome {
+        let outcome = self.takes(frame);
+        if let Outcome::Reply(packet) = &outcome {
+            let v6 = packet[0] >> 4 == 6;
+            let (longest, to) = if v6 { (1280, PEER6.into()) } else { (576, IpAddr::V4(PEER)) };
+            let echo = matches!(outcome.reply(), Some((0 | 129, 0)));
+            assert!(echo || packet.len() <= longest, "{name}: {} bytes", packet.len());
+            let cause = frame.len() - L3;
+            assert!(packet.len() <= if v6 { cause + 48 } else { cause.max(96) }, "{name}: amplified {cause}");
+            let destination: IpAddr = match packet.get(16..20).and_then(|four| <[u8; 4]>::try_from(four).ok()) {
+                Some(four) if !v6 => four.into(),
+                _ => <[u8; 16]>::try_from(&packet[24..40]).expect("sixteen bytes").into(),
+            };
+            assert_eq!(destination, to, "{name}: to whom");
+        }
+        outcome
+    }
+}
+
+/// Runs an attack and checks that it has given back every buffer.
+pub fn balanced(attack: impl FnOnce()) {
+    #[expect(clippy::disallowed_types, reason = "buffers are counted for the whole process, so its tests take turns")]
+    static TURN: Mutex<()> = Mutex::new(());
+    // A test that failed in its turn has said so; the others go on.
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let before = pktbuf::live();
+    attack();
+    assert_eq!(pktbuf::live(), before, "buffers are given back");
+}
+
+/// A packet from the peer to us in a frame. `protocol` may name extension headers at the start of `payload`.
+pub fn frame(v6: bool, protocol: u8, payload: &[u8]) -> Vec<u8> {
+    let mut packet = PktBuf::from_slice(payload).expect("a buffer");
+    if v6 {
+        output::ipv6_header(&mut packet, PEER6, OURS6, protocol, 0, 64, 0);
+    } else {
+        output::ipv4_header(&mut packet, PEER, OURS, protocol, 0, 64, Fragmentation::Allowed { ident: 7 });
+    }
+    LinkHeader::new(PEER_MAC, OUR_MAC, if v6 { OURS6.into() } else { OURS.into() }).prepend(&mut packet);
+    packet.to_vec()
+}
+
+/// A UDP datagram of `len` bytes of data, checksum none over IPv4 and right over IPv6.
+pub fn udp(v6: bool, len: usize) -> Vec<u8> {
+    let total = (8 + len) as u16;
+    let mut bytes = [&[0x10, 0, 0x20, 0][..], &total.to_be_bytes(), &[0, 0], &vec![0x55; len]].concat();
+    if v6 {
+        let pseudo = checksum::pseudo_header(PEER6.into(), OURS6.into(), protocol::UDP, total.into());
+        let sum = pseudo.add(checksum::sum(&bytes)).finish_udp();
+        bytes[6..8].copy_from_slice(&sum.to_be_bytes());
+    }
+    bytes
+}
+
+/// An echo request as payload, checksum right.
+pub fn echo(v6: bool, len: usize) -> Vec<u8> {
+    let mut bytes = [&[if v6 { 128 } else { 8 }, 0, 0, 0, 0, 1, 0, 1][..], &vec![0x66; len]].concat();
+    let pseudo = checksum::pseudo_header(PEER6.into(), OURS6.into(), protocol::ICMPV6, bytes.len() as u32);
+    let sum = checksum::sum(&bytes);
+    let sum = if v6 { pseudo.add(sum) } else { sum }.finish();
+    bytes[2..4].copy_from_slice(&sum.to_be_bytes());
+    bytes
+}
+
+/// An echo request in a frame.
+pub fn ping(v6: bool, len: usize) -> Vec<u8> {
+    frame(v6, if v6 { protocol::ICMPV6 } else { protocol::ICMP }, &echo(v6, len))
+}
+
+/// Makes the IPv4 header checksum right again, as far as there is a header.
+pub fn repair(frame: &mut [u8]) {
+    let end = L3 + usize::from(frame.get(L3).copied().unwrap_or(0) & 0x0f) * 4;
+    if frame.len() >= L3 + 20 && end <= frame.len() && end >= L3 + 20 {
+        frame[L3 + 10..L3 + 12].fill(0);
+        let sum = checksum::sum(&frame[L3..end]).finish();
+        frame[L3 + 10..L3 + 12].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+/// A good packet of each family still gets its answer.
+pub fn still_lives(host: &mut Host) {
+    for v6 in [false, true] {
+        let expected = if v6 { (129, 0) } else { (0, 0) };
+        assert_eq!(host.takes(&ping(v6, 56)).reply(), Some(expected), "the control");
+    }
+}

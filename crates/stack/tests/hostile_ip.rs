@@ -1,0 +1,255 @@
+//! The Internet layer under attack, seen from outside a whole stack: what it answers, how often, and what it remembers.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use every_arch::every_arch;
+use observe::{Counter, DropReason};
+use pktbuf::PktBuf;
+use stack::Plan;
+use stack::call::Call;
+use sync::Real;
+use testbed::frames::{self, PEER, PEER_MAC, STACK, STACK_MAC, Segment, tcp_of};
+use testbed::node::{Node, Terms, send};
+use wire::tcp::TcpFlags;
+use wire::{checksum, ethernet, icmpv4, ipv4, protocol};
+
+const L3: usize = ethernet::HEADER_LEN;
+
+fn node(plan: Plan) -> Node<Real> {
+    Node::introduced(Terms { ring_frames: 4096, ..Terms::new(plan) })
+}
+
+/// The peer's frame with another source address, another destination, another link destination.
+fn forged(mut frame: Vec<u8>, src: Ipv4Addr, dst: Ipv4Addr, link: [u8; 6]) -> Vec<u8> {
+    frame[..6].copy_from_slice(&link);
+    frame[L3 + 12..L3 + 16].copy_from_slice(&src.octets());
+    frame[L3 + 16..L3 + 20].copy_from_slice(&dst.octets());
+    frame[L3 + 10..L3 + 12].fill(0);
+    let sum = checksum::sum(&frame[L3..L3 + 20]).finish();
+    frame[L3 + 10..L3 + 12].copy_from_slice(&sum.to_be_bytes());
+    // Ports are the same, so is the text: only the pseudo-header's part of the checksum moves.
+    let transport = frame[L3 + 20..].to_vec();
+    let (protocol, field) = (frame[L3 + 9], L3 + 20 + if frame[L3 + 9] == protocol::TCP { 16 } else { 6 });
+    let mut plain = transport;
+    plain[field - L3 - 20..field - L3 - 18].fill(0);
+    let pseudo = checksum::pseudo_header(src.into(), dst.into(), protocol, plain.len() as u32);
+    let sum = pseudo.add(checksum::sum(&plain)).finish();
+    frame[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+/// P6 with transports behind the Internet layer: no SYN-ACK, no reset, no error.
+#[every_arch]
+fn impossible_senders_and_misdirected_segments_are_met_with_silence(plan: Plan) {
+    let mut node = node(plan);
+    let _listener = node.listen(80, 8);
+    let (unicast, broadcast) = (STACK_MAC.0, [0xff; 6]);
+    let v4 = Ipv4Addr::new;
+    let cases = [
+        ("LAND", STACK, STACK, unicast),
+        ("loop-back", v4(127, 0, 0, 1), STACK, unicast),
+        ("network zero", v4(0, 1, 2, 3), STACK, unicast),
+        ("unspecified", v4(0, 0, 0, 0), STACK, unicast),
+        ("a group", v4(224, 0, 0, 1), STACK, unicast),
+        ("class E", v4(240, 0, 0, 1), STACK, unicast),
+        ("the limited broadcast", v4(255, 255, 255, 255), STACK, unicast),
+        ("the subnet's broadcast", v4(10, 0, 0, 255), STACK, unicast),
+        ("to loop-back", PEER, v4(127, 0, 0, 1), unicast),
+        ("to another", PEER, v4(10, 0, 0, 77), unicast),
+        ("to another's link address", PEER, STACK, [2, 0, 0, 0, 0, 9]),
+        ("in a broadcast frame", PEER, STACK, broadcast),
+        ("in a group frame", PEER, STACK, [1, 0, 0x5e, 0, 0, 1]),
+        ("to the broadcast", PEER, v4(10, 0, 0, 255), broadcast),
+    ];
+    for (port, (name, src, dst, link)) in (2000u16..).zip(cases) {
+        let open = Segment::syn(port, 80).frame();
+        let closed = Segment { flags: TcpFlags::ACK, ..Segment::syn(port, 81) }.frame();
+        for frame in [open, closed, frames::datagram(port, 99, b"nobody there")] {
+            let is_datagram = frame[L3 + 9] == protocol::UDP;
+            let answers = node.answers(&forged(frame, src, dst, link));
+            assert!(answers.is_empty(), "{name}: {} answers, UDP {is_datagram}", answers.len());
+        }
+    }
+    assert_eq!(node.answers(&Segment::syn(3000, 80).frame()).len(), 1, "the control");
+}
+
+/// T8: neither ICMP errors nor resets beyond a thousand a second, none longer than its cause.
+#[test]
+fn errors_and_resets_are_limited_and_never_longer_than_their_cause() {
+    let mut node = node(Plan::Up);
+    let stray = Segment { flags: TcpFlags::ACK, ..Segment::syn(2000, 81) }.frame();
+    let datagram = frames::datagram(2000, 99, &[7; 64]);
+    let (mut resets, mut errors) = (0, 0);
+    for _ in 0..200 {
+        for _ in 0..100 {
+            node.put(&stray);
+            node.put(&datagram);
+        }
+        for answer in node.settle() {
+            let cause = if tcp_of(&answer).is_some() { &stray } else { &datagram };
+            assert!(answer.len() <= cause.len(), "{} bytes for {}", answer.len(), cause.len());
+            if tcp_of(&answer).is_some() { resets += 1 } else { errors += 1 }
+        }
+        node.clock.advance(Duration::from_millis(5));
+    }
+    assert!((800..=1000).contains(&resets), "{resets} resets in a second");
+    assert!((800..=1000).contains(&errors), "{errors} errors in a second");
+    let limited = node.stack.census().counters.dropped(DropReason::RateLimited);
+    let counted = limited + node.driver.counters().dropped(DropReason::RateLimited);
+    assert_eq!(counted, 40_000 - resets - errors, "every one that was withheld is counted");
+}
+
+fn connected(node: &mut Node<Real>, port: u16) -> (std::sync::Arc<stack::socket::TcpSocket<Real>>, u32) {
+    let listener = node.listen(80, 8);
+    let answers = node.answers(&Segment::syn(port, 80).frame());
+    let theirs = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
+    node.answers(&text(port, 0, theirs, b"").frame());
+    let socket = listener.accept().expect("a child waits");
+    node.stack.unlisten(&listener);
+    (socket, theirs)
+}
+
+fn text(port: u16, at: u32, ack: u32, text: &[u8]) -> Segment<'_> {
+    let seq = frames::ISS.wrapping_add(1).wrapping_add(at);
+    Segment { ports: (port, 80), flags: TcpFlags::ACK | TcpFlags::PSH, seq, ack, text }
+}
+
+/// T7: an error about a segment that was never sent is not believed; one about a real one narrows the path, but not
+/// below the floor; a port unreachable does not end an established connection.
+#[every_arch]
+fn icmp_errors_are_believed_only_of_what_is_in_flight(plan: Plan) {
+    let mut node = node(plan);
+    let (socket, next) = connected(&mut node, 2000);
+    node.call(&socket, send(&[5; 400]));
+    let sent = node.settle();
+    let segment = sent.iter().find(|frame| tcp_of(frame).is_some()).expect("the text").clone();
+    let too_big = |mtu| icmpv4::Message::Unreachable { code: icmpv4::unreachable::FRAGMENTATION_NEEDED, mtu };
+    let mut old = segment.clone();
+    let before = next.wrapping_sub(1_000_000).to_be_bytes();
+    old[L3 + 24..L3 + 28].copy_from_slice(&before);
+    for lie in [too_big(600), icmpv4::Message::Unreachable { code: icmpv4::unreachable::PORT, mtu: 0 }] {
+        assert!(node.answers(&frames::icmp_error(lie, &old)).is_empty());
+    }
+    let known = |node: &Node<Real>| {
+        let now = node.clock.now();
+        node.stack.shared().internet.path_mtu.lock().lookup(PEER.into(), now)
+    };
+    assert_eq!(known(&node), None, "the path is as wide as before");
+    node.answers(&frames::icmp_error(
+        icmpv4::Message::Unreachable { code: icmpv4::unreachable::PORT, mtu: 0 },
+        &segment,
+    ));
+    node.answers(&frames::icmp_error(too_big(68), &segment));
+    // A segment of 440 octets did fit 552, so the floor changes nothing for it: what matters is that 68 is not taken.
+    assert!(known(&node).is_none_or(|mtu| mtu >= 552), "{:?}", known(&node));
+    node.answers(&text(2000, 0, next.wrapping_add(400), b"still here").frame());
+    let got = node.call(&socket, Call::Receive(tcp::Receive { max: 100 }));
+    assert_eq!(testbed::node::received(got).map(|(text, _)| text), Some(b"still here".to_vec()));
+}
+
+/// T9: what may not be fragmented has identification zero and says so.
+#[test]
+fn segments_are_atomic_and_have_no_identification() {
+    let mut node = node(Plan::ConnPL(4));
+    let (socket, _) = connected(&mut node, 2000);
+    node.call(&socket, send(&[5; 4000]));
+    let sent = node.settle();
+    assert!(sent.len() >= 3);
+    for frame in sent {
+        let header = ipv4::parse(&frame[L3..]).expect("IPv4");
+        assert_eq!((header.ident, header.dont_fragment, header.is_fragment()), (0, true, false));
+    }
+}
+
+/// R4 with a stack around it: junk fragments hold no more than their share, and a ping in pieces gets its answer.
+#[test]
+fn junk_fragments_leave_room_for_a_ping_in_pieces() {
+    let mut node = node(Plan::Up);
+    let before = pktbuf::live();
+    for n in 0..60_000u32 {
+        let mut junk = frames::datagram(n as u16, 99, &[1; 24]);
+        junk[L3 + 4..L3 + 6].copy_from_slice(&(n as u16).to_be_bytes());
+        // More fragments, at an offset of its own: no packet is ever whole.
+        let offset = 0x2000 | (1 + (n >> 10)) as u16;
+        junk[L3 + 6..L3 + 8].copy_from_slice(&offset.to_be_bytes());
+        node.put(&repaired(junk));
+        if n % 1000 == 0 {
+            assert!(node.settle().is_empty());
+            node.clock.advance(Duration::from_millis(50));
+            let answers: Vec<_> = ping_in_pieces(n as u16).iter().flat_map(|piece| node.answers(piece)).collect();
+            let whole: usize = answers.iter().map(|frame| frame.len() - L3 - 20).sum();
+            assert_eq!((answers.len(), whole), (3, 4008), "the reply is cut as the request was");
+        } else if n % 100 == 0 {
+            node.settle();
+        }
+    }
+    node.settle();
+    let held = (pktbuf::live() - before) * 256;
+    assert!(held <= ip::reassembly::MEMORY_CAP + (1 << 20), "{held} octets at least");
+    node.clock.advance(ip::reassembly::LIFETIME_V6);
+    node.settle();
+    assert_eq!(pktbuf::live(), before, "all of it is given back");
+}
+
+fn repaired(mut frame: Vec<u8>) -> Vec<u8> {
+    frame[L3 + 10..L3 + 12].fill(0);
+    let sum = checksum::sum(&frame[L3..L3 + 20]).finish();
+    frame[L3 + 10..L3 + 12].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+/// An echo request of 4,000 bytes of data in three frames.
+fn ping_in_pieces(seq: u16) -> Vec<Vec<u8>> {
+    let packet = ip::icmp::echo_request(PEER.into(), STACK.into(), 77, seq, &[3; 4000], 1500).expect("a buffer");
+    let link = ip::LinkHeader::new(PEER_MAC, STACK_MAC, STACK.into());
+    let pieces = ip::output::fragment(packet, 1500, u32::from(seq) ^ 0x5555).expect("cut");
+    let framed = |mut piece: PktBuf| {
+        link.prepend(&mut piece);
+        piece.to_vec()
+    };
+    pieces.into_iter().map(framed).collect()
+}
+
+/// A busy connection keeps its neighbour confirmed, so nobody is asked; an idle one that speaks up again has it asked.
+#[every_arch]
+fn progress_spares_the_question_whether_the_neighbour_is_there(plan: Plan) {
+    let mut node = node(plan);
+    let (socket, next) = connected(&mut node, 2000);
+    let mut asked = 0;
+    // A question and an answer each second for three minutes: four reachable times at least.
+    for second in 0..180u32 {
+        node.put(&text(2000, second, next.wrapping_add(second), b"?").frame());
+        let mut sent = node.settle();
+        node.call(&socket, Call::Receive(tcp::Receive { max: 100 }));
+        node.call(&socket, send(b"!"));
+        sent.extend(node.settle());
+        node.clock.advance(Duration::from_secs(1));
+        sent.extend(node.settle());
+        asked += sent.iter().filter(|frame| frames::is_arp(frame)).count();
+    }
+    // The peer's own request made the entry, unconfirmed: that is checked once.
+    assert!(asked <= 1, "asked {asked} times");
+    let one_sided = (0..60).filter(|_| {
+        node.clock.advance(Duration::from_secs(1));
+        node.settle().iter().any(|frame| frames::is_arp(frame))
+    });
+    assert_eq!(one_sided.count() > 0, true, "text that is never acknowledged proves nothing");
+}
+
+/// Nobody answers for the address: the handshake hears of it in seconds, not after all its retransmissions.
+#[test]
+fn a_neighbour_that_does_not_exist_is_reported() {
+    let mut node = node(Plan::ConnPL(4));
+    let nobody = std::net::SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 99)), 80);
+    let socket = node.stack.connect(None, nobody, &Default::default()).expect("a port is free");
+    let mut questions = 0;
+    for _ in 0..50 {
+        questions += node.settle().iter().filter(|frame| frames::is_arp(frame)).count();
+        node.clock.advance(Duration::from_millis(100));
+    }
+    assert!(questions >= 3, "{questions}");
+    let counters = node.driver.counters();
+    assert!(counters.get(Counter::NeighboursFailed) >= 1 && counters.dropped(DropReason::NeighbourUnresolved) >= 1);
+    drop(socket);
+}
