@@ -32,7 +32,9 @@ fn ten_packets() {
     };
     let routing = |left| vec![UDP, 2, 0, left, 0, 0, 0, 0, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
     let two = |first: u8| [header(HOP_BY_HOP), header(first)].concat();
-    let cases: [(&str, u8, Vec<u8>, Option<(u8, u8)>, bool); 10] = [
+    // First header, the headers; type and code of the reply; whether it is delivered.
+    type Case = (&'static str, u8, Vec<u8>, Option<(u8, u8)>, bool);
+    let cases: [Case; 10] = [
         ("eight options", HOP_BY_HOP, options(8), None, true),
         ("thirty options", IPV6_DESTINATION, options(30), None, true),
         ("forty options", IPV6_DESTINATION, options(40), None, false),

@@ -79,7 +79,7 @@ fn arp_frame(op: Operation, sha: MacAddr, spa: Ipv4Addr) -> Vec<u8> {
     let mut whole = vec![0; L3 + arp::PACKET_LEN];
     let header = ethernet::Header { dst: OUR_MAC, src: sha, ethertype: EtherType::Arp };
     header.emit(whole.first_chunk_mut().expect("made as long"));
-    packet.emit(whole[L3..].as_mut_array().expect("made as long"));
+    packet.emit(whole[L3..].first_chunk_mut().expect("made as long"));
     whole
 }
 

@@ -48,7 +48,7 @@ fn fragment_v4(ident: u16, offset: u16, more: bool, payload: &[u8]) -> Vec<u8> {
         total_len: (20 + payload.len()) as u16,
     };
     let mut whole = frame(false, protocol::UDP, payload);
-    header.emit(whole[L3..L3 + 20].as_mut_array().expect("twenty bytes"));
+    header.emit(whole[L3..L3 + 20].first_chunk_mut().expect("twenty bytes"));
     whole
 }
 
