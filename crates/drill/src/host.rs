@@ -92,8 +92,12 @@ impl Host {
         config.clock = Clock::Virtual(clock.clone());
         config.seed = Some(1);
         let Addresses { local, prefix, gateway, .. } = terms.addresses;
-        let interface =
-            InterfaceConfig { device: Box::new(near), addresses: vec![(local, prefix)], gateways: vec![gateway] };
+        let interface = InterfaceConfig {
+            device: Box::new(near),
+            addresses: vec![(local, prefix)],
+            gateways: vec![gateway],
+            addressing: Default::default(),
+        };
         let (stack, mut drivers) = Stack::build(config, vec![interface])?;
         let driver = drivers.pop().ok_or_else(|| BuildError::NoQueues("drill".into()))?;
         let (sent, trace) = (VecDeque::new(), Vec::new());
