@@ -39,6 +39,9 @@ pub struct Args {
     /// A name that scripts use, as their --define does
     #[arg(short = 'D', long, value_name = "NAME=VALUE")]
     define: Vec<String>,
+    /// Run scripts over IPv6 that do not say which version they are for
+    #[arg(short = '6', long)]
+    ipv6: bool,
     /// Write a capture of every script into this directory
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
@@ -55,6 +58,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let plans = plans(&args.arch)?;
     let mut options = Options::new(plans.first().copied().unwrap_or(Plan::Up));
     options.profile = args.profile;
+    options.ipv6 = args.ipv6;
     options.knobs = pairs(&args.sysctl)?;
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let batch = Batch { plans, options, defines: pairs(&args.define)?, jobs, captures: args.pcap };

@@ -8,7 +8,9 @@ use stack::Plan;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let paths: Vec<_> = std::env::args_os().skip(1).map(Into::into).collect();
     let plan = std::env::var("PLAN").map_or(Ok(Plan::Up), |name| name.parse())?;
-    let batch = Batch { plans: vec![plan], options: Options::new(plan), defines: Vec::new(), jobs: 1, captures: None };
+    let mut options = Options::new(plan);
+    options.ipv6 = std::env::var_os("IPV6").is_some();
+    let batch = Batch { plans: vec![plan], options, defines: Vec::new(), jobs: 1, captures: None };
     for outcome in batch.run(&find(&paths)?) {
         match outcome.fault {
             None => println!("{}: ok", outcome.path.display()),

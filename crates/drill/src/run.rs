@@ -40,12 +40,14 @@ pub struct Options {
     pub profile: Profile,
     /// Knobs set before the script's own, by their sysctls' names.
     pub knobs: Vec<(String, String)>,
+    /// Whether a script that does not say runs over IPv6.
+    pub ipv6: bool,
 }
 
 impl Options {
     /// The plan under Linux's profile.
     pub fn new(plan: Plan) -> Options {
-        Options { plan, profile: Profile::Linux, knobs: Vec::new() }
+        Options { plan, profile: Profile::Linux, knobs: Vec::new(), ipv6: false }
     }
 }
 
@@ -105,8 +107,10 @@ struct Runner {
 
 impl Runner {
     fn new(script: &Script, options: &Options) -> Ran<Runner> {
-        let settings = Settings::read(&script.options)?;
+        let settings = Settings::read(&script.options, options.ipv6)?;
         let mut tcp = options.profile.config();
+        // Scripts ask for `tcpi_busy_time` and its like.
+        tcp.measure_limits = true;
         for (name, value) in &options.knobs {
             tcp::knobs::set(&mut tcp, name, value).map_err(|error| ScriptError::new(0, error.to_string()))?;
         }

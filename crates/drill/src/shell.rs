@@ -39,8 +39,8 @@ const DEFAULTS: [(&str, &str); 19] = [
     ("tcp_syncookies", "1"),
 ];
 
-/// Parameters that Linux itself no longer looks at.
-const DEAD: [&str; 2] = ["tcp_fack", "tcp_low_latency"];
+/// Parameters that Linux itself no longer looks at, or of a precaution that this stack does not take.
+const DEAD: [&str; 3] = ["tcp_fack", "tcp_low_latency", "tcp_fastopen_blackhole_timeout_sec"];
 
 /// Reads the lines of a backquoted block that begins at `line`.
 pub(crate) fn read(shell: &str, line: u32) -> Result<Vec<(u32, Effect)>, ScriptError> {
@@ -82,6 +82,8 @@ fn command(words: &[String], line: u32, effects: &mut Vec<(u32, Effect)>) -> Res
         }
         "ip" if has("tcp_metrics") => {}
         "dd" => effects.push((line, file(arguments, line)?)),
+        // The device here neither cuts nor merges.
+        "ethtool" if has("-K") => {}
         "rm" | "sleep" | "true" | "sync" => {}
         _ if name.starts_with("sysctl_restore") => {}
         _ => return Err(unmapped(words, line)),

@@ -17,7 +17,7 @@ fn plans() -> Vec<Plan> {
 #[test]
 fn every_script_goes_through_under_every_architecture() {
     let paths = find(&[scripts()]).expect("the scripts are there");
-    assert!(!paths.is_empty(), "no script was found");
+    assert!(paths.len() >= 30, "only {} scripts were found", paths.len());
     let plans = plans();
     let options = Options::new(plans[0]);
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);

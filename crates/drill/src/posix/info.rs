@@ -1,73 +1,49 @@
 //! TCP_INFO: a connection's figures under Linux's names.
 
-use tcp::{State, StatusReport};
-
 use super::stream::Stage;
 use super::{Errno, Object, Posix};
 
-/// What `TCP_INFO` says, by name.
-#[derive(Clone, Debug)]
+/// What `TCP_INFO` says, by name and as octets.
+#[derive(Clone, Copy, Debug)]
 pub struct TcpInfo {
-    report: StatusReport,
+    info: tcp::TcpInfo,
 }
-
-/// Numbers of the states as Linux has them.
-const STATES: [(&str, State, i128); 11] = [
-    ("TCP_ESTABLISHED", State::Established, 1),
-    ("TCP_SYN_SENT", State::SynSent, 2),
-    ("TCP_SYN_RECV", State::SynReceived, 3),
-    ("TCP_FIN_WAIT1", State::FinWait1, 4),
-    ("TCP_FIN_WAIT2", State::FinWait2, 5),
-    ("TCP_TIME_WAIT", State::TimeWait, 6),
-    ("TCP_CLOSE", State::Closed, 7),
-    ("TCP_CLOSE_WAIT", State::CloseWait, 8),
-    ("TCP_LAST_ACK", State::LastAck, 9),
-    ("TCP_LISTEN", State::Listen, 10),
-    ("TCP_CLOSING", State::Closing, 11),
-];
 
 /// The number of a state's name, as in `TCP_CLOSE_WAIT`.
-pub(crate) fn state_number(name: &str) -> Option<i128> {
-    STATES.iter().find(|(known, ..)| *known == name).map(|(_, _, number)| *number)
+pub(crate) fn state_number(name: &str) -> Option<i64> {
+    use tcp::State;
+    let state = match name {
+        "TCP_ESTABLISHED" => State::Established,
+        "TCP_SYN_SENT" => State::SynSent,
+        "TCP_SYN_RECV" => State::SynReceived,
+        "TCP_FIN_WAIT1" => State::FinWait1,
+        "TCP_FIN_WAIT2" => State::FinWait2,
+        "TCP_TIME_WAIT" => State::TimeWait,
+        "TCP_CLOSE" => State::Closed,
+        "TCP_CLOSE_WAIT" => State::CloseWait,
+        "TCP_LAST_ACK" => State::LastAck,
+        "TCP_LISTEN" => State::Listen,
+        "TCP_CLOSING" => State::Closing,
+        _ => return None,
+    };
+    Some(tcp::info::linux_state(state).into())
 }
 
-const OPTION_TIMESTAMPS: i128 = 1;
-const OPTION_SACK: i128 = 2;
-const OPTION_WINDOW_SCALE: i128 = 4;
-
 impl TcpInfo {
-    /// The field `name`, without its `tcpi_`; `None` if it is not had.
+    /// The field `name`, without its `tcpi_`; `None` if there is none of this name.
     pub fn field(&self, name: &str) -> Option<i128> {
-        let report = &self.report;
-        let segments = |octets: u32| i128::from(octets.div_ceil(u32::from(report.mss).max(1)));
-        Some(match name {
-            "state" => STATES.iter().find(|(_, state, _)| *state == report.state).map_or(0, |(.., number)| *number),
-            "snd_cwnd" => i128::from(report.cwnd / u32::from(report.mss).max(1)),
-            // Linux says 2^31 - 1 while no loss has been seen.
-            "snd_ssthresh" if report.ssthresh >= i32::MAX as u32 => i128::from(i32::MAX),
-            "snd_ssthresh" => i128::from(report.ssthresh / u32::from(report.mss).max(1)),
-            "snd_mss" => report.mss.into(),
-            "unacked" => segments(report.unacknowledged),
-            "rtt" => report.srtt.map_or(0, |srtt| srtt.as_micros() as i128),
-            "rto" => report.rto.as_micros() as i128,
-            "snd_wscale" => report.send_shift.into(),
-            "rcv_wscale" => report.receive_shift.into(),
-            "options" => {
-                let mut options = 0;
-                for (on, bit) in [
-                    (report.timestamps, OPTION_TIMESTAMPS),
-                    (report.sack, OPTION_SACK),
-                    (report.send_shift > 0 || report.receive_shift > 0, OPTION_WINDOW_SCALE),
-                ] {
-                    options |= if on { bit } else { 0 };
-                }
-                options
-            }
-            "notsent_bytes" => i128::from(report.send_queue.saturating_sub(report.unacknowledged)),
-            "rcv_wnd" => report.receive_window.into(),
-            "snd_wnd" => report.send_window.into(),
-            _ => return None,
-        })
+        // C packs these two, and the bit fields, into one octet each.
+        match name {
+            "snd_wscale" => return Some(i128::from(self.info.wscale & 15)),
+            "rcv_wscale" => return Some(i128::from(self.info.wscale >> 4)),
+            _ => {}
+        }
+        self.info.fields().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+    }
+
+    /// The octets that `getsockopt` copies out.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.info.to_bytes().to_vec()
     }
 }
 
@@ -82,7 +58,7 @@ impl Posix {
             Object::Tcp(sock) => match &sock.stage {
                 Stage::Stream(stream) => {
                     let report = stream.status(&stack).ok_or(Errno::ENOTCONN)?;
-                    Ok(TcpInfo { report })
+                    Ok(TcpInfo { info: tcp::TcpInfo::of(&report) })
                 }
                 _ => Err(Errno::ENOTCONN),
             },

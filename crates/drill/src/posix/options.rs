@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tcp::SocketOption;
-use tcp::config::KeepAlive;
+use tcp::config::{Config, ConnectionOptions, KeepAlive};
 use tcp::congestion::Kind;
 
 use super::stream::Stage;
@@ -13,6 +13,7 @@ use super::{Errno, Object, Posix};
 pub(super) const SIOCINQ: u64 = 0x541b;
 pub(super) const SIOCOUTQ: u64 = 0x5411;
 pub(super) const SIOCOUTQNSD: u64 = 0x894b;
+/// Not in every libc.
 const TCP_INQ: i32 = 36;
 
 /// The value of an option.
@@ -31,21 +32,13 @@ pub enum OptionValue {
 pub(super) struct Settings {
     /// In the order in which they were set.
     pub(super) set: Vec<SocketOption>,
-    /// What `getsockopt` answers.
+    /// What `getsockopt` answers where no connection knows better.
     values: BTreeMap<(i32, i32), OptionValue>,
     pub(super) cork: bool,
     pub(super) free_bind: bool,
-    keep_alive: Option<KeepAlive>,
-    keep_alive_on: bool,
 }
 
-impl Settings {
-    pub(super) fn inherited(&self) -> Settings {
-        self.clone()
-    }
-}
-
-/// Options that are kept and have no effect here: the stack does what they ask for anyway, or it makes no difference.
+/// Options that are kept and have no effect: the stack does what they ask for anyway, or it makes no difference here.
 const KEPT: [(i32, i32); 10] = [
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
     (libc::SOL_SOCKET, libc::SO_REUSEPORT),
@@ -59,7 +52,7 @@ const KEPT: [(i32, i32); 10] = [
     (libc::IPPROTO_TCP, TCP_INQ),
 ];
 
-const KNOWN: [(i32, i32); 20] = [
+const KNOWN: [(i32, i32); 25] = [
     (libc::SOL_SOCKET, libc::SO_ERROR),
     (libc::SOL_SOCKET, libc::SO_TYPE),
     (libc::SOL_SOCKET, libc::SO_DOMAIN),
@@ -67,8 +60,10 @@ const KNOWN: [(i32, i32); 20] = [
     (libc::SOL_SOCKET, libc::SO_ACCEPTCONN),
     (libc::SOL_SOCKET, libc::SO_SNDBUF),
     (libc::SOL_SOCKET, libc::SO_RCVBUF),
+    (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::SOL_SOCKET, libc::SO_LINGER),
+    (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
     (libc::IPPROTO_TCP, libc::TCP_NODELAY),
     (libc::IPPROTO_TCP, libc::TCP_CORK),
     (libc::IPPROTO_TCP, libc::TCP_MAXSEG),
@@ -80,6 +75,9 @@ const KNOWN: [(i32, i32); 20] = [
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
     (libc::IPPROTO_TCP, libc::TCP_CONGESTION),
     (libc::IPPROTO_TCP, libc::TCP_INFO),
+    (libc::IPPROTO_TCP, libc::TCP_SYNCNT),
+    (libc::IPPROTO_TCP, libc::TCP_LINGER2),
+    (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
 ];
 
 /// Whether this layer has the option.
@@ -98,16 +96,14 @@ impl Posix {
         let Object::Tcp(sock) = &mut self.file(fd)?.object else {
             return if is_known(level, name) { Ok(()) } else { Err(Errno::ENOPROTOOPT) };
         };
-        let options = sock.settings.read(level, name, value)?;
+        let option = sock.settings.read(level, name, value)?;
         sock.settings.values.insert((level, name), stored(level, name, value));
-        let changed = !options.is_empty();
-        for option in options {
-            sock.settings.set.push(option);
-            if let Stage::Stream(stream) = &sock.stage {
-                stream.set(&stack, option)?;
-            }
+        let Some(option) = option else { return Ok(()) };
+        sock.settings.set.push(option);
+        match &sock.stage {
+            Stage::Stream(stream) => stream.set(&stack, option),
+            _ => sock.listen_again(&stack),
         }
-        if changed { sock.listen_again(&stack) } else { Ok(()) }
     }
 
     /// `getsockopt(2)`.
@@ -115,6 +111,9 @@ impl Posix {
     /// # Errors
     /// `ENOPROTOOPT` for an option that is not known.
     pub fn get_option(&mut self, fd: i32, level: i32, name: i32) -> Result<OptionValue, Errno> {
+        if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) {
+            return Ok(OptionValue::Octets(self.tcp_info(fd)?.to_bytes()));
+        }
         let stack = self.stack.clone();
         let int = |value: i64| Ok(OptionValue::Int(value));
         let sock = match &mut self.file(fd)?.object {
@@ -122,52 +121,84 @@ impl Posix {
             Object::Udp(_) if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) => return int(0),
             _ => return Err(Errno::ENOTSOCK),
         };
-        let status = match &sock.stage {
+        match (level, name, &mut sock.stage) {
+            (libc::SOL_SOCKET, libc::SO_ERROR, Stage::Stream(stream)) => {
+                return int(stream.take_error(&stack).map_or(0, |error| i64::from(error.0)));
+            }
+            (libc::SOL_SOCKET, libc::SO_TYPE, _) => return int(i64::from(libc::SOCK_STREAM)),
+            (libc::SOL_SOCKET, libc::SO_PROTOCOL, _) => return int(i64::from(libc::IPPROTO_TCP)),
+            (libc::SOL_SOCKET, libc::SO_ACCEPTCONN, stage) => {
+                return int(i64::from(matches!(stage, Stage::Listener(_))));
+            }
+            _ => {}
+        }
+        let kept = sock.settings.values.get(&(level, name)).cloned();
+        let report = match &sock.stage {
             Stage::Stream(stream) => stream.status(&stack),
             _ => None,
         };
-        let config = stack.shared().tcp();
-        match (level, name) {
-            (libc::SOL_SOCKET, libc::SO_ERROR) => match &mut sock.stage {
-                Stage::Stream(stream) => int(stream.take_error(&stack).map_or(0, |error| i64::from(error.0))),
-                _ => int(0),
-            },
-            (libc::SOL_SOCKET, libc::SO_TYPE) => int(i64::from(libc::SOCK_STREAM)),
-            (libc::SOL_SOCKET, libc::SO_PROTOCOL) => int(i64::from(libc::IPPROTO_TCP)),
-            (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => int(i64::from(matches!(sock.stage, Stage::Listener(_)))),
-            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => match (status, sock.settings.values.get(&(level, name))) {
-                (Some(status), _) => int(i64::from(status.mss)),
-                (None, Some(value)) => Ok(value.clone()),
-                (None, None) => int(536),
-            },
-            (libc::SOL_SOCKET, libc::SO_SNDBUF) => match (sock.settings.values.get(&(level, name)), status) {
-                (Some(value), _) => Ok(value.clone()),
-                (None, status) => int(status.map_or(config.send_buffer.initial, |status| status.send_buffer).into()),
-            },
-            (libc::SOL_SOCKET, libc::SO_RCVBUF) => match (sock.settings.values.get(&(level, name)), status) {
-                (Some(value), _) => Ok(value.clone()),
-                (None, status) => {
-                    int(status.map_or(config.receive_buffer.initial, |status| status.receive_buffer).into())
-                }
-            },
-            (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
-                let kind = status.map_or(config.congestion, |status| status.congestion);
-                let name = if kind == Kind::Cubic { "cubic" } else { "reno" };
-                Ok(OptionValue::Octets(name.into()))
-            }
-            (libc::SOL_SOCKET, libc::SO_LINGER) => {
-                let kept = sock.settings.values.get(&(level, name));
-                Ok(kept.cloned().unwrap_or(OptionValue::Linger(false, 0)))
-            }
-            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => int(sock.settings.timing().idle.as_secs() as i64),
-            (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => int(sock.settings.timing().interval.as_secs() as i64),
-            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => int(sock.settings.timing().probes.into()),
-            _ if is_known(level, name) => {
-                Ok(sock.settings.values.get(&(level, name)).cloned().unwrap_or(OptionValue::Int(0)))
-            }
-            _ => Err(Errno::ENOPROTOOPT),
+        if let Some(report) = report
+            && let Some(value) = live(level, name, &report.options, kept.as_ref())
+        {
+            return Ok(value);
+        }
+        match kept.or_else(|| default(level, name, stack.shared().tcp())) {
+            Some(value) => Ok(value),
+            None if is_known(level, name) => int(0),
+            None => Err(Errno::ENOPROTOOPT),
         }
     }
+}
+
+/// What a connection says of an option.
+fn live(level: i32, name: i32, options: &tcp::OptionValues, kept: Option<&OptionValue>) -> Option<OptionValue> {
+    let number = match (level, name) {
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => options.max_segment.into(),
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => options.no_delay.into(),
+        (libc::IPPROTO_TCP, libc::TCP_CORK) => options.cork.into(),
+        (libc::IPPROTO_TCP, libc::TCP_QUICKACK) => options.quick_ack.into(),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => options.keep_alive.idle.as_secs() as i64,
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => options.keep_alive.interval.as_secs() as i64,
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => options.keep_alive.probes.into(),
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => options.user_timeout.as_millis() as i64,
+        (libc::IPPROTO_TCP, libc::TCP_SYNCNT) => options.syn_retries.into(),
+        (libc::IPPROTO_TCP, libc::TCP_LINGER2) => options.fin_wait_2.as_secs() as i64,
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => options.keeps_alive.into(),
+        (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => options.receive_low_water.into(),
+        // What was asked for is answered doubled; what has grown by itself is answered as it is.
+        (libc::SOL_SOCKET, libc::SO_SNDBUF) if kept.is_none() => options.send_buffer.into(),
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) if kept.is_none() => options.receive_buffer.into(),
+        (libc::SOL_SOCKET, libc::SO_LINGER) => {
+            let linger = options.linger;
+            return Some(OptionValue::Linger(linger.is_some(), linger.map_or(0, |time| time.as_secs() as u32)));
+        }
+        (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => return Some(OptionValue::Octets(kind_name(options.congestion))),
+        _ => return None,
+    };
+    Some(OptionValue::Int(number))
+}
+
+/// What a socket without a connection says of an option that nobody set.
+fn default(level: i32, name: i32, config: &Config) -> Option<OptionValue> {
+    let number = match (level, name) {
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => 536,
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => config.keep_alive.idle.as_secs() as i64,
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => config.keep_alive.interval.as_secs() as i64,
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => config.keep_alive.probes.into(),
+        (libc::IPPROTO_TCP, libc::TCP_SYNCNT) => config.syn_retries.into(),
+        (libc::IPPROTO_TCP, libc::TCP_LINGER2) => config.fin_wait_2.as_secs() as i64,
+        (libc::SOL_SOCKET, libc::SO_SNDBUF) => config.send_buffer.initial.into(),
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) => config.receive_buffer.initial.into(),
+        (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => 1,
+        (libc::SOL_SOCKET, libc::SO_LINGER) => return Some(OptionValue::Linger(false, 0)),
+        (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => return Some(OptionValue::Octets(kind_name(config.congestion))),
+        _ => return None,
+    };
+    Some(OptionValue::Int(number))
+}
+
+fn kind_name(kind: Kind) -> Vec<u8> {
+    if kind == Kind::Cubic { b"cubic".to_vec() } else { b"reno".to_vec() }
 }
 
 /// What `getsockopt` answers afterwards: Linux doubles buffer sizes, for its own overhead.
@@ -181,73 +212,103 @@ fn stored(level: i32, name: i32, value: &OptionValue) -> OptionValue {
 }
 
 impl Settings {
-    fn timing(&self) -> KeepAlive {
-        self.keep_alive.unwrap_or_default()
-    }
-
-    /// The connection's options that say what the user said.
-    fn read(&mut self, level: i32, name: i32, value: &OptionValue) -> Result<Vec<SocketOption>, Errno> {
+    /// The connection's option that says what the user said; `None` if it is only kept.
+    fn read(&mut self, level: i32, name: i32, value: &OptionValue) -> Result<Option<SocketOption>, Errno> {
         if level == libc::SOL_SOCKET && name == libc::SO_LINGER {
             let OptionValue::Linger(on, seconds) = *value else { return Err(Errno::EINVAL) };
-            let time = on.then(|| Duration::from_secs(seconds.into()));
-            return Ok(vec![SocketOption::Linger(time)]);
+            return Ok(Some(SocketOption::Linger(on.then(|| Duration::from_secs(seconds.into())))));
         }
         if level == libc::IPPROTO_TCP && name == libc::TCP_CONGESTION {
             let OptionValue::Octets(kind) = value else { return Err(Errno::EINVAL) };
-            let kind = match kind.as_slice() {
-                b"cubic" => Kind::Cubic,
-                b"reno" => Kind::NewReno,
-                _ => return Err(Errno::ENOENT),
+            return match kind.as_slice() {
+                b"cubic" => Ok(Some(SocketOption::Congestion(Kind::Cubic))),
+                b"reno" => Ok(Some(SocketOption::Congestion(Kind::NewReno))),
+                _ => Err(Errno::ENOENT),
             };
-            return Ok(vec![SocketOption::Congestion(kind)]);
         }
         let OptionValue::Int(number) = *value else { return Err(Errno::EINVAL) };
         let on = number != 0;
-        let octets = || u32::try_from(number).map_err(|_| Errno::EINVAL);
-        let one = |option| Ok(vec![option]);
-        match (level, name) {
-            (libc::IPPROTO_IP, libc::IP_FREEBIND) => self.free_bind = on,
-            (libc::IPPROTO_TCP, libc::TCP_NODELAY) => return one(SocketOption::NoDelay(on)),
+        // Linux's are 32 bits: 0xffffffff and -1 are the same.
+        let octets = number as u32;
+        let seconds =
+            || u32::try_from(number).map(|seconds| Duration::from_secs(seconds.into())).map_err(|_| Errno::EINVAL);
+        let count = || u8::try_from(number).map_err(|_| Errno::EINVAL);
+        Ok(Some(match (level, name) {
+            (libc::IPPROTO_TCP, libc::TCP_NODELAY) => SocketOption::NoDelay(on),
             (libc::IPPROTO_TCP, libc::TCP_CORK) => {
                 self.cork = on;
-                return one(SocketOption::Cork(on));
+                SocketOption::Cork(on)
             }
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
-                let octets = u16::try_from(number).map_err(|_| Errno::EINVAL)?;
-                return one(SocketOption::MaxSegment(octets));
+                SocketOption::MaxSegment(u16::try_from(number).map_err(|_| Errno::EINVAL)?)
             }
-            (libc::IPPROTO_TCP, libc::TCP_QUICKACK) => return one(SocketOption::QuickAck(on)),
-            (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => return one(SocketOption::WindowClamp(octets()?)),
+            (libc::IPPROTO_TCP, libc::TCP_QUICKACK) => SocketOption::QuickAck(on),
+            (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => SocketOption::WindowClamp(octets),
             (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
-                let time = Some(Duration::from_millis(octets()?.into())).filter(|time| !time.is_zero());
-                return one(SocketOption::UserTimeout(time));
+                let time = u32::try_from(number).map_err(|_| Errno::EINVAL)?;
+                SocketOption::UserTimeout((time > 0).then(|| Duration::from_millis(time.into())))
             }
-            (libc::SOL_SOCKET, libc::SO_SNDBUF) => return one(SocketOption::SendBuffer(octets()?.saturating_mul(2))),
-            (libc::SOL_SOCKET, libc::SO_RCVBUF) => return one(SocketOption::ReceiveBuffer(octets()?.max(1))),
-            (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => {
-                self.keep_alive_on = on;
-                return one(SocketOption::KeepAlive(on.then(|| self.timing())));
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => SocketOption::KeepIdle(seconds()?),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => SocketOption::KeepInterval(seconds()?),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => SocketOption::KeepCount(count()?),
+            (libc::IPPROTO_TCP, libc::TCP_SYNCNT) => SocketOption::SynRetries(count()?),
+            // Negative: no time at all in FIN-WAIT-2; zero: the stack's.
+            (libc::IPPROTO_TCP, libc::TCP_LINGER2) if number < 0 => SocketOption::FinWait2(Some(Duration::ZERO)),
+            (libc::IPPROTO_TCP, libc::TCP_LINGER2) => SocketOption::FinWait2(Some(seconds()?).filter(|_| on)),
+            (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => SocketOption::NotSentLowWater(octets),
+            (libc::SOL_SOCKET, libc::SO_SNDBUF) => SocketOption::SendBuffer(octets.saturating_mul(2)),
+            (libc::SOL_SOCKET, libc::SO_RCVBUF) => SocketOption::ReceiveBuffer(octets.max(1)),
+            (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => SocketOption::ReceiveLowWater(octets),
+            (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => SocketOption::KeepsAlive(on),
+            (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE) => {
+                SocketOption::MaxPacingRate(if octets == u32::MAX { u64::MAX } else { octets.into() })
             }
-            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT) => {
-                return self.keep_alive(name, octets()?);
+            _ if KEPT.contains(&(level, name)) => {
+                self.free_bind |= on && (level, name) == (libc::IPPROTO_IP, libc::IP_FREEBIND);
+                return Ok(None);
             }
-            _ if KEPT.contains(&(level, name)) => {}
             _ => return Err(Errno::ENOPROTOOPT),
-        }
-        Ok(Vec::new())
+        }))
     }
 
-    fn keep_alive(&mut self, name: i32, number: u32) -> Result<Vec<SocketOption>, Errno> {
-        // Linux: 1 to 32767 seconds, 1 to 127 probes.
-        let mut timing = self.timing();
-        let seconds = Duration::from_secs(number.into());
-        match name {
-            libc::TCP_KEEPCNT if (1..=127).contains(&number) => timing.probes = number as u8,
-            libc::TCP_KEEPIDLE if (1..=32767).contains(&number) => timing.idle = seconds,
-            libc::TCP_KEEPINTVL if (1..=32767).contains(&number) => timing.interval = seconds,
-            _ => return Err(Errno::EINVAL),
+    /// What the connection is opened with, where the stack's parameters are `config`.
+    pub(super) fn connection(&self, config: &Config) -> ConnectionOptions {
+        let mut options = ConnectionOptions::default();
+        let mut timing = config.keep_alive;
+        let mut keeps_alive = false;
+        for option in &self.set {
+            match *option {
+                SocketOption::NoDelay(on) => options.no_delay = on,
+                SocketOption::Cork(on) => options.cork = on,
+                SocketOption::KeepsAlive(on) => keeps_alive = on,
+                SocketOption::KeepIdle(idle) => timing.idle = idle,
+                SocketOption::KeepInterval(interval) => timing.interval = interval,
+                SocketOption::KeepCount(probes) => timing.probes = probes,
+                SocketOption::SendBuffer(octets) => options.send_buffer = Some(octets),
+                SocketOption::ReceiveBuffer(octets) => options.receive_buffer = Some(octets),
+                SocketOption::Congestion(kind) => options.congestion = Some(kind),
+                SocketOption::Linger(time) => options.linger = time,
+                SocketOption::UserTimeout(time) => options.user_timeout = time,
+                SocketOption::WindowClamp(octets) => options.window_clamp = Some(octets),
+                SocketOption::MaxSegment(octets) => options.max_segment = Some(octets),
+                SocketOption::FinWait2(time) => options.fin_wait_2 = time,
+                SocketOption::SynRetries(retries) => options.syn_retries = Some(retries),
+                SocketOption::ReceiveLowWater(octets) => options.receive_low_water = Some(octets),
+                SocketOption::NotSentLowWater(octets) => options.not_sent_low_water = Some(octets).filter(|o| *o > 0),
+                SocketOption::MaxPacingRate(rate) => options.max_pacing_rate = Some(rate),
+                SocketOption::KeepAlive(_) | SocketOption::QuickAck(_) => {}
+            }
         }
-        self.keep_alive = Some(timing);
-        Ok(if self.keep_alive_on { vec![SocketOption::KeepAlive(Some(timing))] } else { Vec::new() })
+        options.keep_alive = keeps_alive.then_some(KeepAlive { ..timing });
+        options
+    }
+
+    /// Options that only a connection has, not what it is opened with.
+    pub(super) fn live_only(&self) -> Vec<SocketOption> {
+        self.set.iter().copied().filter(|option| matches!(option, SocketOption::QuickAck(_))).collect()
+    }
+
+    pub(super) fn inherited(&self) -> Settings {
+        self.clone()
     }
 }

@@ -10,7 +10,6 @@ use ::stack::call::{Call, Reply};
 use ::stack::socket::{ListenerShared, Readiness, TcpSocket};
 use pktbuf::{Chunk, PktBuf};
 use sync::Real;
-use tcp::config::ConnectionOptions;
 use tcp::{Chunks, SetOption, SocketOption, StatusReport};
 
 use super::options::Settings;
@@ -102,9 +101,10 @@ impl Stream {
 
     /// As [`Stream::error`], and now it is told.
     pub(super) fn take_error(&mut self, stack: &Stack<Real>) -> Option<Errno> {
-        let error = self.error(stack)?;
-        self.told = true;
-        Some(error)
+        match stack.call(&self.socket.target(), Call::TakeError(tcp::TakeError)) {
+            Reply::Failure(Some(error)) if !std::mem::replace(&mut self.told, true) => Some(error.into()),
+            _ => None,
+        }
     }
 
     pub(super) fn set(&self, stack: &Stack<Real>, option: SocketOption) -> Result<(), Errno> {
@@ -184,7 +184,7 @@ impl TcpSock {
             Stage::Idle(bound) => {
                 let address = bound.unwrap_or(SocketAddr::new(unspecified(self.v6), 0));
                 self.backlog = usize::try_from(backlog).unwrap_or(0);
-                let listener = stack.listen(address, self.backlog, self.settings.connection())?;
+                let listener = stack.listen(address, self.backlog, self.settings.connection(stack.shared().tcp()))?;
                 self.stage = Stage::Listener(listener);
                 Ok(())
             }
@@ -217,7 +217,7 @@ impl TcpSock {
                 if to.is_ipv6() != self.v6 {
                     return now(Err(Errno::EAFNOSUPPORT));
                 }
-                let opened = match stack.connect(*bound, to, &self.settings.connection()) {
+                let opened = match stack.connect(*bound, to, &self.settings.connection(stack.shared().tcp())) {
                     Ok(socket) => Stream::new(socket, true),
                     Err(refused) => return now(Err(refused.into())),
                 };
@@ -255,7 +255,7 @@ impl TcpSock {
         let local = listener.local();
         stack.unlisten(listener);
         self.stage = Stage::Idle(Some(local));
-        let listener = stack.listen(local, self.backlog, self.settings.connection())?;
+        let listener = stack.listen(local, self.backlog, self.settings.connection(stack.shared().tcp()))?;
         self.stage = Stage::Listener(listener);
         Ok(())
     }
@@ -279,9 +279,6 @@ impl TcpSock {
         nonblocking: bool,
     ) -> Answer<Vec<u8>> {
         let Stage::Stream(stream) = &mut self.stage else { return now(Err(Errno::ENOTCONN)) };
-        if flags & libc::MSG_OOB != 0 {
-            return now(Err(Errno::EINVAL));
-        }
         let all = flags & libc::MSG_WAITALL != 0;
         loop {
             let held = stream.residue.iter().map(|buffer| buffer.len()).sum::<usize>();
@@ -354,7 +351,9 @@ impl TcpSock {
         if !range.is_empty() {
             chunks.push(Chunk::Shared { data: transfer.data.clone(), range });
         }
-        let sent = match stack.call(&stream.socket.target(), Call::Send(tcp::Send { chunks })) {
+        let send = tcp::Send { chunks };
+        let call = if flags & libc::MSG_OOB != 0 { Call::SendUrgent(tcp::SendUrgent(send)) } else { Call::Send(send) };
+        let sent = match stack.call(&stream.socket.target(), call) {
             Reply::Sent(Ok(sent)) => sent,
             // After the peer's reset was reported, and after a close: nobody reads any more.
             _ => return failed(transfer, Errno::EPIPE),
@@ -451,32 +450,4 @@ fn copy_out(buffers: &mut VecDeque<PktBuf>, max: usize, peek: bool) -> Vec<u8> {
         }
     }
     out
-}
-
-impl Settings {
-    /// What the connection is opened with.
-    pub(super) fn connection(&self) -> ConnectionOptions {
-        let mut options = ConnectionOptions::default();
-        for option in &self.set {
-            match *option {
-                SocketOption::NoDelay(on) => options.no_delay = on,
-                SocketOption::Cork(on) => options.cork = on,
-                SocketOption::KeepAlive(timing) => options.keep_alive = timing,
-                SocketOption::SendBuffer(octets) => options.send_buffer = Some(octets),
-                SocketOption::ReceiveBuffer(octets) => options.receive_buffer = Some(octets),
-                SocketOption::Congestion(kind) => options.congestion = Some(kind),
-                SocketOption::Linger(time) => options.linger = time,
-                SocketOption::UserTimeout(time) => options.user_timeout = time,
-                SocketOption::WindowClamp(octets) => options.window_clamp = Some(octets),
-                SocketOption::MaxSegment(octets) => options.max_segment = Some(octets),
-                _ => {}
-            }
-        }
-        options
-    }
-
-    /// Options that only a connection has, not what it is opened with.
-    pub(super) fn live_only(&self) -> Vec<SocketOption> {
-        self.set.iter().copied().filter(|option| matches!(option, SocketOption::QuickAck(_))).collect()
-    }
 }

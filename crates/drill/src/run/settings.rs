@@ -47,7 +47,7 @@ const IGNORED: [&str; 20] = [
 ];
 
 impl Settings {
-    pub(super) fn read(options: &[Setting]) -> Ran<Settings> {
+    pub(super) fn read(options: &[Setting], ipv6: bool) -> Ran<Settings> {
         let mut settings = Settings {
             tolerance: 4_000_000,
             tick: None,
@@ -60,8 +60,9 @@ impl Settings {
         // The version first: it chooses the addresses that others change.
         let version = options.iter().rev().find(|option| option.name == "ip_version");
         match version.map(|option| (option.value.as_str(), option.line)) {
-            None | Some(("ipv4", _)) => {}
-            Some(("ipv6", _)) => {
+            None if !ipv6 => {}
+            Some(("ipv4", _)) => {}
+            None | Some(("ipv6", _)) => {
                 settings.addresses = Addresses::V6;
                 // So that a segment carries as much as in IPv4.
                 settings.mtu = 1520;

@@ -12,7 +12,7 @@ use super::arguments::{field, missing};
 use super::{Attempt, Done, Stored, immediate};
 
 /// Flags of sending that the stack below has.
-const SEND_FLAGS: i64 = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE) as i64;
+const SEND_FLAGS: i64 = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_OOB) as i64;
 /// The same of receiving.
 const RECEIVE_FLAGS: i64 = (libc::MSG_DONTWAIT | libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_TRUNC) as i64;
 

@@ -1,0 +1,142 @@
+//! A script that is wrong, or a stack that is, must be noticed and said in one line: each script here is wrong in one place.
+
+use heddle_drill::check::check;
+use heddle_drill::run::Options;
+use stack::Plan;
+
+const OPEN: &str = "\
+`./defaults.sh`
+0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
++0 bind(3, ..., ...) = 0
++0 listen(3, 1) = 0
++0 < S 0:0(0) win 32792 <mss 1000,sackOK,TS val 100 ecr 0>
++0 > S. 0:0(0) ack 1 <mss 1460,sackOK,TS val 10 ecr 100>
++.01 < . 1:1(0) ack 1 win 32792 <nop,nop,TS val 100 ecr 10>
++0 accept(3, ..., ...) = 4
+";
+
+/// The line and the sentence of what is wrong with `script`.
+fn fault(script: &str) -> (u32, String) {
+    let fault = check(script, &[Plan::Up], &Options::new(Plan::Up), &[]).fault;
+    let fault = fault.unwrap_or_else(|| panic!("nothing is wrong with\n{script}"));
+    (fault.error.line, fault.error.message)
+}
+
+/// `more` stands on line 9.
+fn after_open(more: &str) -> String {
+    let (line, message) = fault(&format!("{OPEN}{more}"));
+    assert_eq!(line, 9 + more.lines().count() as u32 - 1, "{message}");
+    message
+}
+
+#[test]
+fn every_field_of_a_segment_is_compared() {
+    let write = "+0 write(4, ..., 100) = 100\n+0 ";
+    for (expected, what) in [
+        ("> . 1:101(100) ack 1 <nop,nop,TS val 20 ecr 100>", "flags"),
+        ("> P. 2:102(100) ack 1 <nop,nop,TS val 20 ecr 100>", "sequence number"),
+        ("> P. 1:91(90) ack 1 <nop,nop,TS val 20 ecr 100>", "length"),
+        ("> P. 1:101(100) ack 2 <nop,nop,TS val 20 ecr 100>", "acknowledgement number"),
+        ("> P. 1:101(100) ack 1 win 1 <nop,nop,TS val 20 ecr 100>", "window"),
+        ("> P. 1:101(100) ack 1 <nop,nop,TS val 20 ecr 101>", "options"),
+        ("> P. 1:101(100) ack 1 <TS val 20 ecr 100,nop,nop>", "options"),
+        ("> P. 1:101(100) ack 1", "options"),
+        ("> [ce] P. 1:101(100) ack 1 <...>", "ECN"),
+        ("> [ttl 3] P. 1:101(100) ack 1 <...>", "ttl"),
+    ] {
+        let message = after_open(&format!("{write}{expected}"));
+        assert!(message.starts_with(&format!("expected {}", expected.replace(" <...>", ""))), "{message}");
+        assert!(message.ends_with(&format!(": {what}")), "{message}");
+    }
+}
+
+#[test]
+fn a_packet_too_early_too_late_or_never_is_noticed() {
+    let early = after_open("+0 write(4, ..., 100) = 100\n+.5 > P. 1:101(100) ack 1 <...>");
+    assert!(early.contains("time 0.010000 s instead of 0.510000 s"), "{early}");
+    let late =
+        after_open("+0 write(4, ..., 100) = 100\n+0 > P. 1:101(100) ack 1 <...>\n+.05 > P. 1:101(100) ack 1 <...>");
+    assert!(late.contains("instead of 0.060000 s"), "{late}");
+    let never = after_open("+0 > . 1:1(0) ack 1 <...>");
+    assert!(never.contains("got nothing until 2.01"), "{never}");
+}
+
+#[test]
+fn an_unscripted_packet_in_the_way_is_noticed() {
+    let message = after_open(
+        "+0 < . 1:1001(1000) ack 1 win 32792 <nop,nop,TS val 100 ecr 10>\n+0 write(4, ..., 100) = 100\n+0 > P. 1:101(100) ack 1001 <...>",
+    );
+    assert!(message.contains("got > . 1:1(0) ack 1001"), "{message}");
+}
+
+#[test]
+fn timestamps_are_compared_when_the_tick_is_known() {
+    let script = |val: u32| {
+        format!(
+            "--tcp_ts_tick_usecs=1000\n{OPEN}+.2 write(4, ..., 10) = 10\n+0 > P. 1:11(10) ack 1 <nop,nop,TS val {val} ecr 100>"
+        )
+    };
+    assert!(check(&script(220), &[Plan::Up], &Options::new(Plan::Up), &[]).fault.is_none());
+    let (line, message) = fault(&script(420));
+    assert_eq!((line, message.ends_with(": options")), (11, true), "{message}");
+    assert!(message.contains("TS val 220 ecr 100"), "{message}");
+}
+
+#[test]
+fn results_of_calls_are_compared() {
+    for (call, message) in [
+        ("write(4, ..., 100) = 99", "write() = 100, expected 99"),
+        ("write(9, ..., 100) = 100", "write() = -1 EBADF, expected 100"),
+        ("read(4, ..., 100) = -1 EAGAIN (x)", "read() still blocks at 0.010000 s"),
+        ("accept(4, ..., ...) = -1 EBADF (x)", "accept() = -1 EINVAL, expected -1 EBADF"),
+        ("getsockopt(4, SOL_SOCKET, SO_TYPE, [2], [4]) = 0", "getsockopt() stored 1 as the option, expected 2"),
+        ("poll([{fd=4, events=POLLOUT, revents=POLLIN}], 1, 0) = 1", "poll() stored 4 as revents, expected 1"),
+    ] {
+        assert_eq!(after_open(&format!("+0 {call}")), message);
+    }
+}
+
+#[test]
+fn a_call_that_blocks_must_end_when_the_script_says() {
+    let message = fault(&format!(
+        "{OPEN}+0...0.5 read(4, ..., 10) = 10\n+.1 < . 1:11(10) ack 1 win 9 <nop,nop,TS val 120 ecr 10>\n+.1 close(4) = 0"
+    ));
+    assert_eq!(message, (9, "read() returned at 0.110000 s instead of 0.510000 s".to_owned()));
+    let message = fault(&format!("{OPEN}+0...0.1 read(4, ..., 10) = 10"));
+    assert!(message.1.starts_with("read() still blocks at"), "{}", message.1);
+}
+
+#[test]
+fn assertions_say_what_the_value_is() {
+    let message = after_open("+0 %{ assert tcpi_snd_cwnd == 7, 'cwnd %d' % tcpi_snd_cwnd }%");
+    assert_eq!(message, "assertion failed: tcpi_snd_cwnd == 7: cwnd 10 (tcpi_snd_cwnd is 10)");
+}
+
+#[test]
+fn what_is_not_there_is_said_to_be_not_supported() {
+    for (line, text) in [
+        ("+0 epoll_pwait2(3) = 0", "the system call epoll_pwait2()"),
+        ("+0 setsockopt(4, SOL_TCP, TCP_MD5SIG, [1], 4) = 0", "the socket option TCP_MD5SIG"),
+        ("+0 `iptables -F`", "the shell command `iptables -F`"),
+        ("+0 `sysctl -q net.ipv4.tcp_nonsense=1`", "tcp_nonsense"),
+        ("+0 %{ assert tcpi_nonsense == 1 }%", "the name tcpi_nonsense"),
+        ("+0 < . 1:1(0) ack 1 win 9 <md5 0011>", "TCP option md5"),
+        ("+0 < gre : . 1:1(0) ack 1 win 9", "encapsulation in gre"),
+    ] {
+        let message = after_open(line);
+        assert!(message.starts_with("not supported: ") && message.contains(text), "{message}");
+    }
+}
+
+/// The oracle itself: traces of different scripts are not taken for the same.
+#[test]
+fn a_run_is_a_function_of_the_script() {
+    let plans = [Plan::Up, Plan::Giant];
+    let checked = check(OPEN, &plans, &Options::new(Plan::Up), &[]);
+    assert!(checked.fault.is_none());
+    let [(_, first), (_, second)] = &checked.traces[..] else { panic!("two traces") };
+    assert_eq!(first, second);
+    assert!(first.len() >= 3, "a SYN, a SYN-ACK, an ACK at least");
+    let other = check(&OPEN.replace("mss 1000", "mss 999"), &plans, &Options::new(Plan::Up), &[]);
+    assert_ne!(&other.traces[0].1, first);
+}
