@@ -72,3 +72,32 @@ fn a_directory_sets_what_it_names() {
     let missing = build(|builder| builder.knobs_from(&directory)).err().unwrap_or_default();
     assert!(missing.starts_with("cannot read ") && missing.contains("name a directory"), "{missing}");
 }
+
+#[every_arch]
+fn a_transfer_goes_through_when_all_memory_is_short(plan: Plan) {
+    use observe::Pressure;
+    use std::io::{Read, Write};
+    let mut world = World::new(plan);
+    let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
+    for stack in [&world.a, &world.b] {
+        stack.set_knob("tcp_rmem", "4096 65536 1048576").expect("a knob");
+        stack.set_knob("tcp_mem", "1 1 1").expect("a knob");
+    }
+    let mut client = connect(&mut world, &listener);
+    let (mut server, _) = listener.accept().expect("it is established");
+    server.set_nonblocking(true);
+    world.pass(std::time::Duration::from_millis(2));
+    assert_eq!(world.a.raw().shared().tcp().gauges.pressure(), Pressure::Severe);
+    let (mut sent, mut received) = (0, 0);
+    let mut buffer = vec![0; 65_536];
+    while received < 500_000 {
+        let left = (500_000 - sent).min(buffer.len());
+        sent += client.write(&buffer[..left]).unwrap_or(0);
+        world.pass(std::time::Duration::from_millis(1));
+        received += server.read(&mut buffer).unwrap_or(0);
+    }
+    assert_eq!(server.receive_buffer().expect("alive"), 4096, "the least");
+    world.a.set_knob("tcp_mem", "268435456 268435456 268435456").expect("a knob");
+    world.pass(std::time::Duration::from_millis(2));
+    assert_eq!(world.a.knob("tcp_mem").as_deref(), Ok("268435456\t268435456\t268435456"));
+}

@@ -113,6 +113,8 @@ declare! {
         ConnectionsClosed "Connections that ended in an orderly way."
         ConnectionsReset "Connections that ended in a reset, sent or received."
         ConnectionsTimedOut "Connections that ended in a time-out."
+        BlackHoles "Connections whose segments were made smaller because large ones seemed to vanish."
+        ReassemblyPruned "Out-of-order queues given up because memory was short."
         OrphansReset "Connections reset because too many had no user any more."
         TimeWaitsCut "Connections that were not kept in TIME-WAIT because too many were."
         ConnectionsRefused "Active opens answered with a reset."

@@ -345,6 +345,17 @@ pub fn set_limit(bytes: usize) {
     }
 }
 
+/// Bytes of the blocks that hold packets or lie in a thread's cache: [`footprint`] less what every thread could have. Takes
+/// a mutex for each size class.
+pub fn in_use() -> usize {
+    let free = |class: &Class| {
+        let shelves = Depot::of(*class).open();
+        let blocks = shelves.full.iter().map(Vec::len).sum::<usize>() + shelves.loose.len();
+        blocks * class.stride()
+    };
+    footprint().saturating_sub(Class::ALL.iter().map(free).sum())
+}
+
 /// Bytes that the pool has taken from the system, used or free. Never shrinks.
 pub fn footprint() -> usize {
     FOOTPRINT.load(Relaxed)

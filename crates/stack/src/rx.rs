@@ -135,6 +135,7 @@ impl<P: Platform> Driver<P> {
 
     fn housekeeping(&mut self, now: Time, after: &mut After<P>) {
         self.arch.tick(now);
+        self.shared.weigh_memory(now);
         if self.shared.internet.deadline() <= now {
             for error in self.shared.internet_timeouts(now, &self.counters, after) {
                 let hash = self.rss.hash_tcp(&error.tuple);

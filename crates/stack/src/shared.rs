@@ -12,6 +12,7 @@ use ip::{InterfaceView, RouteTable};
 use observe::{Counters, DropReason, Time};
 use smallvec::smallvec;
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, Published, TooManyVersions};
+use tcp::config::MemoryLimits;
 use tcp::{OpenParams, Outbox};
 use wire::rss::Toeplitz;
 
@@ -72,6 +73,8 @@ pub struct Shared<P: Platform> {
     generation: P::AtomicU32,
     /// Time of the latest receive batch, in nanoseconds: spares a clock read for each segment.
     batch: CachePadded<P::AtomicU64>,
+    /// When memory is to be measured again, in nanoseconds.
+    weighed: P::AtomicU64,
     /// Ends the sleep of each receive thread.
     pub(crate) wakers: Lock<Vec<Arc<dyn Wake>>, P>,
 }
@@ -143,6 +146,7 @@ impl<P: Platform> Shared<P> {
             pings: Pings::default(),
             counters: Counters::shared(),
             generation: P::AtomicU32::new(1),
+            weighed: P::AtomicU64::new(0),
             wakers: Lock::new(LockKind::Blocking, LockClass::Control, Vec::new()),
         })
     }
@@ -176,6 +180,27 @@ impl<P: Platform> Shared<P> {
         if self.batch.load(Ordering::Relaxed) < now.as_nanos() {
             self.batch.store(now.as_nanos(), Ordering::Relaxed);
         }
+    }
+
+    /// Measures how short memory is, every millisecond at most, if there is a limit. The pool of packet buffers is the
+    /// process's: stacks that share it feel each other.
+    #[inline]
+    pub fn weigh_memory(&self, now: Time) {
+        if self.tcp().memory.pressure < MemoryLimits::UNLIMITED {
+            self.weigh(now);
+        }
+    }
+
+    #[cold]
+    fn weigh(&self, now: Time) {
+        let next = self.weighed.load(Ordering::Relaxed);
+        if now.as_nanos() < next {
+            return;
+        }
+        self.weighed.store(now.as_nanos() + 1_000_000, Ordering::Relaxed);
+        let config = self.tcp();
+        let pressure = config.memory.judge(pktbuf::in_use() as u64, config.gauges.pressure());
+        config.gauges.set_pressure(pressure);
     }
 
     /// Generation of routes and neighbours; never 0.

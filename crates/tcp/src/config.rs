@@ -7,7 +7,7 @@ mod features;
 use core::time::Duration;
 use std::sync::Arc;
 
-use observe::Gauges;
+use observe::{Gauges, Pressure};
 use wire::tcp::OptionOrder;
 use wire::{FourTuple, SeqNumber};
 
@@ -80,9 +80,9 @@ impl core::fmt::Debug for FastOpenKeys {
 pub struct MemoryLimits {
     /// Pressure that began at `pressure` ends here.
     pub low: u64,
-    /// From here on buffers stop growing and text out of order beyond the least is given up.
+    /// From here on buffers stop growing.
     pub pressure: u64,
-    /// From here on nothing is queued beyond the least a connection needs.
+    /// From here on receive buffers shrink to the least as their windows are used up, and text out of order is given up.
     pub high: u64,
 }
 
@@ -110,15 +110,31 @@ impl<T> core::ops::Deref for Shared<T> {
     }
 }
 
-/// When a sender finds the path's MTU by probing (RFC 4821, RFC 8899): `tcp_mtu_probing` of Linux.
+impl MemoryLimits {
+    /// So much that memory is not measured: 2^40 octets.
+    pub const UNLIMITED: u64 = 1 << 40;
+
+    /// How short memory is when `used` octets are in use and it was `before`.
+    pub fn judge(&self, used: u64, before: Pressure) -> Pressure {
+        if used > self.high {
+            Pressure::Severe
+        } else if used > self.pressure || before != Pressure::None && used > self.low {
+            Pressure::Moderate
+        } else {
+            Pressure::None
+        }
+    }
+}
+
+/// When a sender does without ICMP in finding what the path carries (RFC 4821, RFC 8899): `tcp_mtu_probing` of Linux.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MtuProbing {
     /// Never: ICMP alone tells.
     #[default]
     Off,
-    /// Once repeated time-outs look like an ICMP black hole.
+    /// [`Config::base_mss`] is used once [`Config::suspicious_retries`] time-outs in a row look like an ICMP black hole.
     AfterBlackHole,
-    /// From the beginning, starting at [`Config::base_mss`].
+    /// Taken for `AfterBlackHole`: there is no search upwards from [`Config::base_mss`].
     Always,
 }
 
@@ -203,7 +219,7 @@ pub struct Config {
     pub min_mss: u16,
     /// Probing for the path's MTU.
     pub mtu_probing: MtuProbing,
-    /// MSS at which probing starts, in octets of text and options.
+    /// MSS that passes nearly everywhere, in octets of text and options.
     pub base_mss: u16,
     /// Pacing.
     pub pacing: Pacing,
@@ -283,7 +299,11 @@ impl Default for Config {
             receive_growth_horizon: Duration::from_secs(1),
             receive_growth: true,
             shrink_window: false,
-            memory: MemoryLimits { low: 1 << 40, pressure: 1 << 40, high: 1 << 40 },
+            memory: MemoryLimits {
+                low: MemoryLimits::UNLIMITED,
+                pressure: MemoryLimits::UNLIMITED,
+                high: MemoryLimits::UNLIMITED,
+            },
             measure_limits: false,
             reset_on_timeout: false,
             gauges: Shared::default(),

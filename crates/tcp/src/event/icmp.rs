@@ -9,6 +9,7 @@ use wire::SeqNumber;
 use super::Event;
 use super::segment_arrives::release;
 use crate::access::{PcbAccess, PcbMut};
+use crate::config::MtuProbing;
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::output;
@@ -88,6 +89,22 @@ impl Event for PathMtu {
             let known = self.seq.is_none_or(|seq| in_flight(parts.send_window, seq));
             known && lower_mss(self.mss, &mut parts, out, now)
         })
+    }
+}
+
+/// Retransmissions go unanswered and reach R1 (RFC 9293 section 3.8.3): perhaps a router drops what is too large, and its
+/// ICMP errors are lost (RFC 2923 section 2.1). Go on with segments that pass nearly everywhere, if the stack looks for
+/// black holes. The time-out that brought us here sends again.
+pub(super) fn suspect_black_hole(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
+    let config = out.config;
+    let sw = &mut *parts.send_window;
+    let suspicious = config.mtu_probing != MtuProbing::Off && sw.unanswered == config.suspicious_retries;
+    let options = if sw.timestamps { super::open::TIMESTAMPS_LEN } else { 0 };
+    let base = config.base_mss.max(config.min_mss).saturating_sub(options).max(1);
+    if suspicious && sw.state.is_synchronised() && base < sw.mss {
+        sw.mss = base;
+        sw.congestion.set_mss(u32::from(base));
+        out.count(Counter::BlackHoles, 1);
     }
 }
 

@@ -9,6 +9,7 @@ use core::time::Duration;
 use observe::{Counter, Time};
 
 use super::Event;
+use super::icmp::suspect_black_hole;
 use super::segment_arrives::release;
 use super::segment_arrives::text::IDLE_CHECK;
 use crate::access::{PcbAccess, PcbMut};
@@ -85,8 +86,13 @@ fn send_timer(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     match parts.send_window.timer_kind {
         Timer::Off => parts.send_window.stop_timer(),
         Timer::Cork => {
+            let progress = parts.send_window.progress;
             parts.send_window.stop_timer();
             push(parts, out, now);
+            if parts.send_window.flight() == 0 {
+                // Nothing left: the text has waited for as long as before.
+                parts.send_window.progress = progress;
+            }
         }
         Timer::Persist => persist(parts, out, now),
         Timer::Retransmit => retransmit(parts, out, now),
@@ -152,6 +158,8 @@ fn retransmit(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let state = parts.header_in.state;
     let sw = &mut *parts.send_window;
     sw.unanswered = sw.unanswered.saturating_add(1);
+    suspect_black_hole(parts, out);
+    let sw = &mut *parts.send_window;
     sw.rtt.cancel();
     sw.rtt.backoff();
     sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));

@@ -1,4 +1,4 @@
-//! The table of knobs. One entry each; sorted by name.
+//! The table of knobs. One entry each; sorted by name. All are of `net.ipv4`, but `net.core.default_qdisc`.
 
 use core::time::Duration;
 
@@ -100,6 +100,11 @@ fn set_congestion(config: &mut Config, text: &str) -> bool {
     true
 }
 
+fn set_discipline(config: &mut Config, text: &str) -> bool {
+    config.pacing.on = text == "fq";
+    ["fq", "fq_codel", "pfifo_fast", "pfifo", "noqueue"].contains(&text)
+}
+
 fn set_memory(config: &mut Config, pages: [i64; 3]) {
     let [low, pressure, high] = pages.map(|pages| pages as u64 * PAGE);
     config.memory = crate::config::MemoryLimits { low, pressure, high };
@@ -115,6 +120,16 @@ fn set_probing(config: &mut Config, value: i64) {
 
 /// Every knob, by name.
 pub static KNOBS: &[Knob] = &[
+    Knob {
+        name: "default_qdisc",
+        meaning: "queueing discipline of devices: `fq` paces every connection",
+        idle: None,
+        form: Form::Word {
+            expects: "`fq` (paces), or `fq_codel`, `pfifo_fast`, `pfifo` or `noqueue` (do not)",
+            get: |c| if c.pacing.on { "fq".to_owned() } else { "pfifo_fast".to_owned() },
+            set: set_discipline,
+        },
+    },
     idle("tcp_abort_on_overflow", "reset a client when the accept queue is full", (0, 1), "0", NO_LOOPBACK),
     idle(
         "tcp_adv_win_scale",
@@ -126,7 +141,7 @@ pub static KNOBS: &[Knob] = &[
     idle("tcp_autocorking", "gather small writes while the device is busy", (0, 1), "1", "Nagle's rule gathers them"),
     number(
         "tcp_base_mss",
-        "MSS at which path-MTU probing starts, octets",
+        "MSS that passes nearly everywhere, octets of text and options",
         (48, 65_535),
         |c| c.base_mss.into(),
         |c, v| c.base_mss = v as u16,
@@ -296,7 +311,7 @@ pub static KNOBS: &[Knob] = &[
     ),
     number(
         "tcp_mtu_probing",
-        "probe for the path MTU: 0 never, 1 after a black hole, 2 always",
+        "use tcp_base_mss after tcp_retries1 time-outs in a row: 0 never, 1 and 2 yes (there is no search upwards)",
         (0, 2),
         |c| c.mtu_probing as i64,
         set_probing,
@@ -346,7 +361,7 @@ pub static KNOBS: &[Knob] = &[
     ),
     number(
         "tcp_retries1",
-        "retransmissions after which the route is looked at again",
+        "retransmissions after which a black hole is suspected",
         (0, 255),
         |c| c.suspicious_retries.into(),
         |c, v| c.suspicious_retries = v as u8,

@@ -6,7 +6,7 @@
 
 use core::time::Duration;
 
-use observe::Time;
+use observe::{Pressure, Time};
 use pktbuf::PktBuf;
 use wire::SeqNumber;
 use wire::tcp::SackBlocks;
@@ -330,7 +330,13 @@ impl ReceiveWindow {
             return;
         }
         let quick = self.growth_since.elapsed(now) <= config.receive_growth_horizon;
-        if self.grows && config.receive_growth && quick && self.queued <= self.limit / 4 {
+        let pressure = config.gauges.pressure();
+        // A buffer of a few segments is more than a quarter full with the one that has just arrived.
+        let kept_up = (self.limit / 4).max(2 * u32::from(self.peer_segment));
+        if self.grows && pressure == Pressure::Severe {
+            // The window that was announced stays; it is not opened again beyond the new limit.
+            self.limit = (self.limit / 2).max(config.receive_buffer.min.min(self.limit));
+        } else if self.grows && config.receive_growth && pressure == Pressure::None && quick && self.queued <= kept_up {
             self.limit = self.limit.saturating_mul(2).min(config.receive_buffer.max.max(self.limit));
         }
         self.growth_mark = self.edge;

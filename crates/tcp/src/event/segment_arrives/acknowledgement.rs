@@ -6,7 +6,7 @@
 
 use core::time::Duration;
 
-use observe::{Counter, Time};
+use observe::{Counter, Pressure, Time};
 use wire::SeqNumber;
 use wire::tcp::Header;
 
@@ -133,7 +133,7 @@ fn acknowledge(
 #[inline]
 fn grow_send_buffer(sw: &mut SendWindow, out: &Outbox<'_>) {
     let wanted = sw.congestion.cwnd().saturating_mul(2);
-    if sw.grows && sw.limit < wanted {
+    if sw.grows && sw.limit < wanted && out.config.gauges.pressure() == Pressure::None {
         sw.limit = wanted.min(out.config.send_buffer.max.max(sw.limit));
     }
 }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use observe::{Counter, DropReason, Time};
+use observe::{Counter, DropReason, Pressure, Time};
 use pktbuf::PktBuf;
 use wire::SeqNumber;
 
@@ -127,7 +127,16 @@ fn insert(
     out: &mut Outbox<'_>,
 ) -> (Ack, Option<DropReason>) {
     // Twice the buffer in memory: blocks are larger than the text in them.
-    let limit = rw.limit.saturating_mul(2);
+    let mut limit = rw.limit.saturating_mul(2);
+    if out.config.gauges.pressure() == Pressure::Severe {
+        limit = out.config.receive_buffer.min.saturating_mul(2).min(limit);
+        if ra.bytes() > out.config.receive_buffer.min {
+            // The peer must count on that (RFC 2018 section 8). It will send the text again, and as the whole queue is
+            // gone none of it is reported, neither as held nor, when it comes, as a duplicate.
+            ra.clear();
+            out.count(Counter::ReassemblyPruned, 1);
+        }
+    }
     let reason = match ra.insert(seq, text, fin, rw.nxt, rw.accept_edge(), limit) {
         Inserted::Stored => {
             out.count(Counter::OutOfOrderQueued, 1);

@@ -1,0 +1,146 @@
+//! Limits of time and memory: user time-outs whatever holds the text up, black holes, and what happens when memory is
+//! short.
+
+mod support;
+
+use observe::{Counter, Pressure};
+use support::endpoint::Setup;
+use support::ms;
+use support::script::{Script, peer};
+use tcp::config::{BufferSizes, MtuProbing};
+use tcp::{Error, SetOption, SocketOption, State};
+
+fn connected(change: impl FnOnce(&mut Setup)) -> Script {
+    let mut setup = Setup::default();
+    change(&mut setup);
+    Script::connected(setup, |syn| syn)
+}
+
+#[test]
+fn a_user_timeout_runs_while_the_device_takes_nothing() {
+    let mut t = connected(|setup| setup.options.user_timeout = Some(ms(5000)));
+    t.pass(ms(60_000));
+    t.us.credit = 0;
+    t.send(500);
+    t.pass(ms(4900));
+    assert_eq!(t.state(), State::Established, "the time began with the text, not with the last acknowledgement");
+    t.pass(ms(150));
+    assert_eq!(t.us.status().error, Some(Error::TimedOut));
+    assert!(t.take().is_empty(), "nobody is told by a device that takes nothing");
+}
+
+#[test]
+fn a_user_timeout_before_a_closed_window_counts_from_the_text() {
+    let mut t = connected(|_| {});
+    t.run(SetOption(SocketOption::UserTimeout(Some(ms(3000))))).expect("set");
+    t.inject(peer(".").win(0));
+    t.pass(ms(100_000));
+    t.send(500);
+    for _ in 0..28 {
+        t.pass(ms(100));
+        t.inject(peer(".").win(0));
+    }
+    assert_eq!(t.state(), State::Established);
+    t.pass(ms(300));
+    assert_eq!(t.us.status().error, Some(Error::TimedOut), "though the peer answers");
+}
+
+#[test]
+fn a_user_timeout_set_late_counts_from_the_last_progress() {
+    let mut t = connected(|_| {});
+    t.send(500);
+    t.pass(ms(4000));
+    t.run(SetOption(SocketOption::UserTimeout(Some(ms(4500))))).expect("set");
+    t.pass(ms(400));
+    assert_eq!(t.state(), State::Established);
+    t.pass(ms(200));
+    assert_eq!(t.us.status().error, Some(Error::TimedOut));
+}
+
+#[test]
+fn a_user_timeout_takes_the_place_of_the_number_of_keep_alive_probes() {
+    let mut t = connected(|setup| {
+        setup.options.keep_alive = Some(tcp::config::KeepAlive { idle: ms(10_000), interval: ms(1000), probes: 2 });
+        setup.options.user_timeout = Some(ms(15_000));
+    });
+    t.pass(ms(14_500));
+    assert_eq!((t.state(), t.us.count(Counter::KeepAlivesOut)), (State::Established, 5));
+    t.pass(ms(1000));
+    assert_eq!(t.us.status().error, Some(Error::TimedOut));
+}
+
+#[test]
+fn large_segments_that_vanish_become_small_at_r1() {
+    let mut t = connected(|setup| {
+        setup.config.mtu_probing = MtuProbing::AfterBlackHole;
+        setup.config.base_mss = 512;
+    });
+    t.send(3000);
+    t.pass(ms(700));
+    assert_eq!(t.us.status().mss, 1000, "two time-outs happen");
+    t.pass(ms(800));
+    assert_eq!(t.us.status().mss, 512);
+    assert_eq!(t.us.count(Counter::BlackHoles), 1);
+    assert!(t.take().last().is_some_and(|last| last.contains(":513(512)")), "and it is tried with those");
+    let mut t = connected(|_| {});
+    t.send(3000);
+    t.pass(ms(20_000));
+    assert_eq!(t.us.status().mss, 1000, "not unless it was asked for");
+}
+
+/// `segments` full segments in order, each read at once.
+fn receive(t: &mut Script, segments: u32) {
+    for _ in 0..segments {
+        let seq = t.us.status().traffic.bytes_received as u32 + 1;
+        t.inject(peer("P.").seq(seq).len(1000));
+        t.read();
+        t.take();
+    }
+}
+
+#[test]
+fn a_receive_buffer_stops_growing_under_pressure_and_shrinks_without_taking_a_window_back() {
+    let small = |setup: &mut Setup| {
+        setup.config.receive_buffer = BufferSizes { min: 2000, initial: 10_000, max: 1 << 20 };
+    };
+    let mut t = connected(small);
+    receive(&mut t, 40);
+    let grown = t.us.status().receive_buffer;
+    assert!(grown > 10_000, "without pressure it grows: {grown}");
+    t.us.setup.config.gauges.set_pressure(Pressure::Moderate);
+    receive(&mut t, 200);
+    assert_eq!(t.us.status().receive_buffer, grown);
+    t.us.setup.config.gauges.set_pressure(Pressure::Severe);
+    let mut edge = 0;
+    for _ in 0..300 {
+        receive(&mut t, 1);
+        let status = t.us.status();
+        let now = status.traffic.bytes_received + u64::from(status.receive_window);
+        assert!(now >= edge, "an announced window is honoured");
+        edge = now;
+    }
+    assert_eq!(t.us.status().receive_buffer, 2000);
+    t.us.setup.config.gauges.set_pressure(Pressure::None);
+    receive(&mut t, 100);
+    assert!(t.us.status().receive_buffer > 2000, "and it recovers");
+}
+
+#[test]
+fn text_out_of_order_is_given_up_when_memory_is_short_and_never_called_a_duplicate() {
+    let mut t = Script::connected(Setup::default(), |syn| syn.sack_permitted());
+    for n in 1..6 {
+        t.inject(peer("P.").seq(1 + n * 1000).len(1000));
+    }
+    assert!(t.us.status().out_of_order == 5000);
+    t.take();
+    t.us.setup.config.gauges.set_pressure(Pressure::Severe);
+    t.inject(peer("P.").seq(7001).len(1000));
+    assert_eq!((t.us.status().out_of_order, t.us.count(Counter::ReassemblyPruned)), (1000, 1));
+    assert!(t.take().last().is_some_and(|ack| ack.contains("sack 7001:8001")), "only what is held is reported");
+    t.us.setup.config.gauges.set_pressure(Pressure::None);
+    for n in 0..8 {
+        t.inject(peer("P.").seq(1 + n * 1000).len(1000));
+    }
+    assert_eq!(t.read(), 8000);
+    assert!(t.take().iter().all(|ack| !ack.contains("sack 1001:") && !ack.contains("sack 2001:")));
+}
