@@ -13,6 +13,8 @@ const U32: i64 = u32::MAX as i64;
 const BUFFER: i64 = 1 << 30;
 
 const PER_CONNECTION: &str = "the limit is one per connection (tcp_invalid_ratelimit): a shared one is a side channel";
+const NO_FAST_OPEN: &str = "Fast Open is not built yet";
+const ONE_RECOVERY: &str = "loss recovery has no switches";
 const NO_TSO: &str = "super-segments are as large as the device and the windows allow";
 const NO_LOOPBACK: &str = "nothing of this kind exists here";
 
@@ -24,6 +26,11 @@ const fn number(
     set: fn(&mut Config, i64),
 ) -> Knob {
     Knob { name, meaning, idle: None, form: Form::Number { range, get, set } }
+}
+
+/// A knob whose value is kept and that nothing obeys.
+const fn unheeded(knob: Knob, why: &'static str) -> Knob {
+    Knob { idle: Some(why), ..knob }
 }
 
 const fn flag(name: &'static str, meaning: &'static str, get: fn(&Config) -> i64, set: fn(&mut Config, i64)) -> Knob {
@@ -169,12 +176,15 @@ pub static KNOBS: &[Knob] = &[
         form: Form::Word { expects: "`cubic` or `reno`", get: |c| linux_name(c.congestion), set: set_congestion },
     },
     flag("tcp_dsack", "report duplicate segments by D-SACK", |c| c.dsack.into(), |c, v| c.dsack = v == 1),
-    number(
-        "tcp_early_retrans",
-        "tail-loss probe: 0 off, 3 and 4 on; 1 and 2 are taken for on",
-        (0, 4),
-        |c| if c.tail_loss_probe { 3 } else { 0 },
-        |c, v| c.tail_loss_probe = v > 0,
+    unheeded(
+        number(
+            "tcp_early_retrans",
+            "tail-loss probe: 0 off, 3 and 4 on; 1 and 2 are taken for on",
+            (0, 4),
+            |c| if c.tail_loss_probe { 3 } else { 0 },
+            |c, v| c.tail_loss_probe = v > 0,
+        ),
+        ONE_RECOVERY,
     ),
     number(
         "tcp_ecn",
@@ -196,17 +206,20 @@ pub static KNOBS: &[Knob] = &[
         |c| c.ecn_option as i64,
         |c, v| c.ecn_option = EcnOption::from_number(v as u8).unwrap_or_default(),
     ),
-    number(
-        "tcp_fastopen",
-        "Fast Open bits: 1 client, 2 server, 4 client without cookie, 0x200 server without cookie, 0x400 all listeners",
-        (0, 0x7ff),
-        |c| c.fast_open.0.into(),
-        |c, v| c.fast_open.0 = v as u32,
+    unheeded(
+        number(
+            "tcp_fastopen",
+            "Fast Open bits: 1 client, 2 server, 4 client without cookie, 0x200 server without cookie, 0x400 all listeners",
+            (0, 0x7ff),
+            |c| c.fast_open.0.into(),
+            |c, v| c.fast_open.0 = v as u32,
+        ),
+        NO_FAST_OPEN,
     ),
     Knob {
         name: "tcp_fastopen_key",
         meaning: "secret of Fast Open cookies, and after a comma the one before",
-        idle: None,
+        idle: Some(NO_FAST_OPEN),
         form: Form::Word {
             expects: "four groups of hexadecimal digits, as 00112233-44556677-8899aabb-ccddeeff, or two such keys with a comma between",
             get: fast_open_keys,
@@ -345,12 +358,15 @@ pub static KNOBS: &[Knob] = &[
         |c| c.pacing.slow_start.into(),
         |c, v| c.pacing.slow_start = v as u16,
     ),
-    number(
-        "tcp_recovery",
-        "RACK bits: 1 on, 2 static reordering window, 4 none after D-SACK",
-        (0, 7),
-        |c| c.recovery.into(),
-        |c, v| c.recovery = v as u8,
+    unheeded(
+        number(
+            "tcp_recovery",
+            "RACK bits: 1 on, 2 static reordering window, 4 none after D-SACK",
+            (0, 7),
+            |c| c.recovery.into(),
+            |c, v| c.recovery = v as u8,
+        ),
+        ONE_RECOVERY,
     ),
     idle(
         "tcp_reordering",
@@ -399,11 +415,14 @@ pub static KNOBS: &[Knob] = &[
         |c, v| c.rto.min_rto = Duration::from_micros(v as u64),
     ),
     flag("tcp_sack", "offer and accept selective acknowledgements", |c| c.sack.into(), |c, v| c.sack = v == 1),
-    flag(
-        "tcp_shrink_window",
-        "take back an announced window when memory is short",
-        |c| c.shrink_window.into(),
-        |c, v| c.shrink_window = v == 1,
+    unheeded(
+        flag(
+            "tcp_shrink_window",
+            "take back an announced window when memory is short",
+            |c| c.shrink_window.into(),
+            |c, v| c.shrink_window = v == 1,
+        ),
+        "a window that was announced is always honoured",
     ),
     flag(
         "tcp_slow_start_after_idle",
@@ -450,12 +469,15 @@ pub static KNOBS: &[Knob] = &[
     ),
     idle("tcp_tso_rtt_log", "round trip that halves super-segments, log2 of microseconds", (0, 31), "9", NO_TSO),
     idle("tcp_tso_win_divisor", "share of the congestion window in one super-segment", (0, U32), "3", NO_TSO),
-    number(
-        "tcp_tw_reuse",
-        "an active open may take over a tuple in TIME-WAIT: 0 never, 1 if timestamps allow it, 2 on loopback only",
-        (0, 2),
-        |c| c.reuse_time_wait.into(),
-        |c, v| c.reuse_time_wait = v as u8,
+    unheeded(
+        number(
+            "tcp_tw_reuse",
+            "an active open may take over a tuple in TIME-WAIT: 0 never, 1 if timestamps allow it, 2 on loopback only",
+            (0, 2),
+            |c| c.reuse_time_wait.into(),
+            |c, v| c.reuse_time_wait = v as u8,
+        ),
+        "an active open takes a port that is not in TIME-WAIT",
     ),
     flag(
         "tcp_window_scaling",
