@@ -7,10 +7,11 @@
 //! again with other numbers or options than the first.
 
 use observe::{Counter, DropReason, Time};
-use wire::tcp::{Header, TcpFlags};
+use wire::tcp::{Header, RareOptions, TcpFlags};
 use wire::{FourTuple, SeqNumber};
 
 use crate::config::{Config, ListenParams};
+use crate::ecn::{self, EcnMode};
 use crate::event::{Event, Isn, Negotiation, SegmentArrives};
 use crate::outbox::Outbox;
 use crate::output;
@@ -26,6 +27,9 @@ const ANSWER_SHIFT: u32 = 27;
 /// Least time between two answers to one half-open connection beyond its own timer, in those units: half a second.
 const ANSWER_INTERVAL: u8 = 4;
 
+/// A SYN-ACK grants ECN when it is sent again this often (RFC 9768 section 3.1.4.2); later ones do without.
+const ECN_RETRIES: u8 = 1;
+
 /// See [`HalfOpen::features`].
 mod feature {
     pub(super) const TIMESTAMPS: u8 = 1;
@@ -35,6 +39,8 @@ mod feature {
     pub(super) const UNTIMED: u8 = 8;
     /// `answered` means something.
     pub(super) const ANSWERED: u8 = 16;
+    pub(super) const CLASSIC_ECN: u8 = 32;
+    pub(super) const ACCURATE_ECN: u8 = 64;
 }
 
 /// See the module documentation.
@@ -51,6 +57,8 @@ pub struct HalfOpen {
     retries: u8,
     /// When the peer was last sent something beyond the timer's SYN-ACKs.
     answered: u8,
+    /// ECN field of the IP header that the peer's SYN came with.
+    mark: u8,
     iss: SeqNumber,
     irs: SeqNumber,
     ts_recent: u32,
@@ -95,12 +103,34 @@ impl HalfOpen {
             features,
             retries: 0,
             answered: 0,
+            mark: 0,
             iss: isn.iss,
             irs,
             ts_recent: agreed.timestamps.unwrap_or(0),
             ts_offset: isn.ts_offset,
             flow_hash: isn.flow_hash.unwrap_or(0),
             sent: now.as_micros() as u32,
+        }
+    }
+
+    /// The same, with ECN; `mark`: what the SYN came with.
+    pub(crate) fn with_ecn(mut self, mode: EcnMode, mark: u8) -> HalfOpen {
+        self.features |= match mode {
+            EcnMode::Off => 0,
+            EcnMode::Classic => feature::CLASSIC_ECN,
+            EcnMode::Accurate => feature::ACCURATE_ECN,
+        };
+        self.mark = mark;
+        self
+    }
+
+    fn ecn(&self) -> EcnMode {
+        if self.has(feature::ACCURATE_ECN) {
+            EcnMode::Accurate
+        } else if self.has(feature::CLASSIC_ECN) {
+            EcnMode::Classic
+        } else {
+            EcnMode::Off
         }
     }
 
@@ -150,7 +180,11 @@ impl HalfOpen {
         ho.scales = self.shift != NO_SHIFT;
         ho.timestamps = self.has(feature::TIMESTAMPS);
         ho.ts_recent = self.ts_recent;
-        output::syn_ack(self.iss, self.has(feature::SACK), &mut ho, out, now);
+        ho.echo = ecn::syn_ack_flags(self.ecn(), self.mark);
+        // The option may be what a path does not let pass.
+        let counters = ecn::syn_ack_option(self.ecn(), out.config).filter(|_| self.retries == 0);
+        let rare = RareOptions { ecn: counters, ..RareOptions::NONE };
+        output::syn_ack(self.iss, self.has(feature::SACK), &rare, &mut ho, out, now);
     }
 
     /// When the SYN-ACK left, seen from `now`.
@@ -175,6 +209,9 @@ impl HalfOpen {
             return false;
         }
         self.retries += 1;
+        if self.retries > ECN_RETRIES && out.config.ecn_fallback {
+            self.features &= !(feature::CLASSIC_ECN | feature::ACCURATE_ECN);
+        }
         self.sent = now.as_micros() as u32;
         out.count(Counter::Timeouts, 1);
         out.count(Counter::Retransmits, 1);
@@ -241,6 +278,7 @@ impl HalfOpen {
         parts.header_in.passive = true;
         parts.header_in.held = false;
         parts.agree(self.irs, 0, &self.agreed(), config, now);
+        parts.header_out.set_ecn(self.ecn(), self.mark);
         let sw = &mut *parts.send_window;
         sw.nxt = sw.una + 1;
         sw.timed = sw.nxt;

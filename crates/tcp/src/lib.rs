@@ -40,6 +40,7 @@ pub mod access;
 pub mod closed;
 pub mod config;
 pub mod congestion;
+pub mod ecn;
 pub mod error;
 pub mod event;
 mod fast_path;

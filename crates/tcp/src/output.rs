@@ -11,11 +11,16 @@ use observe::{Counter, Time};
 use pktbuf::{Checksum, PktBuf};
 use wire::SeqNumber;
 use wire::checksum::Sum;
-use wire::tcp::{CHECKSUM_OFFSET, Header, Options, SackBlocks, TcpFlags, Timestamps};
+use wire::tcp::{
+    CHECKSUM_OFFSET, HEADER_LEN, Header, MAX_HEADER_LEN, Options, RareOptions, SackBlocks, TcpFlags, Timestamps,
+};
 
 use crate::config::Config;
+use crate::ecn::NOT_ECT;
 use crate::outbox::{Outbox, Readiness};
-use crate::pcb::{Ack, HeaderOut, Limit, Mode, RetransmitQueue, SKEW_MS, SendWindow, Tick, Timer, initial_window};
+use crate::pcb::{
+    Ack, EcnBits, HeaderOut, Limit, Mode, RetransmitQueue, SKEW_MS, SendWindow, Tick, Timer, initial_window,
+};
 use crate::sack::{NextSegment, Permits};
 use crate::state::State;
 
@@ -39,6 +44,8 @@ struct Draft {
     segment_size: u16,
     /// The urgent pointer; means something if URG is set.
     urgent: u16,
+    /// ECN field of the IP header.
+    class: u8,
 }
 
 /// Send whatever may be sent now, and an acknowledgement if `ack` asks for one.
@@ -209,7 +216,8 @@ fn send_one_new(
         pace(sw, out, now)?;
     }
     let window = (sw.right_edge() - sw.nxt).max(0) as u32;
-    let len = next_len(sw, unsent, window, room, out.prefer_super_segments).inspect_err(|&hold| {
+    let super_segments = if ho.bits == EcnBits::Free { out.prefer_super_segments } else { 0 };
+    let len = next_len(sw, unsent, window, room, super_segments).inspect_err(|&hold| {
         sw.cwnd_limited |= hold == Hold::Congestion;
     })?;
     // The FIN takes an octet of window, too.
@@ -228,9 +236,18 @@ fn send_one_new(
     if fin {
         flags.insert(TcpFlags::FIN);
     }
-    let draft = text_draft(sw, ho, sw.nxt, len, flags, now);
+    let mut draft = text_draft(sw, ho, sw.nxt, len, flags, now);
+    if len > 0 {
+        draft.class = ho.text_class;
+        if ho.bits == EcnBits::Reduced {
+            draft.flags.insert(TcpFlags::CWR);
+        }
+    }
     if !emit_text(ho, out, draft, |dst, sum| rq.copy_unsent(dst, sum)) {
         return Err(Hold::Starved);
+    }
+    if ho.bits == EcnBits::Reduced && len > 0 {
+        ho.bits = EcnBits::Free;
     }
     out.count(Counter::TextBytesOut, u64::from(len));
     advance(sw, len, fin, now);
@@ -503,8 +520,16 @@ fn acknowledge_at(seq: SeqNumber, ho: &mut HeaderOut, out: &mut Outbox<'_>, now:
         out.count(Counter::SacksOut, 1);
         ho.drop_dsack();
     }
-    let draft = Draft { seq, len: 0, flags: ACK, options, window: ho.window_field(), segment_size: 0, urgent: 0 };
-    if emit(ho, out, draft, |_, _| Sum::zero()) {
+    let flags = ACK | ho.echo;
+    let draft =
+        Draft { seq, len: 0, flags, options, window: ho.window_field(), segment_size: 0, urgent: 0, class: NOT_ECT };
+    let sent = if ho.ecn.is_some() {
+        let rare = RareOptions { ecn: ho.ecn_option(out.config), ..RareOptions::NONE };
+        emit_rare(ho, out, draft, &rare, |_, _| Sum::zero())
+    } else {
+        emit(ho, out, draft, |_, _| Sum::zero())
+    };
+    if sent {
         out.count(Counter::PureAcksOut, 1);
     }
 }
@@ -512,7 +537,7 @@ fn acknowledge_at(seq: SeqNumber, ho: &mut HeaderOut, out: &mut Outbox<'_>, now:
 /// Our SYN, or SYN-ACK once the peer's SYN is known.
 pub(crate) fn syn(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
     if sw.state != State::SynSent {
-        return syn_ack(sw.una, sw.sack, ho, out, now);
+        return syn_ack(sw.una, sw.sack, &RareOptions::NONE, ho, out, now);
     }
     let config = out.config;
     let options = Options {
@@ -522,11 +547,18 @@ pub(crate) fn syn(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now
         timestamps: config.timestamps.then(|| Timestamps { value: ho.clock(now), echo: 0 }),
         sack: SackBlocks::EMPTY,
     };
-    emit_syn(sw.una, TcpFlags::SYN, options, ho, out);
+    emit_syn(sw.una, TcpFlags::SYN, options, &RareOptions::NONE, ho, out);
 }
 
 /// Our SYN-ACK: an option appears only if the peer offered it (RFC 7323 sections 2.2 and 3.2, RFC 2018 section 2).
-pub(crate) fn syn_ack(iss: SeqNumber, sack: bool, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
+pub(crate) fn syn_ack(
+    iss: SeqNumber,
+    sack: bool,
+    rare: &RareOptions,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+) {
     let options = Options {
         mss: Some(ho.announce_mss),
         window_scale: ho.scales.then(|| out.config.window_shift()),
@@ -534,22 +566,30 @@ pub(crate) fn syn_ack(iss: SeqNumber, sack: bool, ho: &mut HeaderOut, out: &mut 
         timestamps: ho.timestamps.then(|| Timestamps { value: ho.clock(now), echo: ho.ts_recent }),
         sack: SackBlocks::EMPTY,
     };
-    if emit_syn(iss, TcpFlags::SYN.union(ACK), options, ho, out) {
+    if emit_syn(iss, TcpFlags::SYN.union(ACK), options, rare, ho, out) {
         out.count(Counter::SynAcksOut, 1);
     }
 }
 
-fn emit_syn(seq: SeqNumber, flags: TcpFlags, options: Options, ho: &mut HeaderOut, out: &mut Outbox<'_>) -> bool {
+fn emit_syn(
+    seq: SeqNumber,
+    flags: TcpFlags,
+    options: Options,
+    rare: &RareOptions,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+) -> bool {
+    let flags = flags | ho.echo;
     let window = (ho.edge - ho.nxt).clamp(0, i32::from(u16::MAX)) as u16;
-    let draft = Draft { seq, len: 0, flags, options, window, segment_size: 0, urgent: 0 };
-    emit(ho, out, draft, |_, _| Sum::zero())
+    let draft = Draft { seq, len: 0, flags, options, window, segment_size: 0, urgent: 0, class: NOT_ECT };
+    emit_rare(ho, out, draft, rare, |_, _| Sum::zero())
 }
 
 /// A reset that the peer must accept: it continues our sequence numbers.
 pub(crate) fn reset(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
     let options = usual_options(ho, now);
     let flags = TcpFlags::RST.union(ACK);
-    let draft = Draft { seq: sw.nxt, len: 0, flags, options, window: 0, segment_size: 0, urgent: 0 };
+    let draft = Draft { seq: sw.nxt, len: 0, flags, options, window: 0, segment_size: 0, urgent: 0, class: NOT_ECT };
     if emit(ho, out, draft, |_, _| Sum::zero()) {
         out.count(Counter::ResetsOut, 1);
     }
@@ -557,8 +597,16 @@ pub(crate) fn reset(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, n
 
 /// A reset in answer to an unacceptable acknowledgement (RFC 9293 section 3.10.7.4): at its ACK number, without ACK.
 pub(crate) fn reset_at(seq: SeqNumber, ho: &mut HeaderOut, out: &mut Outbox<'_>) {
-    let draft =
-        Draft { seq, len: 0, flags: TcpFlags::RST, options: Options::NONE, window: 0, segment_size: 0, urgent: 0 };
+    let draft = Draft {
+        seq,
+        len: 0,
+        flags: TcpFlags::RST,
+        options: Options::NONE,
+        window: 0,
+        segment_size: 0,
+        urgent: 0,
+        class: NOT_ECT,
+    };
     if emit(ho, out, draft, |_, _| Sum::zero()) {
         out.count(Counter::ResetsOut, 1);
     }
@@ -591,11 +639,12 @@ fn text_draft(sw: &SendWindow, ho: &mut HeaderOut, seq: SeqNumber, len: u32, fla
     Draft {
         seq,
         len,
-        flags,
+        flags: flags | ho.echo,
         options: usual_options(ho, now),
         window: ho.window_field(),
         segment_size: if len > u32::from(sw.mss) { sw.mss } else { 0 },
         urgent,
+        class: NOT_ECT,
     }
 }
 
@@ -631,6 +680,39 @@ fn emit_text(
 /// buffer.
 #[inline]
 fn emit(ho: &mut HeaderOut, out: &mut Outbox<'_>, draft: Draft, fill: impl FnOnce(&mut [u8], bool) -> Sum) -> bool {
+    make(ho, out, draft, None, fill)
+}
+
+/// [`emit`] with options that few segments carry; those that find no room are left out.
+#[cold]
+fn emit_rare(
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    draft: Draft,
+    rare: &RareOptions,
+    fill: impl FnOnce(&mut [u8], bool) -> Sum,
+) -> bool {
+    let fixed = HEADER_LEN + draft.options.emitted_len();
+    // SACK blocks are worth more than counters.
+    let fits = fixed + rare.emitted_len() <= MAX_HEADER_LEN;
+    make(ho, out, draft, fits.then_some(rare), fill)
+}
+
+/// Leave the checksum to the device: the field holds what it cannot know.
+fn leave_checksum(buf: &mut PktBuf, pseudo: Sum) {
+    buf[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&pseudo.fold().to_be_bytes());
+    buf.meta_mut().checksum = Checksum::Partial { start: 0, offset: CHECKSUM_OFFSET as u16 };
+}
+
+/// The segment itself.
+#[inline(always)]
+fn make(
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    draft: Draft,
+    rare: Option<&RareOptions>,
+    fill: impl FnOnce(&mut [u8], bool) -> Sum,
+) -> bool {
     let Some(mut buf) = PktBuf::alloc(draft.len as usize) else {
         out.starved = true;
         return false;
@@ -648,20 +730,32 @@ fn emit(ho: &mut HeaderOut, out: &mut Outbox<'_>, draft: Draft, fill: impl FnOnc
         header_len: 0,
         options: draft.options,
     };
-    let len = header.emitted_len();
+    let len = rare.map_or_else(|| header.emitted_len(), |rare| header.emitted_len_with(rare));
     let pseudo = Sum::zero().add_u16(ho.pseudo).add_u16((len + draft.len as usize) as u16);
     let front = buf.push_front(len);
-    if left_to_device {
-        header.emit_ordered(out.config.option_order, front);
-        front[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&pseudo.fold().to_be_bytes());
-        buf.meta_mut().checksum = Checksum::Partial { start: 0, offset: CHECKSUM_OFFSET as u16 };
-    } else {
-        // The header's length is even, so the text's sum joins without a byte swap.
-        header.emit_sealed(out.config.option_order, pseudo.add(text), front);
+    match rare {
+        None if !left_to_device => {
+            // The header's length is even, so the text's sum joins without a byte swap.
+            header.emit_sealed(out.config.option_order, pseudo.add(text), front);
+        }
+        None => {
+            header.emit_ordered(out.config.option_order, front);
+            leave_checksum(&mut buf, pseudo);
+        }
+        Some(rare) => {
+            header.emit_with(out.config.option_order, rare, front);
+            if left_to_device {
+                leave_checksum(&mut buf, pseudo);
+            } else {
+                let sum = pseudo.add(pktbuf::sum(front)).add(text).finish();
+                front[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&sum.to_be_bytes());
+            }
+        }
     }
     let meta = buf.meta_mut();
     meta.flow_hash = ho.has_flow_hash.then_some(ho.flow_hash);
     meta.segment_size = draft.segment_size;
+    meta.traffic_class = draft.class;
     if draft.flags.contains(ACK) {
         if draft.window == 0 && ho.told_edge != ho.acked && !draft.flags.contains(TcpFlags::RST) {
             out.count(Counter::ZeroWindowsOut, 1);

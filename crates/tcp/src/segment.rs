@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use observe::DropReason;
 use pktbuf::{Checksum, PktBuf};
 use wire::checksum::{Sum, pseudo_header};
-use wire::tcp::{Header, TcpFlags};
+use wire::tcp::{HEADER_LEN, Header, RareOptions, TcpFlags};
 use wire::{FourTuple, ParseError, SeqNumber};
 
 /// IP protocol number of TCP.
@@ -82,6 +82,13 @@ impl Segment {
     pub fn checksum_holds(&self) -> bool {
         // The header's length is even, so the text's sum joins without a byte swap.
         self.unchecked.is_none_or(|header| header.add(pktbuf::sum(&self.text)).is_valid())
+    }
+
+    /// The options that few segments carry, read from the header's octets; none once these are gone.
+    #[cold]
+    pub fn rare_options(&self) -> RareOptions {
+        let options = usize::from(self.header.header_len).saturating_sub(HEADER_LEN);
+        self.text.before(options).map_or(RareOptions::NONE, RareOptions::parse)
     }
 
     /// SEG.LEN: octets of sequence space, SYN and FIN included.

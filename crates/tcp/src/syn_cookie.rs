@@ -16,7 +16,8 @@ use observe::{Counter, DropReason, Time};
 use wire::SeqNumber;
 use wire::tcp::TcpFlags;
 
-use crate::config::{Config, ListenParams};
+use crate::config::{Config, Ecn, ListenParams};
+use crate::ecn::{self, EcnMode};
 use crate::event::{Isn, Negotiation};
 use crate::half_open::{HalfOpen, agreement};
 use crate::outbox::Outbox;
@@ -34,6 +35,7 @@ const MSS: [u16; 8] = [216, 536, 1220, 1300, 1400, 1440, 1460, 8940];
 const STAMP_BITS: u32 = 0x3f;
 const STAMP_NO_SHIFT: u32 = 0xf;
 const STAMP_SACK: u32 = 0x10;
+const STAMP_ECN: u32 = 0x20;
 
 /// The keyed hash of a handshake: over what is given, the tuple and the peer's initial sequence number.
 pub trait Mac {
@@ -82,8 +84,14 @@ pub fn answer(
     crate::event::segment_arrives::listen::admit_syn(segment, out)?;
     let header = &segment.header;
     let mut agreed = agreement(header, &segment.tuple, out.config);
+    // Accurate ECN has more to remember; what asks for it takes classic.
+    let ecn = if out.config.ecn.accepts() { Ecn::Accept } else { Ecn::Off };
+    let classic = ecn::grant(header.flags, segment.ecn(), ecn);
     let stamp = agreed.timestamps.map(|_| {
-        let options = agreed.shift.map_or(STAMP_NO_SHIFT, u32::from) | if agreed.sack { STAMP_SACK } else { 0 };
+        let flag = |condition, bit| if condition { bit } else { 0 };
+        let options = agreed.shift.map_or(STAMP_NO_SHIFT, u32::from)
+            | flag(agreed.sack, STAMP_SACK)
+            | flag(classic == EcnMode::Classic, STAMP_ECN);
         let clock = (now.as_millis() as u32).wrapping_add(isn.ts_offset);
         let stamp = clock & !STAMP_BITS | options;
         // The clock that the peer sees never runs ahead of itself.
@@ -94,6 +102,7 @@ pub fn answer(
     }
     let isn = Isn { iss: encode(header.seq, agreed.peer_mss, mac, now), ..isn };
     let half_open = HalfOpen::new(segment.tuple, header.seq, isn, params, &agreed, (out.config, now));
+    let half_open = half_open.with_ecn(if stamp.is_some() { classic } else { EcnMode::Off }, segment.ecn());
     half_open.send(params, stamp, out, now);
     out.count(Counter::SynCookiesOut, 1);
     Ok(())
@@ -125,7 +134,9 @@ pub fn accept(
         timestamps: stamps.map(|stamps| stamps.value),
         sack: options & STAMP_SACK != 0 && config.sack,
     };
-    Some(HalfOpen::new(segment.tuple, irs, Isn { iss, ..isn }, params, &agreed, (config, now)).untimed())
+    let classic = stamps.is_some() && options & STAMP_ECN != 0 && config.ecn.accepts();
+    let half_open = HalfOpen::new(segment.tuple, irs, Isn { iss, ..isn }, params, &agreed, (config, now));
+    Some(half_open.with_ecn(if classic { EcnMode::Classic } else { EcnMode::Off }, 0).untimed())
 }
 
 #[cfg(test)]

@@ -233,6 +233,15 @@ impl Controller {
         self.window.ssthresh
     }
 
+    /// Congestion was marked and nothing was lost (RFC 3168 section 6.1.2), with `flight` octets outstanding: cuts
+    /// threshold and window as for a loss, without recovery. The caller sees to it that this happens once per window.
+    pub fn on_ecn(&mut self, flight: u32, _now: Time) {
+        if self.window.phase == Phase::Open {
+            self.cut(flight);
+            self.window.set_cwnd(self.window.ssthresh);
+        }
+    }
+
     /// Sets the threshold for a loss with `flight` octets outstanding; never below two segments (RFC 5681 equation 4).
     fn cut(&mut self, flight: u32) {
         let window = &mut self.window;

@@ -6,6 +6,7 @@ use wire::{FourTuple, SeqNumber};
 
 use crate::config::{Config, ConnectionOptions, OpenParams};
 use crate::congestion::Controller;
+use crate::ecn;
 use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::{
@@ -65,6 +66,7 @@ impl Pcb {
         out.count(Counter::ConnectionsOpened, 1);
         let mut parts = pcb.parts();
         parts.enter(Cause::ActiveOpen, out, now);
+        parts.header_out.echo = ecn::syn_flags(out.config, 0);
         parts.send_syn(out, now);
         pcb
     }

@@ -8,6 +8,7 @@ use wire::FourTuple;
 use super::{Event, OptionValues};
 use crate::access::{PcbAccess, PcbMut};
 use crate::congestion::Kind;
+use crate::ecn::EcnMode;
 use crate::error::Error;
 use crate::outbox::{Outbox, Readiness};
 use crate::pcb::shaping::Limited;
@@ -59,6 +60,10 @@ pub struct StatusReport {
     pub srtt: Option<Duration>,
     /// Retransmission time-out, back-off included.
     pub rto: Duration,
+    /// What both ends speak of explicit congestion notification.
+    pub ecn: EcnMode,
+    /// Segments of ours that met congestion, as far as the peer has told.
+    pub delivered_ce: u32,
     /// Both sides use timestamps.
     pub timestamps: bool,
     /// Both sides use selective acknowledgements.
@@ -153,6 +158,8 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
         recovering: sw.mode != Mode::Open,
         srtt: sw.rtt.srtt(),
         rto: sw.rtt.rto(),
+        ecn: parts.header_out.ecn.as_deref().map_or(EcnMode::Off, |ecn| ecn.mode),
+        delivered_ce: parts.header_out.ecn.as_deref().map_or(0, |ecn| ecn.marked()),
         timestamps: sw.timestamps,
         sack: sw.sack,
         send_shift: sw.shift,

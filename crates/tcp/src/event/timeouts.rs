@@ -14,6 +14,7 @@ use super::segment_arrives::release;
 use super::segment_arrives::text::IDLE_CHECK;
 use crate::access::{PcbAccess, PcbMut};
 use crate::config::Config;
+use crate::ecn;
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::output;
@@ -166,6 +167,9 @@ fn retransmit(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     out.count(Counter::Timeouts, 1);
     if matches!(state, State::SynSent | State::SynReceived) {
         out.count(Counter::Retransmits, 1);
+        if state == State::SynSent {
+            parts.header_out.echo = ecn::syn_flags(out.config, sw.unanswered);
+        }
         output::syn(sw, parts.header_out, out, now);
         return;
     }

@@ -9,6 +9,7 @@ use wire::tcp::TcpFlags;
 
 use super::{Settings, Tick, mebinanos};
 use crate::config::{Config, ConnectionOptions};
+use crate::ecn::CE;
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::segment::Segment;
@@ -46,6 +47,8 @@ pub struct HeaderIn {
     /// Somebody will close or abort the connection; until then it stays although it may be finished.
     pub(crate) held: bool,
     counted: Counted,
+    /// Accurate ECN: the bits of every header count, and all segments take the whole path.
+    pub(crate) accurate: bool,
     pub(crate) tuple: FourTuple,
     /// Segments that arrived, modulo 2^32.
     pub(crate) segments_in: u32,
@@ -82,6 +85,7 @@ impl HeaderIn {
             passive: false,
             held: true,
             counted: Counted::No,
+            accurate: false,
             tuple,
             segments_in: 0,
             last_heard: mebinanos(now),
@@ -149,8 +153,9 @@ impl HeaderIn {
     pub(crate) fn judge(&mut self, segment: &Segment, now: Time) -> Path {
         self.last_heard = mebinanos(now);
         self.segments_in = self.segments_in.wrapping_add(1);
-        let plain = segment.header.flags.0 & !(TcpFlags::PSH.0 | TcpFlags::ECE.0 | TcpFlags::CWR.0) == TcpFlags::ACK.0;
-        if plain && self.state == State::Established { Path::Established } else { Path::Whole }
+        let plain = segment.header.flags.0 & !TcpFlags::PSH.0 == TcpFlags::ACK.0;
+        let unmarked = segment.ecn() != CE && !self.accurate;
+        if plain && unmarked && self.state == State::Established { Path::Established } else { Path::Whole }
     }
 
     /// May a challenge acknowledgement be sent now? If so, the next one must wait (RFC 5961 section 7).

@@ -8,11 +8,24 @@ use core::net::IpAddr;
 
 use observe::Time;
 use wire::checksum::{Sum, pseudo_header};
-use wire::tcp::SackBlocks;
+use wire::tcp::{SackBlocks, TcpFlags};
 use wire::{FourTuple, SeqNumber};
 
 use super::receive_window::RecvSnapshot;
+use crate::ecn::EcnState;
 use crate::event::Isn;
+
+/// What the next new text does with the ECN bits of its header. All but the first: no super-segments, whose pieces
+/// would all carry them, or lose them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EcnBits {
+    /// Nothing of its own.
+    Free,
+    /// CWR: the congestion window was cut (RFC 3168 section 6.1.2).
+    Reduced,
+    /// They count marks (RFC 9768).
+    Count,
+}
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -48,6 +61,13 @@ pub struct HeaderOut {
     /// Timestamps are on.
     pub(crate) timestamps: bool,
     pub(crate) has_flow_hash: bool,
+    /// The ECN bits that our SYN asked with; later those of every segment with ACK.
+    pub(crate) echo: TcpFlags,
+    /// ECN field of new text.
+    pub(crate) text_class: u8,
+    pub(crate) bits: EcnBits,
+    /// What is counted of marks, if both ends speak ECN.
+    pub(crate) ecn: Option<Box<EcnState>>,
     /// Blocks of the last snapshot, while there are any.
     pub(crate) sack: Option<Box<SackBlocks>>,
 }
@@ -72,6 +92,10 @@ impl HeaderOut {
             shift: 0,
             scales: false,
             timestamps: false,
+            echo: TcpFlags::NONE,
+            text_class: 0,
+            bits: EcnBits::Free,
+            ecn: None,
             sack: None,
         }
     }

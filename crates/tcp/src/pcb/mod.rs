@@ -16,6 +16,7 @@ pub(crate) mod shaping;
 mod tick;
 
 pub use header_in::HeaderIn;
+pub(crate) use header_out::EcnBits;
 pub use header_out::HeaderOut;
 pub use reassembly::Reassembly;
 pub use receive_window::ReceiveWindow;

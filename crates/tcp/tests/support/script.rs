@@ -9,7 +9,7 @@ use std::time::Duration;
 use observe::Time;
 use pktbuf::PktBuf;
 use wire::checksum::pseudo_header;
-use wire::tcp::{Header, Options, SackBlocks, TcpFlags, Timestamps};
+use wire::tcp::{Header, OptionOrder, Options, RareOptions, SackBlocks, TcpFlags, Timestamps};
 use wire::{FourTuple, SeqNumber};
 
 use super::endpoint::{Endpoint, Setup};
@@ -27,6 +27,9 @@ pub struct Peer {
     pub window: u16,
     pub urgent: u16,
     pub options: Options,
+    pub rare: RareOptions,
+    /// ECN field of its IP header.
+    pub mark: u8,
 }
 
 /// A segment with these flags, named by their letters: `S`, `F`, `R`, `P`, `U`, and `.` for ACK.
@@ -43,7 +46,17 @@ pub fn peer(flags: &str) -> Peer {
             other => panic!("no flag is called {other}"),
         });
     }
-    Peer { flags: set, seq: 1, ack: 1, text: Vec::new(), window: 60_000, urgent: 0, options: Options::NONE }
+    Peer {
+        flags: set,
+        seq: 1,
+        ack: 1,
+        text: Vec::new(),
+        window: 60_000,
+        urgent: 0,
+        options: Options::NONE,
+        rare: RareOptions::NONE,
+        mark: 0,
+    }
 }
 
 impl Peer {
@@ -87,6 +100,10 @@ impl Peer {
     }
     pub fn ts(mut self, value: u32, echo: u32) -> Self {
         self.options.timestamps = Some(Timestamps { value, echo });
+        self
+    }
+    pub fn marked(mut self, mark: u8) -> Self {
+        self.mark = mark;
         self
     }
     /// Blocks in our sequence space.
@@ -167,8 +184,9 @@ impl Script {
             options,
         };
         let mut buf = PktBuf::from_slice(&peer.text).expect("a buffer");
-        let len = header.emitted_len();
-        header.emit(buf.push_front(len));
+        let len = header.emitted_len_with(&peer.rare);
+        header.emit_with(OptionOrder::Linux, &peer.rare, buf.push_front(len));
+        buf.meta_mut().traffic_class = peer.mark;
         let sum = pseudo_header(tuple.remote_addr, tuple.local_addr, 6, buf.len() as u32).add(pktbuf::sum(&buf));
         let checksum = sum.finish();
         buf[16..18].copy_from_slice(&checksum.to_be_bytes());

@@ -8,6 +8,7 @@ use wire::tcp::TcpFlags;
 
 use super::flags_make_sense;
 use crate::config::ListenParams;
+use crate::ecn;
 use crate::event::Isn;
 use crate::half_open::{HalfOpen, agreement};
 use crate::outbox::Outbox;
@@ -28,6 +29,8 @@ pub fn syn_arrives(
     admit_syn(segment, out)?;
     let agreed = agreement(&segment.header, &segment.tuple, out.config);
     let half_open = HalfOpen::new(segment.tuple, segment.header.seq, isn, params, &agreed, (out.config, now));
+    let mode = ecn::grant(segment.header.flags, segment.ecn(), out.config.ecn);
+    let half_open = half_open.with_ecn(mode, segment.ecn());
     half_open.send(params, None, out, now);
     Ok(half_open)
 }

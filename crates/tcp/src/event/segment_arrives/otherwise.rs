@@ -7,6 +7,7 @@ use wire::tcp::TcpFlags;
 use super::acknowledgement::{self, Acked};
 use super::{Disposition, answer, challenge, flags_make_sense, refuse, sequence, syn_sent, text};
 use crate::access::{PcbAccess, PcbMut};
+use crate::ecn;
 use crate::error::Error;
 use crate::outbox::{Outbox, Readiness, TableChange};
 use crate::output::{self, Told};
@@ -48,12 +49,17 @@ pub(super) fn arrives(mut segment: Segment, mut parts: PcbMut<'_>, out: &mut Out
     if !segment.header.flags.contains(TcpFlags::ACK) {
         return Disposition::Dropped(out.dropped(DropReason::TcpNoAck));
     }
+    let before = (parts.header_in.state, parts.send_window.una);
     if let Err(disposition) = acknowledge(&segment, &mut parts, out, now) {
         return disposition;
     }
+    // The segment that completes a simultaneous open is a SYN, whose bits do not count.
+    let counts = before.0 != State::SynReceived || parts.header_in.passive;
+    let acked = parts.send_window.una != before.1;
+    let marked = counts && ecn::arrives(&segment, acked, &mut parts, out, now);
     // Sixth, seventh, eighth.
     urgent(&segment, &mut parts, out);
-    after_acknowledgement(segment, parts, out, now)
+    after_acknowledgement(segment, marked, parts, out, now)
 }
 
 /// Sixth: URG. RFC 6093: the octet stays in line, only the mark is kept; the pointer is the one past it.
@@ -71,8 +77,14 @@ fn urgent(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
     }
 }
 
-/// Text and FIN, and then whatever may be sent.
-fn after_acknowledgement(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
+/// Text and FIN, and then whatever may be sent. `marked`: the text met congestion, and the peer must know at once.
+fn after_acknowledgement(
+    segment: Segment,
+    marked: bool,
+    mut parts: PcbMut<'_>,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Disposition {
     if parts.header_in.state == State::Closed {
         return Disposition::Done;
     }
@@ -86,6 +98,9 @@ fn after_acknowledgement(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outb
             return Disposition::Dropped(out.dropped(DropReason::TcpAfterClose));
         }
         (ack, dropped) = take_text(segment, &mut parts, out, now);
+        if marked {
+            ack = ack.max(Ack::Now);
+        }
     }
     let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, ack));
     note_told(&mut parts, told);
@@ -191,6 +206,7 @@ fn acknowledge(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, 
             return Err(Disposition::Dropped(out.dropped(DropReason::TcpBadAck)));
         }
         syn_sent::establish(parts, now);
+        ecn::established(parts);
         parts.enter(Cause::AckOfSyn, out, now);
         established_passively(parts, segment, out, now);
     }

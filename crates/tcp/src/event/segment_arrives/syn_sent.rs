@@ -6,6 +6,7 @@ use wire::tcp::TcpFlags;
 use super::{Disposition, acknowledgement, flags_make_sense, otherwise};
 use crate::access::{PcbAccess, PcbMut};
 use crate::congestion::Controller;
+use crate::ecn::{self, EcnMode};
 use crate::error::Error;
 use crate::outbox::{Outbox, Readiness};
 use crate::output;
@@ -45,6 +46,7 @@ fn connected(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now:
     let header = segment.header;
     parts.synchronise(&header, out, now);
     establish(&mut parts, now);
+    ecn::connected(&mut parts, &segment, out);
     parts.enter(Cause::SynAck, out, now);
     out.ready |= Readiness::CONNECTED | Readiness::WRITABLE;
     // Text and FIN may ride on the SYN; they begin behind it.
@@ -54,7 +56,14 @@ fn connected(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now:
     if rest.seq_len() > 0 {
         otherwise::take_text(rest, &mut parts, out, now);
     }
-    let pending = super::super::send::flush_pending(&mut parts, out, now, Ack::Now);
+    // Its header tells the mark of the SYN-ACK; those behind it count marks.
+    let accurate = parts.header_in.accurate;
+    if accurate {
+        output::pure_ack(parts.send_window, parts.header_out, out, now);
+        ecn::after_first_ack(parts.header_out);
+    }
+    let ack = if accurate { Ack::None } else { Ack::Now };
+    let pending = super::super::send::flush_pending(&mut parts, out, now, ack);
     otherwise::note_told(&mut parts, pending);
     Disposition::Done
 }
@@ -87,6 +96,10 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, now: Time) {
 /// SYN without ACK: both ends opened at once (RFC 9293 figure 8).
 fn simultaneous(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
     parts.synchronise(&segment.header, out, now);
+    // What we asked for counts for both, if the peer asks as well.
+    let asked = parts.header_out.echo != TcpFlags::NONE;
+    let mode = ecn::grant(segment.header.flags, segment.ecn(), out.config.ecn);
+    parts.header_out.set_ecn(if asked { mode } else { EcnMode::Off }, segment.ecn());
     parts.enter(Cause::Syn, out, now);
     parts.transmit(out, |sw, _, ho, out| output::syn(sw, ho, out, now));
     Disposition::Done

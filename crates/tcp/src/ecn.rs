@@ -1,0 +1,381 @@
+//! Explicit congestion notification: classic (RFC 3168) and accurate (RFC 9768), both directions.
+//!
+//! | | classic | accurate |
+//! |---|---|---|
+//! | SYN | ECE, CWR | AE, CWR, ECE |
+//! | SYN-ACK | ECE | the mark that the SYN arrived with |
+//! | receiver | ECE from a mark until CWR | the number of marks modulo 8 in AE, CWR, ECE; octets by mark in an option |
+//! | sender | one cut per window, told by CWR | one cut per window |
+//!
+//! The state is a box that only connections with ECN have, in the header-out part; segments that concern it take all parts
+//! at once ([`HeaderIn::judge`](crate::pcb::HeaderIn)), so the established path knows nothing of it but two octets of the
+//! header template. What may never happen: text marked as capable of ECN on a path that was seen to change marks, or two
+//! cuts of the congestion window for one window of text.
+
+use observe::{Counter, Time};
+use wire::SeqNumber;
+use wire::tcp::{EcnCounters, Header, RareOptions, TcpFlags};
+
+use crate::access::PcbMut;
+use crate::config::{Config, Ecn, EcnOption};
+use crate::outbox::Outbox;
+use crate::pcb::{EcnBits, HeaderOut, Mode, SendWindow};
+use crate::segment::Segment;
+
+/// The ECN field of the IP header (RFC 3168 section 5).
+pub(crate) const NOT_ECT: u8 = 0;
+/// ECT(1).
+const ECT_1: u8 = 1;
+/// ECT(0): what our text is sent with.
+pub(crate) const ECT_0: u8 = 2;
+/// Congestion experienced.
+pub(crate) const CE: u8 = 3;
+
+/// The three bits of the header, as the SYN requests accurate ECN.
+pub(crate) const ACE: TcpFlags = TcpFlags::AE.union(TcpFlags::CWR).union(TcpFlags::ECE);
+const CLASSIC_REQUEST: TcpFlags = TcpFlags::CWR.union(TcpFlags::ECE);
+
+/// Marks counted before there were any (RFC 9768 section 3.2.1): zero would look like a path that clears the bits.
+const FIRST_COUNT: u32 = 5;
+/// The same for octets that arrived marked ECT(0) or ECT(1).
+const FIRST_OCTETS: u32 = 1;
+
+/// What both ends speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EcnMode {
+    /// Nothing.
+    #[default]
+    Off,
+    /// RFC 3168.
+    Classic,
+    /// RFC 9768.
+    Accurate,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct EcnState {
+    pub(crate) mode: EcnMode,
+    /// Text may be sent as capable of ECN.
+    capable: bool,
+    /// The acknowledgement that completes the handshake (as a server), or the first segment after it, is still awaited.
+    first: bool,
+    /// The peer's option was seen, so that ours will arrive.
+    option: bool,
+    /// Something was counted since the option left last.
+    news: bool,
+    /// No further cut until this is acknowledged; means something once there was one.
+    cut_at: Option<SeqNumber>,
+    /// Segments of the peer that arrived marked (r.cep).
+    marks_in: u32,
+    /// Octets of text that arrived with ECT(0), marked, with ECT(1) (r.e0b, r.ceb, r.e1b).
+    octets_in: [u32; 3],
+    /// Our segments that arrived marked, as far as we know (s.cep).
+    marks_out: u32,
+    /// The peer's count of marked octets (s.ceb).
+    octets_out: u32,
+}
+
+impl EcnState {
+    fn new(mode: EcnMode) -> EcnState {
+        EcnState {
+            mode,
+            capable: true,
+            first: true,
+            option: false,
+            news: true,
+            cut_at: None,
+            marks_in: FIRST_COUNT,
+            octets_in: [FIRST_OCTETS, 0, FIRST_OCTETS],
+            marks_out: FIRST_COUNT,
+            octets_out: 0,
+        }
+    }
+
+    /// Our segments that arrived marked.
+    pub(crate) fn marked(&self) -> u32 {
+        self.marks_out.wrapping_sub(FIRST_COUNT)
+    }
+}
+
+/// The bits of an active open's SYN, the `retries`th time that it is sent.
+pub(crate) fn syn_flags(config: &Config, retries: u8) -> TcpFlags {
+    // RFC 9768 section 3.1.4.1: what asks for accurate ECN is tried once more before the path is suspected.
+    let patience = u8::from(config.ecn.requests_accurate());
+    if config.ecn_fallback && retries > patience {
+        return TcpFlags::NONE;
+    }
+    match config.ecn {
+        ecn if ecn.requests_accurate() => ACE,
+        ecn if ecn.requests() => CLASSIC_REQUEST,
+        _ => TcpFlags::NONE,
+    }
+}
+
+/// What a listener grants to a SYN with these flags that came with `mark` (RFC 9768 table 2 and section 3.1.3).
+pub(crate) fn grant(flags: TcpFlags, mark: u8, ecn: Ecn) -> EcnMode {
+    let asked = flags.intersection(ACE);
+    if asked == TcpFlags::NONE || !ecn.accepts() {
+        EcnMode::Off
+    } else if asked != CLASSIC_REQUEST && ecn.accepts_accurate() {
+        // Combinations that nobody sends today ask for what may come after accurate ECN, and get accurate ECN.
+        EcnMode::Accurate
+    } else if asked.contains(CLASSIC_REQUEST) && mark == NOT_ECT {
+        // A mark on a SYN of RFC 3168 says that the path invents marks.
+        EcnMode::Classic
+    } else {
+        EcnMode::Off
+    }
+}
+
+/// What a SYN-ACK with these flags grants to a SYN that asked with `asked`.
+fn granted(asked: TcpFlags, flags: TcpFlags) -> EcnMode {
+    let answer = flags.intersection(ACE);
+    if asked == ACE {
+        match answer {
+            TcpFlags::NONE | ACE => EcnMode::Off,
+            TcpFlags::ECE => EcnMode::Classic,
+            _ => EcnMode::Accurate,
+        }
+    } else if asked == CLASSIC_REQUEST && answer.difference(TcpFlags::AE) == TcpFlags::ECE {
+        EcnMode::Classic
+    } else {
+        EcnMode::Off
+    }
+}
+
+/// How the bits tell the mark that a SYN or SYN-ACK arrived with (RFC 9768 tables 2 and 3).
+fn told(mark: u8) -> TcpFlags {
+    match mark {
+        ECT_1 => TcpFlags::CWR.union(TcpFlags::ECE),
+        ECT_0 => TcpFlags::AE,
+        CE => TcpFlags::AE.union(TcpFlags::CWR),
+        _ => TcpFlags::CWR,
+    }
+}
+
+/// The bits of a SYN-ACK.
+pub(crate) fn syn_ack_flags(mode: EcnMode, mark: u8) -> TcpFlags {
+    match mode {
+        EcnMode::Off => TcpFlags::NONE,
+        EcnMode::Classic => TcpFlags::ECE,
+        EcnMode::Accurate => told(mark),
+    }
+}
+
+/// The option of a SYN-ACK: nothing was counted yet.
+pub(crate) fn syn_ack_option(mode: EcnMode, config: &Config) -> Option<EcnCounters> {
+    let sent = mode == EcnMode::Accurate && config.ecn_option != EcnOption::Never;
+    sent.then(|| EcnCounters::new(FIRST_OCTETS, 0, FIRST_OCTETS, 3, true))
+}
+
+/// A count in the bits of the header.
+fn ace_flags(count: u32) -> TcpFlags {
+    let bit = |bit: u32, flag: TcpFlags| if count >> bit & 1 != 0 { flag } else { TcpFlags::NONE };
+    bit(2, TcpFlags::AE) | bit(1, TcpFlags::CWR) | bit(0, TcpFlags::ECE)
+}
+
+fn ace_count(flags: TcpFlags) -> u32 {
+    let bit = |flag: TcpFlags| u32::from(flags.contains(flag));
+    bit(TcpFlags::AE) << 2 | bit(TcpFlags::CWR) << 1 | bit(TcpFlags::ECE)
+}
+
+impl HeaderOut {
+    /// A connection that speaks `mode` is being opened; `mark`: that of the peer's SYN.
+    pub(crate) fn set_ecn(&mut self, mode: EcnMode, mark: u8) {
+        self.ecn = (mode != EcnMode::Off).then(|| Box::new(EcnState::new(mode)));
+        self.echo = syn_ack_flags(mode, mark);
+    }
+
+    /// The option of accurate ECN for a segment without text.
+    #[cold]
+    pub(crate) fn ecn_option(&mut self, config: &Config) -> Option<EcnCounters> {
+        let ecn = self.ecn.as_deref_mut().filter(|ecn| ecn.mode == EcnMode::Accurate && ecn.option)?;
+        let due = match config.ecn_option {
+            EcnOption::Never => false,
+            EcnOption::Sparing => ecn.news,
+            EcnOption::Always => true,
+        };
+        let [ect0, ce, ect1] = ecn.octets_in;
+        due.then(|| {
+            ecn.news = false;
+            EcnCounters::new(ect0, ce, ect1, 3, true)
+        })
+    }
+}
+
+/// Our SYN is answered by this SYN-ACK: what both speak from now on. The acknowledgement of a SYN-ACK with accurate ECN
+/// must leave before anything else ([`after_first_ack`]).
+pub(crate) fn connected(parts: &mut PcbMut<'_>, segment: &Segment, out: &Outbox<'_>) {
+    let asked = parts.header_out.echo;
+    let flags = segment.header.flags;
+    let mode = granted(asked, flags);
+    parts.header_out.set_ecn(mode, segment.ecn());
+    established(parts);
+    let Some(ecn) = parts.header_out.ecn.as_deref_mut().filter(|ecn| ecn.mode == EcnMode::Accurate) else { return };
+    // We send SYNs without a mark: any other that the server saw was put there by the path. The combination that means
+    // nothing yet counts as unchanged.
+    let heard = flags.intersection(ACE);
+    ecn.capable = heard == told(NOT_ECT) || heard == TcpFlags::AE.union(TcpFlags::ECE);
+    ecn.option = rare(segment).ecn.is_some() && out.config.ecn_option != EcnOption::Never;
+    if segment.ecn() == CE {
+        ecn.marks_in += 1;
+    }
+    let capable = ecn.capable;
+    parts.header_out.text_class = if capable { ECT_0 } else { NOT_ECT };
+    parts.header_out.echo = told(segment.ecn());
+}
+
+/// The acknowledgement of the SYN-ACK has told the mark that this had; from now on the bits count.
+pub(crate) fn after_first_ack(ho: &mut HeaderOut) {
+    if let Some(ecn) = ho.ecn.as_deref().filter(|ecn| ecn.mode == EcnMode::Accurate) {
+        ho.echo = ace_flags(ecn.marks_in);
+    }
+}
+
+/// The handshake is complete: the flags of the SYN give way to those of the mode.
+pub(crate) fn established(parts: &mut PcbMut<'_>) {
+    let ho = &mut *parts.header_out;
+    let Some(ecn) = ho.ecn.as_deref() else {
+        ho.echo = TcpFlags::NONE;
+        return;
+    };
+    ho.text_class = ECT_0;
+    ho.echo = TcpFlags::NONE;
+    if ecn.mode == EcnMode::Accurate {
+        ho.echo = ace_flags(ecn.marks_in);
+        // A device that cuts super-segments would change the bits of the pieces.
+        ho.bits = EcnBits::Count;
+        parts.header_in.accurate = true;
+    }
+}
+
+/// The third segment of a handshake that we answered: with accurate ECN its bits tell the mark of our SYN-ACK (RFC 9768
+/// table 4).
+fn first_segment(ecn: &mut EcnState, segment: &Segment, passive: bool, config: &Config) {
+    let heard = segment.header.flags.intersection(ACE);
+    if heard == TcpFlags::NONE {
+        // RFC 9768 section 3.2.2.4: the path clears the bits, and would hide marks.
+        ecn.capable = false;
+    } else if passive {
+        // Our SYN-ACK had no mark.
+        ecn.capable = heard != told(ECT_0) && heard != told(ECT_1) && heard != told(CE);
+        ecn.marks_out = FIRST_COUNT;
+        ecn.option = rare(segment).ecn.is_some() && config.ecn_option != EcnOption::Never;
+    }
+}
+
+fn rare(segment: &Segment) -> RareOptions {
+    segment.rare_options()
+}
+
+/// A segment of an established connection has been found acceptable, and its acknowledgement processed; `acked`: it
+/// acknowledged something new. True: the peer must hear at once.
+pub(crate) fn arrives(segment: &Segment, acked: bool, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> bool {
+    let Some(mode) = parts.header_out.ecn.as_deref().map(|ecn| ecn.mode) else { return false };
+    match mode {
+        EcnMode::Off => false,
+        EcnMode::Classic => classic(segment, parts, out, now),
+        EcnMode::Accurate => accurate(segment, acked, parts, out, now),
+    }
+}
+
+fn classic(segment: &Segment, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> bool {
+    let flags = segment.header.flags;
+    let ho = &mut *parts.header_out;
+    let mut marked = false;
+    if !segment.text.is_empty() {
+        // RFC 3168 section 6.1.3: CWR ends the echo, and a mark on the same segment begins it again.
+        if flags.contains(TcpFlags::CWR) {
+            ho.echo.remove(TcpFlags::ECE);
+        }
+        marked = segment.ecn() == CE && !ho.echo.contains(TcpFlags::ECE);
+        if segment.ecn() == CE {
+            out.count(Counter::EcnMarksIn, 1);
+            ho.echo.insert(TcpFlags::ECE);
+        }
+    }
+    if flags.contains(TcpFlags::ECE) {
+        out.count(Counter::EcnEchoesIn, 1);
+        if let Some(ecn) = ho.ecn.as_deref_mut() {
+            ecn.marks_out = ecn.marks_out.wrapping_add(1);
+        }
+        if cut(parts.send_window, ho, out, now) {
+            ho.bits = EcnBits::Reduced;
+        }
+    }
+    marked
+}
+
+fn accurate(segment: &Segment, acked: bool, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> bool {
+    let ho = &mut *parts.header_out;
+    let Some(ecn) = ho.ecn.as_deref_mut() else { return false };
+    let handshake = ecn.first;
+    if handshake {
+        ecn.first = false;
+        first_segment(ecn, segment, parts.header_in.passive, out.config);
+    }
+    let marked = count_arrival(ecn, segment, out);
+    let told = if handshake && parts.header_in.passive { false } else { heard(ecn, &segment.header, segment, acked) };
+    ho.text_class = if ecn.capable { ECT_0 } else { NOT_ECT };
+    ho.echo = ace_flags(ecn.marks_in);
+    if told {
+        out.count(Counter::EcnEchoesIn, 1);
+        cut(parts.send_window, ho, out, now);
+    }
+    marked
+}
+
+/// Count the mark of a segment and its octets. True if it was marked.
+fn count_arrival(ecn: &mut EcnState, segment: &Segment, out: &Outbox<'_>) -> bool {
+    let len = segment.text.len() as u32;
+    let octets = match segment.ecn() {
+        ECT_0 => &mut ecn.octets_in[0],
+        CE => &mut ecn.octets_in[1],
+        ECT_1 => &mut ecn.octets_in[2],
+        _ => return false,
+    };
+    *octets = octets.wrapping_add(len) & 0x00ff_ffff;
+    ecn.news |= len > 0;
+    let marked = segment.ecn() == CE;
+    if marked {
+        out.count(Counter::EcnMarksIn, 1);
+        ecn.marks_in = ecn.marks_in.wrapping_add(1);
+    }
+    marked
+}
+
+/// What the peer says of our marks. True if there were new ones.
+fn heard(ecn: &mut EcnState, header: &Header, segment: &Segment, acked: bool) -> bool {
+    let mut more = false;
+    if acked {
+        // An acknowledgement that was overtaken would seem to count backwards, that is, far ahead.
+        let marks = ace_count(header.flags).wrapping_sub(ecn.marks_out) & 7;
+        ecn.marks_out = ecn.marks_out.wrapping_add(marks);
+        more = marks > 0;
+    }
+    if let Some(octets) = rare(segment).ecn.and_then(|counters| counters.ce()) {
+        ecn.option = true;
+        let new = octets.wrapping_sub(ecn.octets_out) & 0x00ff_ffff;
+        if new > 0 && new < 1 << 23 {
+            ecn.octets_out = octets;
+            more = true;
+        }
+    }
+    more
+}
+
+/// Cut the congestion window, unless that was done for this window of text. True if it was cut.
+fn cut(sw: &mut SendWindow, ho: &mut HeaderOut, out: &Outbox<'_>, now: Time) -> bool {
+    let Some(ecn) = ho.ecn.as_deref_mut() else { return false };
+    if ecn.cut_at.is_some_and(|at| sw.una.lt(at)) {
+        return false;
+    }
+    ecn.cut_at = Some(sw.nxt);
+    // In recovery the window was cut already; the peer is told all the same.
+    if sw.mode == Mode::Open {
+        sw.congestion.on_ecn(sw.flight(), now);
+        out.count(Counter::CongestionEvents, 1);
+    }
+    true
+}
