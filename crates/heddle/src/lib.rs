@@ -83,8 +83,8 @@ pub mod config {
     pub use stack::SetKnobError;
     pub use tcp::Profile;
     pub use tcp::config::{
-        BufferSizes, ChecksumPlacement, Config, ConnectionOptions, Ecn, EcnOption, FastOpenKeys, FastOpenMode, KeepAlive,
-        MemoryLimits, MtuProbing, Pacing, SynCookies,
+        BufferSizes, ChecksumPlacement, Config, ConnectionOptions, Ecn, EcnOption, FastOpenKeys, FastOpenMode,
+        KeepAlive, MemoryLimits, MtuProbing, Pacing, SynCookies,
     };
     pub use tcp::congestion::Kind as CongestionControl;
     pub use tcp::knobs;

@@ -19,7 +19,7 @@ use wire::tcp::{EcnCounters, Header, RareOptions, TcpFlags};
 use crate::access::PcbMut;
 use crate::config::{Config, Ecn, EcnOption};
 use crate::outbox::Outbox;
-use crate::pcb::{EcnBits, HeaderOut, Mode, SendWindow};
+use crate::pcb::{HeaderOut, Mode, SendWindow};
 use crate::segment::Segment;
 
 /// The ECN field of the IP header (RFC 3168 section 5).
@@ -39,6 +39,58 @@ const CLASSIC_REQUEST: TcpFlags = TcpFlags::CWR.union(TcpFlags::ECE);
 const FIRST_COUNT: u32 = 5;
 /// The same for octets that arrived marked ECT(0) or ECT(1).
 const FIRST_OCTETS: u32 = 1;
+
+/// What headers say of ECN, in one octet: the bits that our SYN asked with, later those of every segment with ACK; and what
+/// new text adds. The bits keep their places, those of the ECN field of the IP header too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marks(u8);
+
+impl Marks {
+    /// CWR on the next new text: the congestion window was cut (RFC 3168 section 6.1.2).
+    const REDUCED: u8 = 4;
+    /// The bits count marks (RFC 9768).
+    const COUNT: u8 = 8;
+    const ECHO: u8 = TcpFlags::ECE.0 as u8 | TcpFlags::CWR.0 as u8 | 1;
+
+    /// The bits of every segment with ACK, or of the SYN before there is one.
+    #[inline]
+    pub(crate) fn echo(self) -> TcpFlags {
+        let bits = u16::from(self.0);
+        TcpFlags(bits & 0xc0 | (bits & 1) << 8)
+    }
+
+    pub(crate) fn set_echo(&mut self, flags: TcpFlags) {
+        self.0 = self.0 & !Self::ECHO | (flags.0 & 0xc0) as u8 | (flags.0 >> 8 & 1) as u8;
+    }
+
+    /// ECN field of new text.
+    #[inline]
+    pub(crate) fn class(self) -> u8 {
+        self.0 & ECT_0
+    }
+
+    fn set_capable(&mut self, capable: bool) {
+        self.0 = self.0 & !ECT_0 | if capable { ECT_0 } else { NOT_ECT };
+    }
+
+    /// May a device cut super-segments? Not if their pieces would all carry bits that only one may have, or lose them.
+    #[inline]
+    pub(crate) fn are_plain(self) -> bool {
+        self.0 & (Self::REDUCED | Self::COUNT) == 0
+    }
+
+    /// Must the next new text have CWR?
+    #[inline]
+    pub(crate) fn tells_reduction(self) -> bool {
+        self.0 & Self::REDUCED != 0
+    }
+
+    /// New text has left.
+    #[inline]
+    pub(crate) fn reduction_told(&mut self) {
+        self.0 &= !Self::REDUCED;
+    }
+}
 
 /// What both ends speak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -184,7 +236,7 @@ impl HeaderOut {
     /// A connection that speaks `mode` is being opened; `mark`: that of the peer's SYN.
     pub(crate) fn set_ecn(&mut self, mode: EcnMode, mark: u8) {
         self.ecn = (mode != EcnMode::Off).then(|| Box::new(EcnState::new(mode)));
-        self.echo = syn_ack_flags(mode, mark);
+        self.marks.set_echo(syn_ack_flags(mode, mark));
     }
 
     /// The option of accurate ECN for a segment without text.
@@ -207,7 +259,7 @@ impl HeaderOut {
 /// Our SYN is answered by this SYN-ACK: what both speak from now on. The acknowledgement of a SYN-ACK with accurate ECN
 /// must leave before anything else ([`after_first_ack`]).
 pub(crate) fn connected(parts: &mut PcbMut<'_>, segment: &Segment, out: &Outbox<'_>) {
-    let asked = parts.header_out.echo;
+    let asked = parts.header_out.marks.echo();
     let flags = segment.header.flags;
     let mode = granted(asked, flags);
     parts.header_out.set_ecn(mode, segment.ecn());
@@ -222,14 +274,14 @@ pub(crate) fn connected(parts: &mut PcbMut<'_>, segment: &Segment, out: &Outbox<
         ecn.marks_in += 1;
     }
     let capable = ecn.capable;
-    parts.header_out.text_class = if capable { ECT_0 } else { NOT_ECT };
-    parts.header_out.echo = told(segment.ecn());
+    parts.header_out.marks.set_capable(capable);
+    parts.header_out.marks.set_echo(told(segment.ecn()));
 }
 
 /// The acknowledgement of the SYN-ACK has told the mark that this had; from now on the bits count.
 pub(crate) fn after_first_ack(ho: &mut HeaderOut) {
     if let Some(ecn) = ho.ecn.as_deref().filter(|ecn| ecn.mode == EcnMode::Accurate) {
-        ho.echo = ace_flags(ecn.marks_in);
+        ho.marks.set_echo(ace_flags(ecn.marks_in));
     }
 }
 
@@ -237,16 +289,16 @@ pub(crate) fn after_first_ack(ho: &mut HeaderOut) {
 pub(crate) fn established(parts: &mut PcbMut<'_>) {
     let ho = &mut *parts.header_out;
     let Some(ecn) = ho.ecn.as_deref() else {
-        ho.echo = TcpFlags::NONE;
+        ho.marks = Marks::default();
         return;
     };
-    ho.text_class = ECT_0;
-    ho.echo = TcpFlags::NONE;
+    ho.marks = Marks::default();
+    ho.marks.set_capable(true);
     if ecn.mode == EcnMode::Accurate {
-        ho.echo = ace_flags(ecn.marks_in);
+        ho.marks.set_echo(ace_flags(ecn.marks_in));
         // A device that cuts super-segments would change the bits of the pieces.
-        ho.bits = EcnBits::Count;
-        parts.header_in.accurate = true;
+        ho.marks.0 |= Marks::COUNT;
+        parts.header_in.set_accurate();
     }
 }
 
@@ -287,12 +339,12 @@ fn classic(segment: &Segment, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Tim
     if !segment.text.is_empty() {
         // RFC 3168 section 6.1.3: CWR ends the echo, and a mark on the same segment begins it again.
         if flags.contains(TcpFlags::CWR) {
-            ho.echo.remove(TcpFlags::ECE);
+            ho.marks.set_echo(TcpFlags::NONE);
         }
-        marked = segment.ecn() == CE && !ho.echo.contains(TcpFlags::ECE);
+        marked = segment.ecn() == CE && ho.marks.echo() == TcpFlags::NONE;
         if segment.ecn() == CE {
             out.count(Counter::EcnMarksIn, 1);
-            ho.echo.insert(TcpFlags::ECE);
+            ho.marks.set_echo(TcpFlags::ECE);
         }
     }
     if flags.contains(TcpFlags::ECE) {
@@ -301,7 +353,7 @@ fn classic(segment: &Segment, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Tim
             ecn.marks_out = ecn.marks_out.wrapping_add(1);
         }
         if cut(parts.send_window, ho, out, now) {
-            ho.bits = EcnBits::Reduced;
+            ho.marks.0 |= Marks::REDUCED;
         }
     }
     marked
@@ -313,12 +365,13 @@ fn accurate(segment: &Segment, acked: bool, parts: &mut PcbMut<'_>, out: &Outbox
     let handshake = ecn.first;
     if handshake {
         ecn.first = false;
-        first_segment(ecn, segment, parts.header_in.passive, out.config);
+        first_segment(ecn, segment, parts.header_in.is_passive(), out.config);
     }
     let marked = count_arrival(ecn, segment, out);
-    let told = if handshake && parts.header_in.passive { false } else { heard(ecn, &segment.header, segment, acked) };
-    ho.text_class = if ecn.capable { ECT_0 } else { NOT_ECT };
-    ho.echo = ace_flags(ecn.marks_in);
+    let told =
+        if handshake && parts.header_in.is_passive() { false } else { heard(ecn, &segment.header, segment, acked) };
+    ho.marks.set_capable(ecn.capable);
+    ho.marks.set_echo(ace_flags(ecn.marks_in));
     if told {
         out.count(Counter::EcnEchoesIn, 1);
         cut(parts.send_window, ho, out, now);

@@ -180,7 +180,7 @@ impl HalfOpen {
         ho.scales = self.shift != NO_SHIFT;
         ho.timestamps = self.has(feature::TIMESTAMPS);
         ho.ts_recent = self.ts_recent;
-        ho.echo = ecn::syn_ack_flags(self.ecn(), self.mark);
+        ho.marks.set_echo(ecn::syn_ack_flags(self.ecn(), self.mark));
         // The option may be what a path does not let pass.
         let counters = ecn::syn_ack_option(self.ecn(), out.config).filter(|_| self.retries == 0);
         let rare = RareOptions { ecn: counters, ..RareOptions::NONE };
@@ -275,7 +275,7 @@ impl HalfOpen {
     fn revive(&self, params: &ListenParams, config: &Config, now: Time) -> Pcb {
         let mut pcb = Pcb::closed(self.tuple, self.isn(), self.announce, &params.options, config, now);
         let mut parts = pcb.parts();
-        parts.header_in.passive = true;
+        parts.header_in.set_passive();
         parts.header_in.held = false;
         parts.agree(self.irs, 0, &self.agreed(), config, now);
         parts.header_out.set_ecn(self.ecn(), self.mark);

@@ -18,9 +18,7 @@ use wire::tcp::{
 use crate::config::Config;
 use crate::ecn::NOT_ECT;
 use crate::outbox::{Outbox, Readiness};
-use crate::pcb::{
-    Ack, EcnBits, HeaderOut, Limit, Mode, RetransmitQueue, SKEW_MS, SendWindow, Tick, Timer, initial_window,
-};
+use crate::pcb::{Ack, HeaderOut, Limit, Mode, RetransmitQueue, SKEW_MS, SendWindow, Tick, Timer, initial_window};
 use crate::sack::{NextSegment, Permits};
 use crate::state::State;
 
@@ -216,7 +214,7 @@ fn send_one_new(
         pace(sw, out, now)?;
     }
     let window = (sw.right_edge() - sw.nxt).max(0) as u32;
-    let super_segments = if ho.bits == EcnBits::Free { out.prefer_super_segments } else { 0 };
+    let super_segments = if ho.marks.are_plain() { out.prefer_super_segments } else { 0 };
     let len = next_len(sw, unsent, window, room, super_segments).inspect_err(|&hold| {
         sw.cwnd_limited |= hold == Hold::Congestion;
     })?;
@@ -238,16 +236,16 @@ fn send_one_new(
     }
     let mut draft = text_draft(sw, ho, sw.nxt, len, flags, now);
     if len > 0 {
-        draft.class = ho.text_class;
-        if ho.bits == EcnBits::Reduced {
+        draft.class = ho.marks.class();
+        if ho.marks.tells_reduction() {
             draft.flags.insert(TcpFlags::CWR);
         }
     }
     if !emit_text(ho, out, draft, |dst, sum| rq.copy_unsent(dst, sum)) {
         return Err(Hold::Starved);
     }
-    if ho.bits == EcnBits::Reduced && len > 0 {
-        ho.bits = EcnBits::Free;
+    if len > 0 {
+        ho.marks.reduction_told();
     }
     out.count(Counter::TextBytesOut, u64::from(len));
     advance(sw, len, fin, now);
@@ -520,7 +518,7 @@ fn acknowledge_at(seq: SeqNumber, ho: &mut HeaderOut, out: &mut Outbox<'_>, now:
         out.count(Counter::SacksOut, 1);
         ho.drop_dsack();
     }
-    let flags = ACK | ho.echo;
+    let flags = ACK | ho.marks.echo();
     let draft =
         Draft { seq, len: 0, flags, options, window: ho.window_field(), segment_size: 0, urgent: 0, class: NOT_ECT };
     let sent = if ho.ecn.is_some() {
@@ -579,7 +577,7 @@ fn emit_syn(
     ho: &mut HeaderOut,
     out: &mut Outbox<'_>,
 ) -> bool {
-    let flags = flags | ho.echo;
+    let flags = flags | ho.marks.echo();
     let window = (ho.edge - ho.nxt).clamp(0, i32::from(u16::MAX)) as u16;
     let draft = Draft { seq, len: 0, flags, options, window, segment_size: 0, urgent: 0, class: NOT_ECT };
     emit_rare(ho, out, draft, rare, |_, _| Sum::zero())
@@ -639,7 +637,7 @@ fn text_draft(sw: &SendWindow, ho: &mut HeaderOut, seq: SeqNumber, len: u32, fla
     Draft {
         seq,
         len,
-        flags: flags | ho.echo,
+        flags: flags | ho.marks.echo(),
         options: usual_options(ho, now),
         window: ho.window_field(),
         segment_size: if len > u32::from(sw.mss) { sw.mss } else { 0 },
@@ -753,7 +751,7 @@ fn make(
         }
     }
     let meta = buf.meta_mut();
-    meta.flow_hash = ho.has_flow_hash.then_some(ho.flow_hash);
+    meta.flow_hash = (ho.flow_hash != 0).then_some(ho.flow_hash);
     meta.segment_size = draft.segment_size;
     meta.traffic_class = draft.class;
     if draft.flags.contains(ACK) {

@@ -66,7 +66,7 @@ impl Pcb {
         out.count(Counter::ConnectionsOpened, 1);
         let mut parts = pcb.parts();
         parts.enter(Cause::ActiveOpen, out, now);
-        parts.header_out.echo = ecn::syn_flags(out.config, 0);
+        parts.header_out.marks.set_echo(ecn::syn_flags(out.config, 0));
         parts.send_syn(out, now);
         pcb
     }

@@ -168,7 +168,7 @@ fn retransmit(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     if matches!(state, State::SynSent | State::SynReceived) {
         out.count(Counter::Retransmits, 1);
         if state == State::SynSent {
-            parts.header_out.echo = ecn::syn_flags(out.config, sw.unanswered);
+            parts.header_out.marks.set_echo(ecn::syn_flags(out.config, sw.unanswered));
         }
         output::syn(sw, parts.header_out, out, now);
         return;

@@ -15,6 +15,10 @@ use crate::outbox::Outbox;
 use crate::segment::Segment;
 use crate::state::State;
 
+/// Bits of `HeaderIn::traits`.
+const PASSIVE: u8 = 1;
+const ACCURATE: u8 = 2;
+
 /// Under which gauge a connection is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
@@ -42,13 +46,11 @@ pub struct HeaderIn {
     pub(crate) error: Option<Error>,
     /// What an ICMP error said, in case the opening fails for lack of an answer.
     pub(crate) soft_error: Option<Error>,
-    /// A child of a listener.
-    pub(crate) passive: bool,
+    /// Of [`PASSIVE`] and [`ACCURATE`].
+    traits: u8,
     /// Somebody will close or abort the connection; until then it stays although it may be finished.
     pub(crate) held: bool,
     counted: Counted,
-    /// Accurate ECN: the bits of every header count, and all segments take the whole path.
-    pub(crate) accurate: bool,
     pub(crate) tuple: FourTuple,
     /// Segments that arrived, modulo 2^32.
     pub(crate) segments_in: u32,
@@ -82,10 +84,9 @@ impl HeaderIn {
             state,
             error: None,
             soft_error: None,
-            passive: false,
+            traits: 0,
             held: true,
             counted: Counted::No,
-            accurate: false,
             tuple,
             segments_in: 0,
             last_heard: mebinanos(now),
@@ -148,13 +149,34 @@ impl HeaderIn {
         self.counted = counted;
     }
 
+    /// A child of a listener?
+    pub(crate) fn is_passive(&self) -> bool {
+        self.traits & PASSIVE != 0
+    }
+
+    /// It is a child of a listener.
+    pub(crate) fn set_passive(&mut self) {
+        self.traits |= PASSIVE;
+    }
+
+    /// Accurate ECN: do the bits of every header count, so that all segments take the whole path?
+    #[inline]
+    pub(crate) fn is_accurate(&self) -> bool {
+        self.traits & ACCURATE != 0
+    }
+
+    /// Both ends speak accurate ECN.
+    pub(crate) fn set_accurate(&mut self) {
+        self.traits |= ACCURATE;
+    }
+
     /// The first look at an arriving segment: choose its path, and note that the peer is alive.
     #[inline]
     pub(crate) fn judge(&mut self, segment: &Segment, now: Time) -> Path {
         self.last_heard = mebinanos(now);
         self.segments_in = self.segments_in.wrapping_add(1);
         let plain = segment.header.flags.0 & !TcpFlags::PSH.0 == TcpFlags::ACK.0;
-        let unmarked = segment.ecn() != CE && !self.accurate;
+        let unmarked = segment.ecn() != CE && !self.is_accurate();
         if plain && unmarked && self.state == State::Established { Path::Established } else { Path::Whole }
     }
 

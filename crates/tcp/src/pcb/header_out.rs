@@ -8,24 +8,12 @@ use core::net::IpAddr;
 
 use observe::Time;
 use wire::checksum::{Sum, pseudo_header};
-use wire::tcp::{SackBlocks, TcpFlags};
+use wire::tcp::SackBlocks;
 use wire::{FourTuple, SeqNumber};
 
 use super::receive_window::RecvSnapshot;
-use crate::ecn::EcnState;
+use crate::ecn::{EcnState, Marks};
 use crate::event::Isn;
-
-/// What the next new text does with the ECN bits of its header. All but the first: no super-segments, whose pieces
-/// would all carry them, or lose them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EcnBits {
-    /// Nothing of its own.
-    Free,
-    /// CWR: the congestion window was cut (RFC 3168 section 6.1.2).
-    Reduced,
-    /// They count marks (RFC 9768).
-    Count,
-}
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -46,7 +34,7 @@ pub struct HeaderOut {
     pub(crate) ts_sent: u32,
     /// Segments that left, modulo 2^32.
     pub(crate) segments_out: u32,
-    /// Means something if `has_flow_hash`.
+    /// 0: none.
     pub(crate) flow_hash: u32,
     /// Sum of the pseudo-header without its length, folded to 16 bits.
     pub(crate) pseudo: u16,
@@ -60,12 +48,8 @@ pub struct HeaderOut {
     pub(crate) scales: bool,
     /// Timestamps are on.
     pub(crate) timestamps: bool,
-    pub(crate) has_flow_hash: bool,
-    /// The ECN bits that our SYN asked with; later those of every segment with ACK.
-    pub(crate) echo: TcpFlags,
-    /// ECN field of new text.
-    pub(crate) text_class: u8,
-    pub(crate) bits: EcnBits,
+    /// What headers say of ECN.
+    pub(crate) marks: Marks,
     /// What is counted of marks, if both ends speak ECN.
     pub(crate) ecn: Option<Box<EcnState>>,
     /// Blocks of the last snapshot, while there are any.
@@ -84,7 +68,6 @@ impl HeaderOut {
             ts_sent: (now.as_millis() as u32).wrapping_add(isn.ts_offset),
             segments_out: 0,
             flow_hash: isn.flow_hash.unwrap_or(0),
-            has_flow_hash: isn.flow_hash.is_some(),
             pseudo: !pseudo(tuple.local_addr, tuple.remote_addr).finish(),
             local_port: tuple.local_port,
             remote_port: tuple.remote_port,
@@ -92,9 +75,7 @@ impl HeaderOut {
             shift: 0,
             scales: false,
             timestamps: false,
-            echo: TcpFlags::NONE,
-            text_class: 0,
-            bits: EcnBits::Free,
+            marks: Marks::default(),
             ecn: None,
             sack: None,
         }

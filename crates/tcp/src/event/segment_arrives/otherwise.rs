@@ -54,7 +54,7 @@ pub(super) fn arrives(mut segment: Segment, mut parts: PcbMut<'_>, out: &mut Out
         return disposition;
     }
     // The segment that completes a simultaneous open is a SYN, whose bits do not count.
-    let counts = before.0 != State::SynReceived || parts.header_in.passive;
+    let counts = before.0 != State::SynReceived || parts.header_in.is_passive();
     let acked = parts.send_window.una != before.1;
     let marked = counts && ecn::arrives(&segment, acked, &mut parts, out, now);
     // Sixth, seventh, eighth.
@@ -233,7 +233,7 @@ fn established_passively(parts: &mut PcbMut<'_>, segment: &Segment, out: &mut Ou
     sw.wl1 = segment.header.seq;
     sw.wl2 = segment.header.ack;
     parts.header_in.held = true;
-    if parts.header_in.passive {
+    if parts.header_in.is_passive() {
         out.table = TableChange::Established;
         out.ready |= Readiness::ACCEPTABLE | Readiness::WRITABLE;
     } else {

@@ -57,7 +57,7 @@ fn connected(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now:
         otherwise::take_text(rest, &mut parts, out, now);
     }
     // Its header tells the mark of the SYN-ACK; those behind it count marks.
-    let accurate = parts.header_in.accurate;
+    let accurate = parts.header_in.is_accurate();
     if accurate {
         output::pure_ack(parts.send_window, parts.header_out, out, now);
         ecn::after_first_ack(parts.header_out);
@@ -97,7 +97,7 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, now: Time) {
 fn simultaneous(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
     parts.synchronise(&segment.header, out, now);
     // What we asked for counts for both, if the peer asks as well.
-    let asked = parts.header_out.echo != TcpFlags::NONE;
+    let asked = parts.header_out.marks.echo() != TcpFlags::NONE;
     let mode = ecn::grant(segment.header.flags, segment.ecn(), out.config.ecn);
     parts.header_out.set_ecn(if asked { mode } else { EcnMode::Off }, segment.ecn());
     parts.enter(Cause::Syn, out, now);
