@@ -297,6 +297,12 @@ fn announce(network: &Network, offer: &Offer, port: u16, json: bool) {
         return;
     }
     let scheme = if offer.name() == "http" { "http://" } else { "" };
-    let places: Vec<String> = addresses.iter().map(|address| format!("{scheme}{address}")).collect();
+    // A link-local address is reached by naming an interface, too, which is the client's affair.
+    let reached = addresses.iter().filter(|address| !is_link_local(address.ip()));
+    let places: Vec<String> = reached.map(|address| format!("{scheme}{address}")).collect();
     println!("Serving {} on {} at {} under {arch}; Ctrl-C ends it.", offer.name(), network.device, places.join(" "));
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }

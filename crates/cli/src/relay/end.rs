@@ -148,7 +148,7 @@ pub async fn open_by_heddle(
 ) -> Result<heddle::tokio::TcpStream, String> {
     match tokio::time::timeout(limit, heddle::tokio::TcpStream::connect(stack, address)).await {
         Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(error)) => Err(format!("{error}; is the program there, and its address right?")),
+        Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("{address}: no answer within {limit:?}; is the host up and the address right?")),
     }
 }

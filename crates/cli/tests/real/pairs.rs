@@ -324,7 +324,9 @@ fn a_relay_says_who_is_not_there() {
         let relay = Process::start(&space.heddle(&words));
         assert!(relay.line().is_some_and(|line| line.contains("listening")));
         let refused = std::process::Command::new("curl").args(["-s", "-m", "20", "http://10.9.0.2:81/"]).status();
-        assert_eq!(refused.expect("curl").code(), Some(56), "the connection was reset");
+        // The reset comes so soon that curl may take it for a refusal.
+        let code = refused.expect("curl").code();
+        assert!(matches!(code, Some(7 | 56)), "the connection was reset: {code:?}");
         relay.interrupt();
         let (status, error) = relay.end();
         assert!(status.success(), "{status}: {error}");
