@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use observe::Counters;
+use observe::{Counters, Time};
 use pktbuf::PktBuf;
 use wire::ethernet::MacAddr;
 
@@ -103,6 +103,12 @@ pub trait RxQueue: Send {
 
     /// A file descriptor that polls readable when frames may be ready, if the device has one.
     fn pollable(&self) -> Option<RawFd> {
+        None
+    }
+
+    /// When the queue next has something of its own to do, such as handing out a frame that it holds back: for those who
+    /// drive a device in virtual time and want to know how far it may jump. `None`: only when frames arrive.
+    fn next_due(&self) -> Option<Time> {
         None
     }
 

@@ -146,6 +146,13 @@ declare! {
         TimersArmed "Deadlines entered in a wheel."
         ArchitectureSwitches "Changes of process architecture at run time."
 
+        FaultsCorrupted "Frames in which a fault injector changed bits."
+        FaultsForged "Frames whose text a fault injector changed under a checksum that stays right."
+        FaultsTruncated "Frames whose end a fault injector cut off."
+        FaultsPadded "Frames behind whose end a fault injector put octets."
+        FaultsMarked "Packets that a fault injector marked as having met congestion."
+        FaultsDuplicated "Frames that a fault injector sent on twice."
+
         BridgeForwarded "Frames forwarded to the one port where the destination was learned."
         BridgeFlooded "Frames sent to every port."
         BridgeLocal "Frames delivered to the bridge's own interface."

@@ -1,4 +1,5 @@
-//! A device that loses, delays, reorders, duplicates, corrupts and truncates frames, by plan and by seed.
+//! A device that loses, delays, reorders, duplicates and damages frames, fills up, stalls and vanishes, by plan and by
+//! seed.
 //!
 //! [`Fault`] wraps any device. Faults befall single frames as they would be on a wire: the wrapped device's
 //! segmentation and coalescing are not passed on, and super-segments received from it are cut up first. What is lost
@@ -15,10 +16,13 @@
 //! # What may never happen
 //!
 //! A frame is not handed out before it is due, and (without `reorder`) not before an earlier one of its queue.
+//! A frame is not lost without a count: `FaultInjected` for what a rule takes, the reasons of a real device for the rest.
 
+mod damage;
 mod path;
 mod plan;
 mod random;
+mod text;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -27,12 +31,14 @@ use std::time::Duration;
 
 use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
-use sync::{Atomic, Guard, Lock, LockClass, LockKind, Platform, Real};
+use sync::{Atomic, Guard, Lock, LockClass, LockKind, Parker, Platform, Real};
 
-pub use self::plan::{Burst, Direction, FaultPlan, ParsePlanError, Ppm};
+pub use self::plan::{Burst, Cycle, FaultPlan, Faults, Ppm, Rule, Timing, Trouble};
 pub use self::random::Pcg;
+pub use self::text::{GRAMMAR, ParsePlanError};
 
-use self::path::{Pace, Path};
+use self::path::{Pace, Path, Surroundings};
+use crate::layout::ETHERNET_HEADER;
 use crate::segment::{NoBuffer, Splitter};
 use crate::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
 
@@ -57,6 +63,11 @@ impl<P: Platform> Clock for PlatformClock<P> {
         Time::from_nanos(P::now())
     }
 }
+
+/// How long a receiver sleeps on that was not woken for a frame: as long as an interface polls at the slowest.
+const LOST_WAKE: Duration = Duration::from_millis(20);
+/// The stream of random numbers that decides about wake-ups; rules have lower numbers.
+const WAKES: u64 = 0xffff;
 
 /// A device with faults.
 pub struct Fault<P: Platform = Real> {
@@ -98,30 +109,50 @@ impl<P: Platform> Fault<P> {
         &self.plan
     }
 
-    fn pair(&self, index: usize, pair: QueuePair, paces: &[Arc<Pace<P>>; 2]) -> QueuePair {
-        let nothing = Arc::new(FaultPlan { limit: usize::MAX, ..FaultPlan::default() });
-        let path = |number: usize, applies: bool, full| {
-            let plan = if applies { self.plan.clone() } else { nothing.clone() };
-            Path::new(plan, number as u64, paces[number % 2].clone(), full, self.counters.clone())
+    fn path(&self, number: usize, faults: &Faults, paces: &[Arc<Pace<P>>; 2], made: Time) -> Path<P> {
+        let around = Surroundings {
+            pace: paces[number % 2].clone(),
+            made,
+            longest: self.capabilities.mtu + ETHERNET_HEADER,
+            full: if number.is_multiple_of(2) { DropReason::RxRingFull } else { DropReason::TxRingFull },
+            counters: self.counters.clone(),
         };
-        let inbound = path(2 * index, self.plan.direction.includes_in(), DropReason::RxRingFull);
-        let outbound = path(2 * index + 1, self.plan.direction.includes_out(), DropReason::TxRingFull);
-        let out = Out { tx: pair.tx, path: outbound, blocked: None, clock: self.clock.clone() };
+        Path::new(faults, self.plan.seed, number as u64, around)
+    }
+
+    fn pair(&self, index: usize, pair: QueuePair, paces: &[Arc<Pace<P>>; 2], made: Time) -> QueuePair {
+        let trouble = &self.plan.trouble;
+        let unplugged_at = trouble.unplug.map(|after| made + after);
+        let out = Out {
+            tx: pair.tx,
+            path: self.path(2 * index + 1, &self.plan.outbound, paces, made),
+            blocked: None,
+            clock: self.clock.clone(),
+            full: trouble.full,
+            made,
+            unplugged_at,
+        };
         let shared = Arc::new(Shared {
             out: Lock::new(LockKind::Blocking, LockClass::Pool, out),
             lock_index: self.lock_index,
             sleeping: P::AtomicBool::new(false),
             woken: P::AtomicBool::new(false),
             waker: pair.rx.waker(),
+            parker: Parker::new(),
         });
         let rx = FaultRx {
             rx: pair.rx,
-            path: inbound,
+            path: self.path(2 * index, &self.plan.inbound, paces, made),
             shared: shared.clone(),
             clock: self.clock.clone(),
             holds: self.plan.holds_frames(),
             arrived: Vec::new(),
             counters: self.counters.clone(),
+            trouble: trouble.clone(),
+            made,
+            unplugged_at,
+            wakes: Pcg::new(self.plan.seed, (index as u64) << 16 | WAKES),
+            deaf_until: None,
         };
         QueuePair { rx: Box::new(rx), tx: Box::new(FaultTx { shared }) }
     }
@@ -139,7 +170,8 @@ impl<P: Platform> Device for Fault<P> {
     fn take_queues(&mut self) -> Vec<QueuePair> {
         let paces = [Arc::new(Pace::new()), Arc::new(Pace::new())];
         let queues = self.inner.take_queues();
-        queues.into_iter().enumerate().map(|(index, pair)| self.pair(index, pair, &paces)).collect()
+        let made = self.clock.now();
+        queues.into_iter().enumerate().map(|(index, pair)| self.pair(index, pair, &paces, made)).collect()
     }
 
     fn counters(&self) -> Option<Arc<Counters>> {
@@ -154,17 +186,37 @@ struct Out<P: Platform> {
     /// A frame that has come due and found the device full.
     blocked: Option<PktBuf>,
     clock: Arc<dyn Clock>,
+    full: Option<Cycle>,
+    made: Time,
+    unplugged_at: Option<Time>,
 }
 
 impl<P: Platform> Out<P> {
     /// Frames that the device takes behind those that are only waiting for the end of the batch.
     fn credit(&self) -> usize {
-        if self.blocked.is_some() { 0 } else { self.tx.credit().saturating_sub(self.path.arrived()) }
+        let full = || self.full.is_some_and(|full| full.bad_for(self.clock.now() - self.made).is_some());
+        if self.blocked.is_some() || full() { 0 } else { self.tx.credit().saturating_sub(self.path.arrived()) }
+    }
+
+    /// Whether the device has been pulled out by `now`.
+    fn is_unplugged(&self, now: Time) -> bool {
+        self.unplugged_at.is_some_and(|at| at <= now)
+    }
+
+    /// When there is something to send off, or the device takes frames again that had refused them.
+    fn next_due(&self) -> Option<Time> {
+        let now = self.clock.now();
+        let room = self.full.and_then(|full| full.bad_for(now - self.made)).map(|left| now + left);
+        self.path.next_due().into_iter().chain(room).min()
     }
 
     /// Sends off what is due.
     fn drive(&mut self) {
         let now = self.clock.now();
+        if self.is_unplugged(now) {
+            let blocked = self.blocked.take().map_or(0, |_| 1);
+            return self.path.discard(DropReason::InterfaceDown, blocked);
+        }
         let mut sent = false;
         while let Some(frame) = self.blocked.take().or_else(|| self.path.release(now)) {
             match self.tx.transmit(frame) {
@@ -190,6 +242,8 @@ struct Shared<P: Platform> {
     /// Somebody outside asked for a wake (and not our own transmit queue, to set an earlier time).
     woken: P::AtomicBool,
     waker: Arc<dyn Wake>,
+    /// Where the receive queue sleeps while it hears nothing of the wrapped one.
+    parker: Parker<P>,
 }
 
 impl<P: Platform> Shared<P> {
@@ -197,12 +251,18 @@ impl<P: Platform> Shared<P> {
     fn lock_out(&self) -> Guard<'_, Out<P>, P> {
         self.out.lock_nested(self.lock_index)
     }
+
+    /// Ends the receive queue's sleep, wherever it sleeps.
+    fn stir(&self) {
+        self.waker.wake();
+        self.parker.unpark();
+    }
 }
 
 impl<P: Platform> Wake for Shared<P> {
     fn wake(&self) {
         self.woken.store(true, Ordering::Release);
-        self.waker.wake();
+        self.stir();
     }
 }
 
@@ -217,11 +277,15 @@ impl<P: Platform> TxQueue for FaultTx<P> {
 
     fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf> {
         let mut out = self.shared.lock_out();
+        let now = out.clock.now();
+        if out.is_unplugged(now) {
+            out.path.refuse(DropReason::InterfaceDown);
+            return Ok(());
+        }
         // A full device pushes back before any choice is made: the frame will be offered again.
         if out.credit() == 0 {
             return Err(frame);
         }
-        let now = out.clock.now();
         out.path.admit(frame, now);
         Ok(())
     }
@@ -236,7 +300,7 @@ impl<P: Platform> TxQueue for FaultTx<P> {
         if waits {
             P::fence(Ordering::SeqCst);
             if self.shared.sleeping.load(Ordering::Relaxed) {
-                self.shared.waker.wake();
+                self.shared.stir();
             }
         }
     }
@@ -250,6 +314,13 @@ struct FaultRx<P: Platform> {
     holds: bool,
     arrived: Vec<PktBuf>,
     counters: Arc<Counters>,
+    trouble: Trouble,
+    made: Time,
+    unplugged_at: Option<Time>,
+    /// Decides about wake-ups.
+    wakes: Pcg,
+    /// A wake-up was lost: nothing is heard of the wrapped queue until then.
+    deaf_until: Option<Time>,
 }
 
 impl<P: Platform> FaultRx<P> {
@@ -271,23 +342,58 @@ impl<P: Platform> FaultRx<P> {
         }
     }
 
+    /// Whether the device has been pulled out; what was on its way is lost then.
+    fn is_unplugged(&mut self, now: Time) -> bool {
+        let unplugged = self.unplugged_at.is_some_and(|at| at <= now);
+        if unplugged {
+            self.path.discard(DropReason::InterfaceDown, 0);
+        }
+        unplugged
+    }
+
+    /// Until when the queue hands out nothing, if it does not now.
+    fn stalled_until(&self, now: Time) -> Option<Time> {
+        self.trouble.stall.and_then(|stall| stall.bad_for(now - self.made)).map(|left| now + left)
+    }
+
     /// Waits on the wrapped queue, for `timeout` or until something on a path comes due. `None`: look again.
     fn wait_once(&mut self, deadline: Option<Time>) -> Option<WaitOutcome> {
-        let due_out = self.shared.lock_out().path.next_due();
-        let due_in = self.path.next_due();
+        let due_out = self.shared.lock_out().next_due();
         let now = self.clock.now();
+        if self.is_unplugged(now) {
+            return Some(WaitOutcome::Gone);
+        }
+        let until = |more: Option<Time>| {
+            let all = deadline.into_iter().chain(due_out).chain(self.unplugged_at).chain(more);
+            all.min().map(|until| until - now)
+        };
+        let deaf = self.stalled_until(now).into_iter().chain(self.deaf_until.filter(|until| *until > now)).max();
+        if deaf.is_some() {
+            self.shared.parker.park(until(deaf));
+            return self.woken_for(WaitOutcome::TimedOut, deadline);
+        }
+        let due_in = self.path.next_due();
         if due_in.is_some_and(|due| due <= now) {
             return Some(WaitOutcome::Ready);
         }
-        let until = deadline.into_iter().chain(due_in).chain(due_out).min();
-        match self.rx.wait(until.map(|until| until - now)) {
-            WaitOutcome::Woken if self.shared.woken.swap(false, Ordering::AcqRel) => Some(WaitOutcome::Woken),
-            WaitOutcome::Woken => None,
-            WaitOutcome::TimedOut if deadline.is_some_and(|deadline| deadline <= self.clock.now()) => {
-                Some(WaitOutcome::TimedOut)
+        match self.rx.wait(until(due_in)) {
+            WaitOutcome::Ready if self.deaf_until.is_none() && self.wakes.chance(self.trouble.lost_wake) => {
+                self.deaf_until = Some(self.clock.now() + LOST_WAKE);
+                None
             }
-            WaitOutcome::TimedOut => None,
             WaitOutcome::Gone if self.path.len() > 0 => Some(WaitOutcome::TimedOut),
+            outcome => self.woken_for(outcome, deadline),
+        }
+    }
+
+    /// Whether the end of a sleep is what the caller has been waiting for. `None`: look again.
+    fn woken_for(&self, outcome: WaitOutcome, deadline: Option<Time>) -> Option<WaitOutcome> {
+        if outcome != WaitOutcome::Ready && self.shared.woken.swap(false, Ordering::AcqRel) {
+            return Some(WaitOutcome::Woken);
+        }
+        match outcome {
+            WaitOutcome::Woken => None,
+            WaitOutcome::TimedOut => deadline.filter(|deadline| *deadline <= self.clock.now()).map(|_| outcome),
             outcome => Some(outcome),
         }
     }
@@ -297,6 +403,10 @@ impl<P: Platform> RxQueue for FaultRx<P> {
     fn receive(&mut self, batch: &mut Vec<PktBuf>, max: usize) -> usize {
         self.shared.lock_out().drive();
         let now = self.clock.now();
+        self.deaf_until = None;
+        if self.is_unplugged(now) || self.stalled_until(now).is_some() {
+            return 0;
+        }
         let mut arrived = std::mem::take(&mut self.arrived);
         self.rx.receive(&mut arrived, max);
         for frame in arrived.drain(..) {
@@ -315,6 +425,9 @@ impl<P: Platform> RxQueue for FaultRx<P> {
 
     fn wait(&mut self, timeout: Option<Duration>) -> WaitOutcome {
         let deadline = timeout.map(|timeout| self.clock.now() + timeout);
+        if self.wakes.chance(self.trouble.spurious_wake) {
+            return WaitOutcome::Ready;
+        }
         loop {
             self.shared.lock_out().drive();
             self.shared.sleeping.store(true, Ordering::Relaxed);
@@ -331,12 +444,26 @@ impl<P: Platform> RxQueue for FaultRx<P> {
         self.shared.clone()
     }
 
+    fn next_due(&self) -> Option<Time> {
+        let now = self.clock.now();
+        if self.unplugged_at.is_some_and(|at| at <= now) {
+            return None;
+        }
+        let due_in = match self.stalled_until(now) {
+            Some(end) => Some(end),
+            None => self.path.next_due(),
+        };
+        let due_out = self.shared.lock_out().next_due();
+        due_in.into_iter().chain(due_out).chain(self.unplugged_at).chain(self.rx.next_due()).min()
+    }
+
     /// The wrapped queue's descriptor, unless frames may be held here: no descriptor tells when those come due.
     fn pollable(&self) -> Option<std::os::fd::RawFd> {
         if self.holds { None } else { self.rx.pollable() }
     }
 
     fn gone(&self) -> bool {
-        self.path.len() == 0 && self.rx.gone()
+        let unplugged = self.unplugged_at.is_some_and(|at| at <= self.clock.now());
+        unplugged || (self.path.len() == 0 && self.rx.gone())
     }
 }

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use observe::{Counters, DropReason, Time};
-use pktbuf::{Checksum, PktBuf};
+use observe::{Counter, Counters, DropReason, Time};
+use pktbuf::PktBuf;
 use sync::{Atomic, Platform};
 
-use super::plan::FaultPlan;
+use super::damage;
+use super::plan::{Burst, Faults, Rule, Timing};
 use super::random::Pcg;
-use crate::layout::{self, ETHERNET_HEADER};
+use crate::layout::ETHERNET_HEADER;
 
 /// A frame held back for others to overtake goes on after this time even if there are none; otherwise the last frames
 /// of a conversation would be lost rather than late.
@@ -77,90 +78,168 @@ struct HeldBack {
     frame: PktBuf,
 }
 
-/// One stream of random numbers per kind of fault.
+/// The streams of random numbers of what comes after the chain.
 struct Streams {
-    loss: Pcg,
-    burst: Pcg,
-    duplicate: Pcg,
     reorder: Pcg,
     delay: Pcg,
-    corrupt: Pcg,
-    truncate: Pcg,
+}
+
+/// A rule at work: with the random numbers that are its own, and what it has to remember.
+struct Link {
+    rule: Rule,
+    rng: Pcg,
+    /// In the bad state of the burst model.
+    in_burst: bool,
+}
+
+impl Link {
+    /// Rules of the chain, each with a stream that depends on its kind and on how many of its kind come before it: a rule
+    /// that is added to a plan does not move what the others hit.
+    fn chain(rules: &[Rule], stream: impl Fn(u64) -> Pcg) -> Vec<Link> {
+        let earlier = |index: usize| {
+            let same = |other: &&Rule| std::mem::discriminant(*other) == std::mem::discriminant(&rules[index]);
+            rules[..index].iter().filter(same).count() as u64
+        };
+        let link = |(index, rule): (usize, &Rule)| Link {
+            rule: *rule,
+            rng: stream(earlier(index) << 4 | kind(rule)),
+            in_burst: false,
+        };
+        rules.iter().enumerate().map(link).collect()
+    }
+
+    fn is_lost_in_burst(&mut self, burst: &Burst) -> bool {
+        let turns = self.rng.chance(if self.in_burst { burst.leave } else { burst.enter });
+        self.in_burst ^= turns;
+        self.in_burst && self.rng.chance(burst.loss)
+    }
+}
+
+/// The number of a rule's kind among the streams of a path; below 16.
+fn kind(rule: &Rule) -> u64 {
+    match rule {
+        Rule::Loss(_) => 1,
+        Rule::Burst(_) => 2,
+        Rule::Duplicate(_) => 3,
+        Rule::Corrupt { .. } => 6,
+        Rule::Truncate(_) => 7,
+        Rule::Scramble { .. } => 8,
+        Rule::Forge(_) => 9,
+        Rule::Pad(_) => 10,
+        Rule::Mark(_) => 11,
+        Rule::Mtu(_) | Rule::Flap(_) => 0,
+    }
+}
+
+/// What a rule makes of a frame.
+enum Fate {
+    GoesOn,
+    Lost,
+    Doubled,
+}
+
+/// What a path has to know besides its plan.
+pub struct Surroundings<P: Platform> {
+    /// Where its frames wait for the shared link.
+    pub pace: Arc<Pace<P>>,
+    /// When the device was made: cycles are counted from then.
+    pub made: Time,
+    /// The longest frame that the device takes, with its link header.
+    pub longest: usize,
+    /// The reason of drops at the plan's limit.
+    pub full: DropReason,
+    /// Where faults are counted.
+    pub counters: Arc<Counters>,
 }
 
 /// A path and the frames on it.
 pub struct Path<P: Platform> {
-    plan: Arc<FaultPlan>,
-    pace: Arc<Pace<P>>,
+    chain: Vec<Link>,
+    timing: Timing,
+    around: Surroundings<P>,
     streams: Streams,
-    in_burst: bool,
     /// Frames due at once, in order: the short way for plans without delays.
     ready: VecDeque<PktBuf>,
     on_its_way: BinaryHeap<Reverse<OnItsWay>>,
     held_back: VecDeque<HeldBack>,
     last_due: u64,
     order: u64,
-    full: DropReason,
-    counters: Arc<Counters>,
 }
 
 impl<P: Platform> Path<P> {
-    /// Path number `number` of a device (queue and direction make the number); `full` is the reason for drops at the
-    /// plan's limit.
-    pub fn new(
-        plan: Arc<FaultPlan>,
-        number: u64,
-        pace: Arc<Pace<P>>,
-        full: DropReason,
-        counters: Arc<Counters>,
-    ) -> Path<P> {
-        let stream = |kind: u64| Pcg::new(plan.seed, number << 8 | kind);
-        let streams = Streams {
-            loss: stream(1),
-            burst: stream(2),
-            duplicate: stream(3),
-            reorder: stream(4),
-            delay: stream(5),
-            corrupt: stream(6),
-            truncate: stream(7),
-        };
+    /// Path number `number` of a device (queue and direction make the number).
+    pub fn new(faults: &Faults, seed: u64, number: u64, around: Surroundings<P>) -> Path<P> {
+        let stream = |kind: u64| Pcg::new(seed, number << 16 | kind);
         Path {
-            plan,
-            pace,
-            streams,
-            in_burst: false,
+            chain: Link::chain(&faults.rules, stream),
+            timing: faults.timing.clone(),
+            around,
+            streams: Streams { reorder: stream(4), delay: stream(5) },
             ready: VecDeque::new(),
             on_its_way: BinaryHeap::new(),
             held_back: VecDeque::new(),
             last_due: 0,
             order: 0,
-            full,
-            counters,
         }
     }
 
     /// Puts a frame on the path.
-    pub fn admit(&mut self, mut frame: PktBuf, now: Time) {
-        let now = now.as_nanos();
-        if self.is_lost(&frame, now) {
-            self.counters.drop_many(DropReason::FaultInjected, 1);
-            return;
-        }
-        if self.streams.corrupt.chance(self.plan.corrupt) {
-            corrupt(&mut frame, &mut self.streams.corrupt, self.plan.bits);
-        }
-        if self.streams.truncate.chance(self.plan.truncate) {
-            distrust(&mut frame);
-            let len = 1 + self.streams.truncate.below(frame.len().saturating_sub(1) as u32);
-            frame.truncate(len as usize);
-        }
-        if self.streams.duplicate.chance(self.plan.duplicate) {
-            match frame.duplicate() {
-                Some(twin) => self.dispatch(twin, now),
-                None => self.counters.drop_many(DropReason::NoBuffer, 1),
+    pub fn admit(&mut self, frame: PktBuf, now: Time) {
+        self.pass(0, frame, now);
+    }
+
+    /// Takes a frame along the chain from link `from` on.
+    fn pass(&mut self, from: usize, mut frame: PktBuf, now: Time) {
+        for index in from..self.chain.len() {
+            match self.meet(index, &mut frame, now) {
+                Fate::GoesOn => {}
+                Fate::Lost => return self.around.counters.drop_many(DropReason::FaultInjected, 1),
+                Fate::Doubled => match frame.duplicate() {
+                    Some(twin) => self.pass(index + 1, twin, now),
+                    None => self.around.counters.drop_many(DropReason::NoBuffer, 1),
+                },
             }
         }
-        self.dispatch(frame, now);
+        self.dispatch(frame, now.as_nanos());
+    }
+
+    fn meet(&mut self, index: usize, frame: &mut PktBuf, now: Time) -> Fate {
+        let link = &mut self.chain[index];
+        let lost = |lost| if lost { Fate::Lost } else { Fate::GoesOn };
+        let (counter, counted) = match link.rule {
+            Rule::Loss(chance) => return lost(link.rng.chance(chance)),
+            Rule::Burst(burst) => return lost(link.is_lost_in_burst(&burst)),
+            Rule::Mtu(mtu) => return lost(frame.len() > mtu + ETHERNET_HEADER),
+            Rule::Flap(cycle) => return lost(cycle.bad_for(now - self.around.made).is_some()),
+            Rule::Duplicate(chance) => {
+                let doubled = link.rng.chance(chance);
+                self.around.counters.add(Counter::FaultsDuplicated, doubled.into());
+                return if doubled { Fate::Doubled } else { Fate::GoesOn };
+            }
+            Rule::Corrupt { chance, bits } => {
+                (Counter::FaultsCorrupted, link.rng.chance(chance) && damage::corrupt(frame, &mut link.rng, bits))
+            }
+            Rule::Scramble { chance, octets } => {
+                (Counter::FaultsCorrupted, link.rng.chance(chance) && damage::scramble(frame, &mut link.rng, octets))
+            }
+            Rule::Forge(chance) => {
+                (Counter::FaultsForged, link.rng.chance(chance) && damage::forge(frame, &mut link.rng))
+            }
+            Rule::Truncate(chance) => {
+                let cut = link.rng.chance(chance);
+                if cut {
+                    damage::truncate(frame, &mut link.rng);
+                }
+                (Counter::FaultsTruncated, cut)
+            }
+            Rule::Pad(chance) => {
+                let longest = self.around.longest;
+                (Counter::FaultsPadded, link.rng.chance(chance) && damage::pad(frame, &mut link.rng, longest))
+            }
+            Rule::Mark(chance) => (Counter::FaultsMarked, link.rng.chance(chance) && damage::mark(frame)),
+        };
+        self.around.counters.add(counter, counted.into());
+        Fate::GoesOn
     }
 
     /// Takes the next frame that has arrived by `now`.
@@ -188,6 +267,20 @@ impl<P: Platform> Path<P> {
         held.into_iter().chain(due).min().map(Time::from_nanos)
     }
 
+    /// Counts a frame that is not let onto the path.
+    pub fn refuse(&self, reason: DropReason) {
+        self.around.counters.drop_many(reason, 1);
+    }
+
+    /// Drops everything that is on the path, and counts `more` frames with it.
+    pub fn discard(&mut self, reason: DropReason, more: u64) {
+        let lost = self.len() as u64 + more;
+        self.ready.clear();
+        self.on_its_way.clear();
+        self.held_back.clear();
+        self.around.counters.drop_many(reason, lost);
+    }
+
     /// Frames that have arrived and are still to be taken.
     pub fn arrived(&self) -> usize {
         self.ready.len()
@@ -198,35 +291,15 @@ impl<P: Platform> Path<P> {
         self.ready.len() + self.on_its_way.len() + self.held_back.len()
     }
 
-    fn is_lost(&mut self, frame: &PktBuf, now: u64) -> bool {
-        let down = self.plan.flap.is_some_and(|(up, down)| {
-            let (up, down) = (up.as_nanos() as u64, down.as_nanos() as u64);
-            now % (up + down) >= up
-        });
-        let too_long = self.plan.mtu.is_some_and(|mtu| frame.len() > mtu + ETHERNET_HEADER);
-        // Every frame is drawn for, whatever else befalls it, so that one fault does not shift another.
-        let lost = self.streams.loss.chance(self.plan.loss);
-        let lost_in_burst = self.is_lost_in_burst();
-        down || too_long || lost || lost_in_burst
-    }
-
-    fn is_lost_in_burst(&mut self) -> bool {
-        let Some(burst) = self.plan.burst else { return false };
-        let rng = &mut self.streams.burst;
-        let turns = rng.chance(if self.in_burst { burst.leave } else { burst.enter });
-        self.in_burst ^= turns;
-        self.in_burst && rng.chance(burst.loss)
-    }
-
     /// Gives a frame its time of arrival, or its place behind frames yet to come.
     fn dispatch(&mut self, frame: PktBuf, now: u64) {
-        if self.on_its_way.len() + self.held_back.len() >= self.plan.limit {
-            self.counters.drop_many(self.full, 1);
+        if self.on_its_way.len() + self.held_back.len() >= self.timing.limit {
+            self.around.counters.drop_many(self.around.full, 1);
             return;
         }
-        if self.streams.reorder.chance(self.plan.reorder) {
+        if self.streams.reorder.chance(self.timing.reorder) {
             let until = now.saturating_add(OVERTAKE_WITHIN.as_nanos() as u64);
-            self.held_back.push_back(HeldBack { still_to_pass: self.plan.distance, until, frame });
+            self.held_back.push_back(HeldBack { still_to_pass: self.timing.distance, until, frame });
             return;
         }
         self.send_on(frame, now);
@@ -247,42 +320,20 @@ impl<P: Platform> Path<P> {
     }
 
     fn send_on(&mut self, frame: PktBuf, now: u64) {
-        let sent = match self.plan.rate {
-            Some(rate) => self.pace.book(now, frame.len() as u64 * 8_000_000_000 / rate),
+        let sent = match self.timing.rate {
+            Some(rate) => self.around.pace.book(now, frame.len() as u64 * 8_000_000_000 / rate),
             None => now,
         };
-        let jitter = self.streams.delay.up_to(self.plan.jitter.as_nanos() as u64);
-        let in_order = sent.saturating_add(self.plan.delay.as_nanos() as u64).saturating_add(jitter).max(self.last_due);
+        let jitter = self.streams.delay.up_to(self.timing.jitter.as_nanos() as u64);
+        let in_order =
+            sent.saturating_add(self.timing.delay.as_nanos() as u64).saturating_add(jitter).max(self.last_due);
         self.last_due = in_order;
-        let due = in_order + self.streams.delay.up_to(self.plan.reorder_within.as_nanos() as u64);
+        let due = in_order + self.streams.delay.up_to(self.timing.reorder_within.as_nanos() as u64);
         if due <= now && self.on_its_way.is_empty() {
             self.ready.push_back(frame);
             return;
         }
         self.order += 1;
         self.on_its_way.push(Reverse(OnItsWay { due, order: self.order, frame }));
-    }
-}
-
-/// Makes the frame's checksum what it would be on a wire, and the receiver check it.
-fn distrust(frame: &mut PktBuf) {
-    layout::complete_checksum(frame);
-    let meta = frame.meta_mut();
-    meta.checksum = Checksum::None;
-    meta.flow_hash = None;
-}
-
-/// Flips bits anywhere in the frame.
-fn corrupt(frame: &mut PktBuf, rng: &mut Pcg, bits: u32) {
-    distrust(frame);
-    let mut flipped: Vec<u32> = Vec::with_capacity(bits as usize);
-    let all = frame.len() as u32 * 8;
-    while flipped.len() < bits.min(all) as usize {
-        let bit = rng.below(all);
-        // Flipping a bit twice would leave the frame as it was.
-        if !flipped.contains(&bit) {
-            frame[bit as usize / 8] ^= 1 << (bit % 8);
-            flipped.push(bit);
-        }
     }
 }

@@ -211,6 +211,10 @@ impl<P: Platform> RxQueue for TapRx<P> {
         self.rx.pollable()
     }
 
+    fn next_due(&self) -> Option<Time> {
+        self.rx.next_due()
+    }
+
     fn gone(&self) -> bool {
         self.rx.gone()
     }

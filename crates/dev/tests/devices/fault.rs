@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use dev::fault::{Fault, FaultPlan, ParsePlanError};
+use dev::fault::{Fault, FaultPlan, ParsePlanError, PlatformClock};
+use dev::layout::Layout;
 use dev::mem::{MemConfig, pair};
 use dev::{Device, QueuePair, WaitOutcome};
-use observe::{DropReason, Time};
+use observe::{Counter, DropReason, Time};
 use pktbuf::Checksum;
 use sync::Real;
 
@@ -68,9 +69,12 @@ fn a_plan_prints_as_it_parses() {
     let texts = [
         "",
         "loss 1% reorder 2% distance 5 delay 5ms jitter 1ms dup 0.5% corrupt 0.1% truncate 0.1% rate 100mbit seed 7",
-        "burst 0.1% 30% 100% reorder 5ms limit 20 direction in",
-        "corrupt 100% bits 3 rate 1500kbit mtu 1400 flap 10s 100ms direction out",
+        "burst 0.1% 30% 100% reorder 5ms limit 20",
+        "corrupt 100% bits 3 rate 1500kbit mtu 1400 flap 10s 100ms",
         "loss 0.0001% delay 1500us",
+        "in burst 0.1% 30% 100% reorder 5ms out loss 2% loss 3% delay 1ms",
+        "out corrupt 1% bits 2 scramble 1% 40 forge 0.1% pad 5% ce 2%",
+        "full 100ms 5ms stall 2s 1s lostwake 1% spuriouswake 10% unplug 2s seed 9 in dup 1%",
     ];
     for text in texts {
         let plan: FaultPlan = text.parse().expect(text);
@@ -79,6 +83,8 @@ fn a_plan_prints_as_it_parses() {
     }
     let two_words: FaultPlan = "burst 1% 50% delay 0.5ms".parse().expect("the loss inside a burst may be left out");
     assert_eq!(two_words.to_string(), "burst 1% 50% 100% delay 500us");
+    let scoped: FaultPlan = "loss 1% in dup 2% both delay 1ms".parse().expect("scopes end");
+    assert_eq!(scoped.to_string(), "in loss 1% dup 2% delay 1ms out loss 1% delay 1ms");
 }
 
 fn words(text: &str) -> Vec<&str> {
@@ -109,7 +115,13 @@ fn errors_name_the_word_and_what_is_allowed() {
         "bits x",
         "flap 1s",
         "flap 0s 1s",
-        "direction up",
+        "bits 2",
+        "scramble 1%",
+        "scramble 1% 0",
+        "full 1s",
+        "stall 0ms 1s",
+        "unplug 5",
+        "lostwake 3",
         "seed -1",
         "burst 1%",
         "delay 99999999999999999999s",
@@ -257,7 +269,7 @@ fn rate_spaces_frames_and_the_limit_drops_the_excess() {
 
 #[test]
 fn directions_black_holes_and_flaps() {
-    let mut out_only = bench("loss 100% direction out");
+    let mut out_only = bench("out loss 100%");
     assert_eq!(out_only.receive_numbers(10, Duration::ZERO).len(), 10);
     out_only.fault.tx.transmit(build::data(Flow::v4(1), 1, b"x")).expect("taken");
     out_only.fault.tx.flush();
@@ -272,6 +284,148 @@ fn directions_black_holes_and_flaps() {
     let numbers = bench("flap 10ms 5ms").receive_numbers(45, Duration::from_millis(1));
     let expected: Vec<u32> = (0..45).filter(|ms| ms % 15 < 10).collect();
     assert_eq!(numbers, expected);
+}
+
+/// The one frame that crosses from the plain end under `plan`, and what it was.
+fn one(plan: &str, flow: Flow, data: &[u8]) -> (pktbuf::PktBuf, Vec<u8>, Bench) {
+    let mut bench = bench(plan);
+    let frame = build::data(flow, 1, data);
+    let before = frame.to_vec();
+    bench.plain.tx.transmit(frame).expect("room");
+    let after = drain(&mut bench.fault).pop().expect("it arrives");
+    (after, before, bench)
+}
+
+fn injected(bench: &Bench, counter: Counter) -> u64 {
+    bench.device.counters().expect("a fault device counts").get(counter)
+}
+
+#[test]
+fn a_forged_text_keeps_its_checksum_and_a_scrambled_one_does_not() {
+    let text: Vec<u8> = (0..200).collect();
+    for flow in [Flow::v4(1), Flow::v6(1)] {
+        let (after, before, bench) = one("forge 100%", flow, &text);
+        let layout = Layout::of(&after).expect("still a segment");
+        assert!(*after != *before && layout.checksum_is_good(&after));
+        assert_eq!(after[..layout.data], before[..layout.data], "headers are left alone");
+        assert_eq!(injected(&bench, Counter::FaultsForged), 1);
+        let (after, before, bench) = one("scramble 100% 9", flow, &text);
+        let changed: Vec<usize> = (0..before.len()).filter(|at| after[*at] != before[*at]).collect();
+        assert_eq!((changed.len(), changed[8] - changed[0]), (9, 8), "nine octets in a row");
+        assert!(changed[0] >= 14, "the link header is spared");
+        assert_eq!(injected(&bench, Counter::FaultsCorrupted), 1);
+    }
+    let (after, before, bench) = one("forge 100%", Flow::v4(1), &[7; 50]);
+    assert_eq!((&*after, injected(&bench, Counter::FaultsForged)), (&*before, 0), "nothing to exchange");
+}
+
+#[test]
+fn padding_lies_behind_the_packet_and_keeps_within_the_mtu() {
+    let (after, before, bench) = one("pad 100%", Flow::v4(1), b"short");
+    assert!(after.len() > before.len() && after[..before.len()] == before);
+    assert_eq!(Layout::of(&after).map(|layout| layout.end), Some(before.len()));
+    assert_eq!(injected(&bench, Counter::FaultsPadded), 1);
+    let (after, before, bench) = one("pad 100%", Flow::v4(1), &[0; 1448]);
+    assert_eq!((after.len(), before.len(), injected(&bench, Counter::FaultsPadded)), (1514, 1514, 0));
+}
+
+#[test]
+fn only_willing_packets_are_marked() {
+    for (flow, at, willing, marked) in
+        [(Flow::v4(1), 15, 0b10, 0b11), (Flow::v4(1), 15, 0b01, 0b11), (Flow::v6(1), 15, 0b10_0000, 0b11_0000)]
+    {
+        for octet in [0, willing] {
+            let mut bench = bench("ce 100%");
+            let mut frame = build::data(flow, 1, b"text");
+            frame[at] |= octet;
+            if frame[12] == 0x08 {
+                frame[24..26].fill(0);
+                let sum = wire::checksum::sum(&frame[14..34]).finish();
+                frame[24..26].copy_from_slice(&sum.to_be_bytes());
+            }
+            bench.plain.tx.transmit(frame).expect("room");
+            let after = drain(&mut bench.fault).pop().expect("it arrives");
+            assert_eq!(after[at], if octet == 0 { 0 } else { marked });
+            let layout = Layout::of(&after).expect("a segment");
+            assert!(layout.checksum_is_good(&after), "the header's checksum is made anew");
+            assert_eq!(injected(&bench, Counter::FaultsMarked), u64::from(octet != 0));
+        }
+    }
+}
+
+#[test]
+fn rules_are_met_in_their_order() {
+    let copies = |plan: &str| bench(plan).receive_numbers(4000, Duration::ZERO).len();
+    // Lost before it is doubled, a frame is gone; doubled before, each copy is lost for itself.
+    assert_eq!(copies("loss 50% dup 100% seed 3") % 2, 0);
+    let numbers = bench("dup 100% loss 50% seed 3").receive_numbers(4000, Duration::ZERO);
+    let single = numbers.iter().filter(|number| numbers.iter().filter(|other| other == number).count() == 1).count();
+    assert!((1800..2200).contains(&single), "{single} of 4000 lost one copy");
+    assert!((900..1100).contains(&copies("loss 50% loss 50% seed 3")), "two rules of a kind draw for themselves");
+}
+
+#[test]
+fn a_full_queue_and_a_stalled_one_have_their_times() {
+    let mut bench = bench("full 10ms 5ms stall 20ms 5ms");
+    let offered = |bench: &mut Bench, at: u64| {
+        let late = at - bench.clock.0.load(Ordering::Relaxed) / 1_000_000;
+        bench.clock.advance(Duration::from_millis(late));
+        let frame = build::data(Flow::v4(1), at as u32, b"x");
+        let room = bench.fault.tx.credit() > 0;
+        assert_eq!(bench.fault.tx.transmit(frame).is_ok(), room, "credit tells what becomes of a frame");
+        bench.fault.tx.flush();
+        room
+    };
+    assert!(offered(&mut bench, 9));
+    assert!(!offered(&mut bench, 10));
+    assert_eq!(bench.fault.rx.next_due(), Some(Time::from_nanos(15_000_000)));
+    assert!(!offered(&mut bench, 14));
+    assert!(offered(&mut bench, 15));
+    bench.plain.tx.transmit(build::data(Flow::v4(1), 1, b"x")).expect("room");
+    bench.clock.advance(Duration::from_millis(5));
+    assert_eq!(drain(&mut bench.fault).len(), 0, "stalled");
+    bench.clock.advance(Duration::from_millis(5));
+    assert_eq!(drain(&mut bench.fault).len(), 1, "late, not lost");
+}
+
+#[test]
+fn an_unplugged_device_is_gone_and_counts_what_it_had() {
+    let mut bench = bench("unplug 1s delay 10ms");
+    bench.clock.advance(Duration::from_millis(995));
+    for end in [&mut bench.fault, &mut bench.plain] {
+        end.tx.transmit(build::data(Flow::v4(1), 1, b"x")).expect("room");
+    }
+    assert!(drain(&mut bench.fault).is_empty() && !bench.fault.rx.gone());
+    assert_eq!(bench.fault.rx.next_due(), Some(Time::from_nanos(1_000_000_000)));
+    bench.clock.advance(Duration::from_millis(50));
+    assert!(bench.fault.rx.gone());
+    assert_eq!(bench.fault.rx.wait(None), WaitOutcome::Gone);
+    assert!(drain(&mut bench.fault).is_empty() && drain(&mut bench.plain).is_empty());
+    bench.fault.tx.transmit(build::data(Flow::v4(1), 1, b"x")).expect("taken, and dropped");
+    let counters = bench.device.counters().expect("counters");
+    assert_eq!(counters.dropped(DropReason::InterfaceDown), 3);
+}
+
+#[test]
+fn a_lost_wake_up_is_made_up_for_and_a_spurious_one_brings_nothing() {
+    let real = |plan: &str| {
+        let (a, mut b) = pair::<Real>(MemConfig::default());
+        let mut device = Fault::new(Box::new(a), plan.parse().expect("a plan"), PlatformClock::<Real>::default());
+        (only_queue(&mut device), only_queue(&mut b))
+    };
+    let (mut faulty, mut plain) = real("lostwake 100%");
+    plain.tx.transmit(build::data(Flow::v4(1), 1, b"x")).expect("room");
+    plain.tx.flush();
+    let before = Instant::now();
+    while faulty.rx.wait(None) != WaitOutcome::Ready {}
+    assert!(before.elapsed() >= Duration::from_millis(20), "{:?}", before.elapsed());
+    assert_eq!(drain(&mut faulty).len(), 1);
+    faulty.rx.waker().wake();
+    assert_eq!(faulty.rx.wait(None), WaitOutcome::Woken, "other wakes are heard");
+
+    let (mut faulty, _plain) = real("spuriouswake 100%");
+    assert_eq!(faulty.rx.wait(None), WaitOutcome::Ready);
+    assert!(drain(&mut faulty).is_empty());
 }
 
 #[test]
@@ -294,7 +448,7 @@ fn a_full_device_pushes_back_through_the_faults() {
 #[test]
 fn corruption_is_seen_by_the_receiver_even_with_checksum_offload() {
     let (a, mut b) = pair::<Real>(MemConfig { checksum_offload: true, ..MemConfig::default() });
-    let plan: FaultPlan = "corrupt 100% direction out".parse().expect("a plan");
+    let plan: FaultPlan = "out corrupt 100%".parse().expect("a plan");
     let mut device = Fault::new(Box::new(a), plan, || Time::ZERO);
     let (mut faulty, mut plain) = (only_queue(&mut device), only_queue(&mut b));
     let mut frame = build::data(Flow::v4(1), 1, &[7; 400]);

@@ -1,0 +1,117 @@
+//! What rules do to the octets of a frame. Plain functions on one frame; each leaves the frame such that its receiver
+//! checks it as it would check what came from a wire.
+
+use pktbuf::{Checksum, PktBuf};
+use wire::checksum;
+
+use super::random::Pcg;
+use crate::layout::{self, ETHERNET_HEADER, Layout};
+
+/// How often [`forge`] looks for two words that differ before it takes the text to be uniform.
+const FORGE_TRIES: usize = 32;
+/// The most octets that [`pad`] puts behind a frame: what Ethernet's minimum leaves for a packet of no length.
+const MOST_PADDING: usize = 46;
+
+/// Makes the frame's checksum what it would be on a wire, and the receiver check it.
+fn distrust(frame: &mut PktBuf) {
+    layout::complete_checksum(frame);
+    let meta = frame.meta_mut();
+    meta.checksum = Checksum::None;
+    meta.flow_hash = None;
+}
+
+/// Octets behind the link header of an IP packet; none of anything else. What is spared, link headers and ARP, relies
+/// on the link's own check sequence: Ethernet hands out no frame in which it is wrong.
+fn behind_link_header(frame: &PktBuf) -> usize {
+    let is_ip = frame.len() > ETHERNET_HEADER && [[0x08, 0x00], [0x86, 0xdd]].contains(&[frame[12], frame[13]]);
+    if is_ip { frame.len() - ETHERNET_HEADER } else { 0 }
+}
+
+/// Flips `bits` different bits behind the link header. False: there is nothing to flip.
+pub fn corrupt(frame: &mut PktBuf, rng: &mut Pcg, bits: u32) -> bool {
+    distrust(frame);
+    let all = behind_link_header(frame) as u32 * 8;
+    let mut flipped: Vec<u32> = Vec::with_capacity(bits as usize);
+    while flipped.len() < bits.min(all) as usize {
+        let bit = rng.below(all);
+        // Flipping a bit twice would leave the frame as it was.
+        if !flipped.contains(&bit) {
+            frame[ETHERNET_HEADER + bit as usize / 8] ^= 1 << (bit % 8);
+            flipped.push(bit);
+        }
+    }
+    all > 0
+}
+
+/// Replaces `octets` octets in a row behind the link header by random ones that differ. False: there are none.
+pub fn scramble(frame: &mut PktBuf, rng: &mut Pcg, octets: u32) -> bool {
+    distrust(frame);
+    let all = behind_link_header(frame) as u32;
+    let octets = octets.min(all);
+    if octets == 0 {
+        return false;
+    }
+    let start = ETHERNET_HEADER + rng.below(all - octets + 1) as usize;
+    for octet in &mut frame[start..start + octets as usize] {
+        *octet ^= 1 + rng.below(255) as u8;
+    }
+    true
+}
+
+/// Lets two different 16-bit words of the text change places: the Internet checksum does not see it. False: the frame
+/// has no text, or all its words are alike.
+pub fn forge(frame: &mut PktBuf, rng: &mut Pcg) -> bool {
+    let Some(layout) = Layout::of(frame) else { return false };
+    distrust(frame);
+    // Words as the checksum counts them, from the transport header on.
+    let first = (layout.data - layout.l4).div_ceil(2);
+    let words = ((layout.end - layout.l4) / 2).saturating_sub(first) as u32;
+    if words < 2 {
+        return false;
+    }
+    for _ in 0..FORGE_TRIES {
+        let [a, b] = [0; 2].map(|_: u32| layout.l4 + 2 * (first + rng.below(words) as usize));
+        if frame[a..a + 2] != frame[b..b + 2] {
+            (frame[a], frame[b]) = (frame[b], frame[a]);
+            (frame[a + 1], frame[b + 1]) = (frame[b + 1], frame[a + 1]);
+            return true;
+        }
+    }
+    false
+}
+
+/// Cuts the frame anywhere behind its first octet.
+pub fn truncate(frame: &mut PktBuf, rng: &mut Pcg) {
+    distrust(frame);
+    let len = 1 + rng.below(frame.len().saturating_sub(1) as u32);
+    frame.truncate(len as usize);
+}
+
+/// Puts random octets behind the frame, which may become `longest` octets long. False: there was no room.
+pub fn pad(frame: &mut PktBuf, rng: &mut Pcg, longest: usize) -> bool {
+    distrust(frame);
+    let room = longest.saturating_sub(frame.len()).min(MOST_PADDING).min(frame.tailroom());
+    let len = (1 + rng.below(MOST_PADDING as u32) as usize).min(room);
+    let mut padding = [0; MOST_PADDING];
+    padding.iter_mut().for_each(|octet| *octet = rng.next_u32() as u8);
+    len > 0 && frame.extend_from_slice(&padding[..len])
+}
+
+/// Marks the packet as having met congestion, if its sender says that it understands that (RFC 3168 section 5: ECT(0)
+/// or ECT(1) becomes CE). False: it does not.
+pub fn mark(frame: &mut PktBuf) -> bool {
+    let Some(Layout { l3, l4, v6, .. }) = Layout::of(frame) else { return false };
+    // IPv6 has the class in the low half of the first octet and the high half of the second.
+    let shift = if v6 { 4 } else { 0 };
+    let field = (frame[l3 + 1] >> shift) & 0b11;
+    if field == 0b00 || field == 0b11 {
+        return false;
+    }
+    frame[l3 + 1] |= 0b11 << shift;
+    if !v6 {
+        frame[l3 + 10..l3 + 12].fill(0);
+        let sum = checksum::sum(&frame[l3..l4]).finish();
+        frame[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());
+    }
+    true
+}

@@ -1,0 +1,402 @@
+//! The text form of a plan: words with their values.
+//!
+//! `loss 1% reorder 2% distance 5 delay 5ms seed 7` befalls both directions; `in` and `out` say that the words behind
+//! them concern received or transmitted frames only, `both` takes that back: `delay 10ms out loss 5% in dup 1%`. A plan
+//! prints itself in the same form, and what it prints parses to an equal plan.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::plan::{Burst, Cycle, FaultPlan, Faults, Ppm, Rule, Timing, Trouble};
+
+/// The grammar, for help texts: one line for each word.
+pub const GRAMMAR: &str = "\
+Faults are words with their values. A frame meets loss, burst, mtu, flap, corrupt, scramble, forge, truncate, pad, ce \
+and dup in the order in which they are written; then it is held back, delayed and paced.
+  loss P               lost, each frame for itself           loss 1%
+  burst P P [P]        Gilbert-Elliott: chance to enter a burst, to leave it, and of loss inside   burst 0.1% 30% 100%
+  dup P                arrives twice                         dup 1%
+  corrupt P [bits N]   N bits flipped (1)                    corrupt 0.1% bits 3
+  scramble P N         N octets in a row made random         scramble 0.1% 40
+  forge P              text changed, checksum still right    forge 0.1%
+  truncate P           loses its end                         truncate 0.1%
+  pad P                gets octets behind its end            pad 5%
+  ce P                 marked: congestion experienced        ce 2%
+  mtu N                longer ones vanish (a black hole)     mtu 1400
+  flap T T             link up for T, down for T             flap 10s 100ms
+  reorder P [distance N]  held until N later ones (1) passed reorder 2% distance 5
+  reorder T            scattered over T without order        reorder 5ms
+  delay T, jitter T    later by T, by up to T in order       delay 20ms jitter 2ms
+  rate R, limit N      R bits a second, N frames waiting     rate 10mbit limit 100
+  full T T             transmit queue takes frames, then none    full 100ms 5ms
+  stall T T            receive queue hands out frames, then none stall 100ms 5ms
+  lostwake P           wake-up for a frame is lost           lostwake 1%
+  spuriouswake P       woken for nothing                     spuriouswake 10%
+  unplug T             the device is pulled out after T      unplug 2s
+  seed N               the same choices every time           seed 7
+  in, out, both        the words behind concern received frames, transmitted ones, or both again
+P: 0% to 100%, up to four decimals. T: ns, us, ms or s. R: bit, kbit, mbit or gbit. N: a whole number from 1 up.";
+
+/// Why a text is no plan. The message names the word and says what would have been understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ParsePlanError {
+    /// A word that is no fault.
+    UnknownWord(String),
+    /// A word without its value.
+    MissingValue(&'static str),
+    /// A value that does not suit its word: word, value, what is expected.
+    BadValue(&'static str, String, &'static str),
+    /// A word that belongs behind another: word, the other.
+    Misplaced(&'static str, &'static str),
+}
+
+const WORDS: &str = "loss, burst, dup, corrupt, bits, scramble, forge, truncate, pad, ce, mtu, flap, reorder, \
+                     distance, delay, jitter, rate, limit, full, stall, lostwake, spuriouswake, unplug, seed, in, out, \
+                     both";
+const PERCENT: &str = "a percentage from 0% to 100% with at most four decimals, as in 0.5%";
+const TIME: &str = "a time with its unit, as in 5ms (units: ns, us, ms, s)";
+const RATE: &str = "a rate with its unit, as in 100mbit (units: bit, kbit, mbit, gbit)";
+const COUNT: &str = "a whole number from 1 up";
+
+impl fmt::Display for ParsePlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ParsePlanError::UnknownWord(word) => {
+                write!(f, "\"{word}\" is no fault; a plan is made of these words and their values: {WORDS}")
+            }
+            ParsePlanError::MissingValue(word) => {
+                write!(f, "\"{word}\" has no value behind it; write {}", example(word))
+            }
+            ParsePlanError::BadValue(word, value, expected) => {
+                write!(f, "\"{value}\" is no value for \"{word}\": it takes {expected}")
+            }
+            ParsePlanError::Misplaced(word, other) => {
+                write!(f, "\"{word}\" says more about \"{other}\" and belongs behind it; write {}", example(other))
+            }
+        }
+    }
+}
+
+impl std::error::Error for ParsePlanError {}
+
+fn example(word: &str) -> String {
+    let value = match word {
+        "burst" => "0.1% 30% (chance to enter a burst, chance to leave it, and optionally the loss inside)",
+        "corrupt" => "1% bits 3",
+        "scramble" => "1% 40 (chance, octets)",
+        "distance" => "5",
+        "delay" | "jitter" => "5ms",
+        "unplug" => "2s",
+        "rate" => "100mbit",
+        "limit" => "1000",
+        "bits" => "3",
+        "mtu" => "1400",
+        "flap" => "10s 1s (time up, time down)",
+        "full" | "stall" => "100ms 5ms (time in which it works, time in which it does not)",
+        "seed" => "7",
+        _ => "1%",
+    };
+    format!("\"{word} {value}\"")
+}
+
+/// Which directions the words that follow concern.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    In,
+    Out,
+    Both,
+}
+
+struct Words<'a> {
+    rest: std::iter::Peekable<std::str::SplitWhitespace<'a>>,
+}
+
+impl Words<'_> {
+    fn value<T>(
+        &mut self,
+        word: &'static str,
+        expected: &'static str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, ParsePlanError> {
+        let text = self.rest.next().ok_or(ParsePlanError::MissingValue(word))?;
+        parse(text).ok_or_else(|| ParsePlanError::BadValue(word, text.to_owned(), expected))
+    }
+
+    fn percent(&mut self, word: &'static str) -> Result<Ppm, ParsePlanError> {
+        self.value(word, PERCENT, percent)
+    }
+
+    fn cycle(&mut self, word: &'static str) -> Result<Cycle, ParsePlanError> {
+        let good = self.value(word, TIME, positive_time)?;
+        Ok(Cycle { good, bad: self.value(word, TIME, positive_time)? })
+    }
+
+    fn burst(&mut self) -> Result<Burst, ParsePlanError> {
+        let (enter, leave) = (self.percent("burst")?, self.percent("burst")?);
+        let loss = match self.rest.peek() {
+            Some(text) if text.ends_with('%') => self.percent("burst")?,
+            _ => Ppm::ONE,
+        };
+        Ok(Burst { enter, leave, loss })
+    }
+
+    /// A rule of the chain, if `word` names one.
+    fn rule(&mut self, word: &str) -> Result<Option<Rule>, ParsePlanError> {
+        Ok(Some(match word {
+            "loss" => Rule::Loss(self.percent("loss")?),
+            "burst" => Rule::Burst(self.burst()?),
+            "dup" => Rule::Duplicate(self.percent("dup")?),
+            "corrupt" => Rule::Corrupt { chance: self.percent("corrupt")?, bits: 1 },
+            "scramble" => {
+                let chance = self.percent("scramble")?;
+                Rule::Scramble { chance, octets: self.value("scramble", COUNT, count)? }
+            }
+            "forge" => Rule::Forge(self.percent("forge")?),
+            "truncate" => Rule::Truncate(self.percent("truncate")?),
+            "pad" => Rule::Pad(self.percent("pad")?),
+            "ce" => Rule::Mark(self.percent("ce")?),
+            "mtu" => Rule::Mtu(self.value("mtu", COUNT, count)? as usize),
+            "flap" => Rule::Flap(self.cycle("flap")?),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Sets what `word` says about time. False: it says nothing about that.
+    fn timing(&mut self, word: &str, set: &mut dyn FnMut(&dyn Fn(&mut Timing))) -> Result<bool, ParsePlanError> {
+        match word {
+            "reorder" => {
+                let expected = "a percentage (as in 2%, see also distance) or a time (as in 5ms)";
+                let (chance, within) = self.value("reorder", expected, |text| match percent(text) {
+                    Some(chance) => Some((Some(chance), None)),
+                    None => time(text).map(|within| (None, Some(within))),
+                })?;
+                set(&|timing| {
+                    timing.reorder = chance.unwrap_or(timing.reorder);
+                    timing.reorder_within = within.unwrap_or(timing.reorder_within);
+                });
+            }
+            "distance" => {
+                let distance = self.value("distance", COUNT, count)?;
+                set(&|timing| timing.distance = distance);
+            }
+            "delay" => {
+                let delay = self.value("delay", TIME, time)?;
+                set(&|timing| timing.delay = delay);
+            }
+            "jitter" => {
+                let jitter = self.value("jitter", TIME, time)?;
+                set(&|timing| timing.jitter = jitter);
+            }
+            "rate" => {
+                let rate = self.value("rate", RATE, rate)?;
+                set(&|timing| timing.rate = Some(rate));
+            }
+            "limit" => {
+                let limit = self.value("limit", COUNT, count)? as usize;
+                set(&|timing| timing.limit = limit);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Sets what `word` says about the device. False: it says nothing about that.
+    fn trouble(&mut self, word: &str, trouble: &mut Trouble) -> Result<bool, ParsePlanError> {
+        match word {
+            "full" => trouble.full = Some(self.cycle("full")?),
+            "stall" => trouble.stall = Some(self.cycle("stall")?),
+            "lostwake" => trouble.lost_wake = self.percent("lostwake")?,
+            "spuriouswake" => trouble.spurious_wake = self.percent("spuriouswake")?,
+            "unplug" => trouble.unplug = Some(self.value("unplug", TIME, time)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+impl FaultPlan {
+    /// The faults of the directions that `scope` names.
+    fn concerned(&mut self, scope: Scope) -> impl Iterator<Item = &mut Faults> {
+        let inbound = (scope != Scope::Out).then_some(&mut self.inbound);
+        let outbound = (scope != Scope::In).then_some(&mut self.outbound);
+        inbound.into_iter().chain(outbound)
+    }
+}
+
+impl FromStr for FaultPlan {
+    type Err = ParsePlanError;
+
+    fn from_str(text: &str) -> Result<FaultPlan, ParsePlanError> {
+        let mut plan = FaultPlan::default();
+        let mut scope = Scope::Both;
+        let mut words = Words { rest: text.split_whitespace().peekable() };
+        while let Some(word) = words.rest.next() {
+            match word {
+                "in" => scope = Scope::In,
+                "out" => scope = Scope::Out,
+                "both" => scope = Scope::Both,
+                "seed" => plan.seed = words.value("seed", "a whole number", |text| text.parse().ok())?,
+                "bits" => {
+                    let count = words.value("bits", COUNT, count)?;
+                    for faults in plan.concerned(scope) {
+                        match faults.rules.last_mut() {
+                            Some(Rule::Corrupt { bits, .. }) => *bits = count,
+                            _ => return Err(ParsePlanError::Misplaced("bits", "corrupt")),
+                        }
+                    }
+                }
+                word => {
+                    if let Some(rule) = words.rule(word)? {
+                        plan.concerned(scope).for_each(|faults| faults.rules.push(rule));
+                    } else if !words.trouble(word, &mut plan.trouble)?
+                        && !words.timing(word, &mut |change| {
+                            plan.concerned(scope).for_each(|faults| change(&mut faults.timing));
+                        })?
+                    {
+                        return Err(ParsePlanError::UnknownWord(word.to_owned()));
+                    }
+                }
+            }
+        }
+        Ok(plan)
+    }
+}
+
+fn percent(text: &str) -> Option<Ppm> {
+    let ppm = decimal(text.strip_suffix('%')?, 4)?;
+    u32::try_from(ppm).ok().map(Ppm).filter(|ppm| *ppm <= Ppm::ONE)
+}
+
+fn time(text: &str) -> Option<Duration> {
+    // The longest suffix first: "ms" ends in "s" as well.
+    for (unit, digits) in [("ns", 0), ("us", 3), ("ms", 6), ("s", 9)] {
+        if let Some(number) = text.strip_suffix(unit) {
+            return decimal(number, digits).map(Duration::from_nanos);
+        }
+    }
+    None
+}
+
+fn positive_time(text: &str) -> Option<Duration> {
+    time(text).filter(|time| !time.is_zero())
+}
+
+fn rate(text: &str) -> Option<u64> {
+    for (unit, digits) in [("kbit", 3), ("mbit", 6), ("gbit", 9), ("bit", 0)] {
+        if let Some(number) = text.strip_suffix(unit) {
+            return decimal(number, digits).filter(|rate| *rate > 0);
+        }
+    }
+    None
+}
+
+fn count(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|n| *n > 0)
+}
+
+/// A decimal number times ten to the power `digits`, exactly; `None` if it has more decimals than that.
+fn decimal(text: &str, digits: usize) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let all_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let misses_digits = whole.is_empty() || (text.contains('.') && fraction.is_empty());
+    if misses_digits || fraction.len() > digits || !all_digits(whole) || !all_digits(fraction) {
+        return None;
+    }
+    let scale = 10u64.pow((digits - fraction.len()) as u32);
+    let fraction = if fraction.is_empty() { 0 } else { fraction.parse::<u64>().ok()? };
+    let whole = whole.parse::<u64>().ok()?.checked_mul(10u64.pow(digits as u32))?;
+    whole.checked_add(fraction.checked_mul(scale)?)
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Rule::Loss(chance) => write!(f, "loss {chance}"),
+            Rule::Burst(Burst { enter, leave, loss }) => write!(f, "burst {enter} {leave} {loss}"),
+            Rule::Mtu(mtu) => write!(f, "mtu {mtu}"),
+            Rule::Flap(cycle) => write!(f, "flap {cycle}"),
+            Rule::Corrupt { chance, bits: 1 } => write!(f, "corrupt {chance}"),
+            Rule::Corrupt { chance, bits } => write!(f, "corrupt {chance} bits {bits}"),
+            Rule::Scramble { chance, octets } => write!(f, "scramble {chance} {octets}"),
+            Rule::Forge(chance) => write!(f, "forge {chance}"),
+            Rule::Truncate(chance) => write!(f, "truncate {chance}"),
+            Rule::Pad(chance) => write!(f, "pad {chance}"),
+            Rule::Mark(chance) => write!(f, "ce {chance}"),
+            Rule::Duplicate(chance) => write!(f, "dup {chance}"),
+        }
+    }
+}
+
+impl fmt::Display for Cycle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", Time(self.good), Time(self.bad))
+    }
+}
+
+/// The words of one direction: only what differs from the default, so that a plan reads as it was written.
+fn words_of(faults: &Faults) -> Vec<String> {
+    let mut words: Vec<String> = faults.rules.iter().map(Rule::to_string).collect();
+    let (timing, usual) = (&faults.timing, Timing::default());
+    let mut word = |differs: bool, text: String| words.extend(differs.then_some(text));
+    word(timing.reorder != usual.reorder, format!("reorder {}", timing.reorder));
+    word(timing.distance != usual.distance, format!("distance {}", timing.distance));
+    word(!timing.reorder_within.is_zero(), format!("reorder {}", Time(timing.reorder_within)));
+    word(!timing.delay.is_zero(), format!("delay {}", Time(timing.delay)));
+    word(!timing.jitter.is_zero(), format!("jitter {}", Time(timing.jitter)));
+    if let Some(rate) = timing.rate {
+        word(true, format!("rate {}", Rate(rate)));
+    }
+    word(timing.limit != usual.limit, format!("limit {}", timing.limit));
+    words
+}
+
+impl fmt::Display for FaultPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Trouble { full, stall, lost_wake, spurious_wake, unplug } = &self.trouble;
+        let mut words: Vec<String> = Vec::new();
+        words.extend(full.map(|cycle| format!("full {cycle}")));
+        words.extend(stall.map(|cycle| format!("stall {cycle}")));
+        words.extend((*lost_wake != Ppm(0)).then(|| format!("lostwake {lost_wake}")));
+        words.extend((*spurious_wake != Ppm(0)).then(|| format!("spuriouswake {spurious_wake}")));
+        words.extend(unplug.map(|after| format!("unplug {}", Time(after))));
+        words.extend((self.seed != 0).then(|| format!("seed {}", self.seed)));
+        let (inbound, outbound) = (words_of(&self.inbound), words_of(&self.outbound));
+        if self.inbound == self.outbound {
+            words.splice(0..0, inbound);
+        } else {
+            for (scope, more) in [("in", inbound), ("out", outbound)] {
+                words.extend((!more.is_empty()).then(|| scope.to_owned()));
+                words.extend(more);
+            }
+        }
+        f.write_str(&words.join(" "))
+    }
+}
+
+/// A time in the largest unit that needs no fraction.
+struct Time(Duration);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ns = self.0.as_nanos();
+        let (unit, size) = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000), ("ns", 1)]
+            .into_iter()
+            .find(|(_, size)| ns.is_multiple_of(*size))
+            .unwrap_or(("ns", 1));
+        write!(f, "{}{unit}", ns / size)
+    }
+}
+
+/// A rate in the largest unit that needs no fraction.
+struct Rate(u64);
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, size) = [("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1000), ("bit", 1)]
+            .into_iter()
+            .find(|(_, size)| self.0.is_multiple_of(*size))
+            .unwrap_or(("bit", 1));
+        write!(f, "{}{unit}", self.0 / size)
+    }
+}
