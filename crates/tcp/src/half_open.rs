@@ -296,7 +296,8 @@ impl HalfOpen {
 impl ListenParams {
     /// The MSS that a child announces.
     fn announced_mss(&self, config: &Config) -> u16 {
-        self.mss.min(self.options.max_segment.unwrap_or(u16::MAX)).max(config.min_mss).max(1)
+        // The floor is against what users and peers ask for; nobody can send more than the route carries.
+        self.options.max_segment.unwrap_or(u16::MAX).max(config.min_mss).min(self.mss).max(1)
     }
 }
 

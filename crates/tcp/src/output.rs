@@ -501,6 +501,10 @@ fn set_timer_after_sending(sw: &mut SendWindow, rq: &RetransmitQueue, hold: Hold
     sw.arm(out);
 }
 
+/// Octets of options beside the SACK blocks at most (timestamps, kind and length, padding), and of one block.
+const SACK_BESIDE: usize = 16;
+const SACK_BLOCK: usize = 8;
+
 /// A segment without text, at SND.NXT.
 pub(crate) fn pure_ack(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
     acknowledge_at(sw.nxt, ho, out, now);
@@ -515,6 +519,11 @@ fn acknowledge_at(seq: SeqNumber, ho: &mut HeaderOut, out: &mut Outbox<'_>, now:
     let mut options = usual_options(ho, now);
     if let Some(blocks) = &ho.sack {
         options.sack = **blocks;
+        // On a link with a very small MTU not even an acknowledgement has room for all of them.
+        let room = usize::from(ho.announce_mss).saturating_sub(SACK_BESIDE);
+        if room < SackBlocks::CAPACITY * SACK_BLOCK {
+            options.sack.truncate(room / SACK_BLOCK);
+        }
         out.count(Counter::SacksOut, 1);
         ho.drop_dsack();
     }

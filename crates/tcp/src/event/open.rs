@@ -80,7 +80,8 @@ impl Pcb {
         config: &Config,
         now: Time,
     ) -> Pcb {
-        let mss = route_mss.min(options.max_segment.unwrap_or(u16::MAX)).max(config.min_mss).max(1);
+        // The floor is against what users and peers ask for; nobody can send more than the route carries.
+        let mss = options.max_segment.unwrap_or(u16::MAX).max(config.min_mss).min(route_mss).max(1);
         let mut send_window = SendWindow::new(isn.iss, mss, options, config, now);
         send_window.ts_offset = isn.ts_offset;
         let receive_window = ReceiveWindow::new(State::Closed, options, config, now);

@@ -94,10 +94,11 @@ impl HeaderOut {
     #[inline]
     pub(crate) fn merge(&mut self, snapshot: RecvSnapshot) {
         if snapshot.nxt.ge(self.nxt) {
-            self.nxt = snapshot.nxt;
-            if snapshot.ts_recent.wrapping_sub(self.ts_recent) as i32 > 0 {
+            // With new text the snapshot is the later one, even if the peer's clock went half around while it was silent.
+            if snapshot.nxt != self.nxt || snapshot.ts_recent.wrapping_sub(self.ts_recent) as i32 > 0 {
                 self.ts_recent = snapshot.ts_recent;
             }
+            self.nxt = snapshot.nxt;
             self.sack = snapshot.sack;
         }
         if snapshot.edge.gt(self.edge) {

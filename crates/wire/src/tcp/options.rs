@@ -97,6 +97,14 @@ impl SackBlocks {
         }
     }
 
+    /// Keeps the first `count` blocks.
+    pub fn truncate(&mut self, count: usize) {
+        while usize::from(self.len) > count {
+            self.len -= 1;
+            self.blocks[usize::from(self.len)] = (SeqNumber(0), SeqNumber(0));
+        }
+    }
+
     /// The blocks in the order of the option: the first holds the segment that was received last.
     #[inline]
     pub fn as_slice(&self) -> &[(SeqNumber, SeqNumber)] {
