@@ -165,6 +165,7 @@ pub(crate) fn kind(error: tcp::Error) -> io::ErrorKind {
         tcp::Error::Aborted => io::ErrorKind::ConnectionAborted,
         tcp::Error::HostUnreachable => io::ErrorKind::HostUnreachable,
         tcp::Error::NetworkUnreachable => io::ErrorKind::NetworkUnreachable,
+        tcp::Error::NetworkDown => io::ErrorKind::NetworkDown,
         tcp::Error::NotConnected => io::ErrorKind::NotConnected,
         tcp::Error::Shutdown => io::ErrorKind::BrokenPipe,
         tcp::Error::WouldBlock => io::ErrorKind::WouldBlock,

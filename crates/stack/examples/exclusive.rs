@@ -57,7 +57,7 @@ impl Way {
 
     fn control(&mut self, change: Control<Real>) {
         match self {
-            Way::Direct(cell) => cell.control(change),
+            Way::Direct(cell) => cell.control(change, Time::ZERO, &mut After::default()),
             Way::Trait(arch) => arch.control(change),
         }
     }

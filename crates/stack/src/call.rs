@@ -204,7 +204,7 @@ pub struct Datagram {
     pub datagram: ip::Datagram,
 }
 
-/// A change that every cell must see: each holds a replica of what is listened on.
+/// A change that every cell must see: each holds a replica of what is listened on, and connections of its own.
 pub enum Control<P: Platform> {
     /// Start to accept connections.
     Listen(Arc<ListenerShared<P>>),
@@ -214,6 +214,8 @@ pub enum Control<P: Platform> {
     BindUdp(Arc<UdpShared<P>>),
     /// Stop to.
     UnbindUdp(Arc<UdpShared<P>>),
+    /// The device of this interface has vanished: connections that go by it end.
+    LinkDown(usize),
 }
 
 impl<P: Platform> Clone for Control<P> {
@@ -223,6 +225,7 @@ impl<P: Platform> Clone for Control<P> {
             Control::Unlisten(listener) => Control::Unlisten(listener.clone()),
             Control::BindUdp(socket) => Control::BindUdp(socket.clone()),
             Control::UnbindUdp(socket) => Control::UnbindUdp(socket.clone()),
+            Control::LinkDown(interface) => Control::LinkDown(*interface),
         }
     }
 }

@@ -329,8 +329,22 @@ impl<P: Platform> Cell<P> {
     }
 
     /// Puts a replica in, or takes it out.
-    pub fn control(&mut self, change: Control<P>) {
+    pub fn control(&mut self, change: Control<P>, now: Time, after: &mut After<P>) {
+        if let Control::LinkDown(interface) = change {
+            return self.link_down(interface, now, after);
+        }
         self.replicas.apply(change);
+    }
+
+    #[cold]
+    fn link_down(&mut self, interface: usize, now: Time, after: &mut After<P>) {
+        let shared = self.shared.clone();
+        let leads_there = |connection: &Connection<P>| shared.goes_by(&connection.flow, interface);
+        let slots: Vec<u32> =
+            self.table.iter_mut().filter(|(_, connection)| leads_there(connection)).map(|(slot, _)| slot).collect();
+        for slot in slots {
+            self.run(slot, tcp::LinkDown, now, after);
+        }
     }
 
     /// Runs the timers that are due.

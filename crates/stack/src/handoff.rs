@@ -36,7 +36,7 @@ impl<P: Platform> Message<P> {
             }
             Message::Call(target, call, slot) => (cell.call(&target, call, now, after), slot),
             Message::Control(change, slot) => {
-                cell.control(change);
+                cell.control(change, now, after);
                 (Reply::Done, slot)
             }
             Message::Census(slot) => (Reply::Census(Box::new(cell.census())), slot),

@@ -19,7 +19,7 @@ use wire::rss::Toeplitz;
 
 use crate::after::After;
 use crate::arch::Architecture;
-use crate::call::{Datagram, Ingress, Segment};
+use crate::call::{Control, Datagram, Ingress, Segment};
 use crate::shared::{Interface, Shared};
 
 /// Frames taken from a queue at a time: enough to amortise a clock read and a wake, few enough to stay in cache.
@@ -50,6 +50,8 @@ pub struct Driver<P: Platform> {
     after: After<P>,
     counters: Arc<Counters>,
     idle: Arc<Idle<P>>,
+    /// Interfaces whose device was found to have vanished.
+    lost: Vec<usize>,
 }
 
 /// Where a driver sleeps whose device has vanished: timers and callers still need it.
@@ -90,6 +92,7 @@ impl<P: Platform> Driver<P> {
             after: After::default(),
             counters: Arc::new(Counters::new()),
             idle,
+            lost: Vec::new(),
         }
     }
 
@@ -128,9 +131,22 @@ impl<P: Platform> Driver<P> {
         }
         after.perform(&self.shared);
         self.arch.end_of_batch(&mut after);
+        if frames == 0 && self.lost.len() < self.queues.len() {
+            self.lose();
+        }
         self.housekeeping(now, &mut after);
         self.after = after;
         frames
+    }
+
+    /// A device that has vanished takes its connections with it; told once.
+    fn lose(&mut self) {
+        for (interface, queue) in &self.queues {
+            if queue.gone() && !self.lost.contains(interface) {
+                self.lost.push(*interface);
+                self.arch.control(Control::LinkDown(*interface));
+            }
+        }
     }
 
     fn housekeeping(&mut self, now: Time, after: &mut After<P>) {
@@ -186,10 +202,8 @@ impl<P: Platform> Driver<P> {
             bound(deadline - now);
         }
         bound(self.shared.internet.deadline() - now);
-        for interface in &self.shared.interfaces {
-            if interface.egress.ports.get(self.index).is_some_and(|port| port.has_starved()) {
-                bound(STARVED_NAP);
-            }
+        if self.waits_for_room() {
+            bound(STARVED_NAP);
         }
         // With several devices the first is slept on; the others are looked at often enough.
         if self.queues.len() > 1 {
@@ -206,6 +220,21 @@ impl<P: Platform> Driver<P> {
             self.idle.0.park(timeout);
         }
         outcome
+    }
+
+    /// Whether connections or frames wait for room in a device queue of this driver.
+    fn waits_for_room(&self) -> bool {
+        let mut ports = self.shared.interfaces.iter().filter_map(|interface| interface.egress.ports.get(self.index));
+        ports.any(|port| port.has_waiting())
+    }
+
+    /// When [`Driver::poll`] next has something to do although nobody sends anything: a timer is due, a device hands out
+    /// a frame that it held back, or has room again. For those who drive a stack in virtual time.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let nap = self.waits_for_room().then(|| self.shared.clock.now() + STARVED_NAP);
+        let devices = self.queues.iter().filter_map(|(_, queue)| queue.next_due());
+        let timers = self.arch.next_deadline().into_iter().chain([self.shared.internet.deadline()]);
+        timers.chain(devices).chain(nap).min()
     }
 
     /// Whether every device has vanished.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use dev::Wake;
 use ip::icmp::IcmpErrorKind;
 use ip::{InterfaceView, RouteTable};
-use observe::{Counters, DropReason, Time};
+use observe::{Counter, Counters, DropReason, Time};
 use smallvec::smallvec;
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, Published, TooManyVersions};
 use tcp::config::MemoryLimits;
@@ -245,6 +245,11 @@ impl<P: Platform> Shared<P> {
         self.interfaces[interface].view.get().source_for(destination)
     }
 
+    /// Whether segments of `flow` leave by this interface.
+    pub fn goes_by(&self, flow: &Flow, interface: usize) -> bool {
+        self.route(flow.tuple.remote_addr).is_some_and(|(leaves_by, _)| leaves_by == interface)
+    }
+
     /// Whether `address` is one of this stack's.
     pub fn is_local(&self, address: IpAddr) -> bool {
         self.interfaces.iter().any(|interface| interface.view.get().is_local(address))
@@ -282,6 +287,8 @@ impl<P: Platform> Shared<P> {
             if !self.internet.may_reset(flow.hash, self.batch_now()) {
                 return counters.drop(DropReason::RateLimited);
             }
+            counters.add(Counter::SegmentsOut, 1);
+            counters.add(Counter::ResetsOut, 1);
             let mut segments = smallvec![reset];
             self.emit(flow, &mut RouteCache::default(), &mut segments, counters, after);
         }

@@ -163,6 +163,11 @@ impl<P: Platform> TxPort<P> {
         self.starved.load(Ordering::Relaxed) != 0
     }
 
+    /// Whether connections, or frames, may be waiting for room here: nobody tells when there is some.
+    pub fn has_waiting(&self) -> bool {
+        self.has_starved() || self.credit.load(Ordering::Relaxed) == 0
+    }
+
     /// Takes the connection that has waited longest, if the device has room again.
     pub fn next_starved(&self) -> Option<Target> {
         let mut state = self.state.lock();

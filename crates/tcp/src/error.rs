@@ -18,6 +18,8 @@ pub enum Error {
     HostUnreachable,
     /// An ICMP error said that the network cannot be reached.
     NetworkUnreachable,
+    /// The interface that led to the peer has vanished.
+    NetworkDown,
     /// The connection is not (or no longer) established.
     NotConnected,
     /// This direction was shut down by an earlier close or shutdown.
@@ -39,6 +41,7 @@ impl fmt::Display for Error {
             Error::Aborted => "connection aborted on this side",
             Error::HostUnreachable => "host unreachable: a router reported it; check the address and the route",
             Error::NetworkUnreachable => "network unreachable: a router reported it; check the route",
+            Error::NetworkDown => "network down: the interface to the peer has vanished; open the device again",
             Error::NotConnected => "not connected: open the connection (again) first",
             Error::Shutdown => "this direction of the connection was shut down before; open a new connection",
             Error::WouldBlock => "not ready: wait for the socket to become readable or writable and call again",

@@ -62,7 +62,7 @@ pub use config::{Config, ConnectionOptions, ListenParams, OpenParams};
 pub use error::Error;
 pub use event::segment_arrives::listen;
 pub use event::{
-    Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Isn, OptionValues, PathMtu, Receive, Received,
+    Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Isn, LinkDown, OptionValues, PathMtu, Receive, Received,
     SegmentArrives, Send, SendUrgent, Sent, SetOption, Shutdown, SocketOption, Status, StatusReport, TakeError,
     Timeouts, Traffic, TransmitReady,
 };

@@ -79,8 +79,9 @@ impl<P: Platform> Architecture<P> for ConnPL<P> {
     }
 
     fn control(&self, change: Control<P>) {
+        let now = self.shared.clock.now();
         for group in 0..self.groups.len() {
-            self.hold(group, |cell, _| cell.control(change.clone()));
+            self.hold(group, |cell, after| cell.control(change.clone(), now, after));
         }
     }
 

@@ -218,7 +218,8 @@ impl<P: Platform> Inner<P> {
             answer.ok().flatten().into_iter().for_each(Answer::give);
         }
         let ran = owner.cell.with(|cell| {
-            if cell.next_deadline().is_some_and(|deadline| deadline <= now) {
+            // By the bound that is shown to the drivers, which a cancelled timer leaves too early until timers run.
+            if cell.deadline_nanos() <= now.as_nanos() {
                 cell.timers(now, &mut after);
             }
             owner.deadline.store(cell.deadline_nanos(), Ordering::Relaxed);
@@ -328,9 +329,12 @@ impl<P: Platform> Architecture<P> for ConnPT<P> {
         // Every owner answers for its replica before this returns: nobody can find a stale listener afterwards.
         for owner in &self.inner.owners {
             let own = owner.cell.owner() == Some(P::thread_index());
-            if !own || owner.cell.with(|cell| cell.control(change.clone())).is_err() {
+            let mut after = After::default();
+            let now = self.inner.shared.clock.now();
+            if !own || owner.cell.with(|cell| cell.control(change.clone(), now, &mut after)).is_err() {
                 self.inner.ask(owner, |slot| Message::Control(change.clone(), slot));
             }
+            after.perform(&self.inner.shared);
         }
     }
 

@@ -48,7 +48,8 @@ impl<P: Platform> Architecture<P> for Giant<P> {
     }
 
     fn control(&self, change: Control<P>) {
-        self.hold(|cell, _| cell.control(change));
+        let now = self.shared.clock.now();
+        self.hold(|cell, after| cell.control(change, now, after));
     }
 
     fn tick(&self, now: Time) {

@@ -330,6 +330,18 @@ impl<P: Platform> MsgP<P> {
         }
     }
 
+    #[cold]
+    fn link_down(&self, interface: usize) {
+        let now = self.shared.clock.now();
+        let all: Vec<Arc<Connection<P>>> =
+            self.table.lock().connections.iter_mut().map(|(_, connection)| connection.clone()).collect();
+        let mut after = After::default();
+        for connection in all.iter().filter(|connection| self.shared.goes_by(&connection.flow, interface)) {
+            self.run(connection, None, tcp::LinkDown, now, &mut after);
+        }
+        after.perform(&self.shared);
+    }
+
     fn connection(
         &self,
         flow: Flow,
@@ -451,6 +463,9 @@ impl<P: Platform> Architecture<P> for MsgP<P> {
     }
 
     fn control(&self, change: Control<P>) {
+        if let Control::LinkDown(interface) = change {
+            return self.link_down(interface);
+        }
         self.table.lock().replicas.apply(change);
     }
 

@@ -227,7 +227,8 @@ impl<P: Platform> Inner<P> {
                         return Some(answer);
                     }
                 }
-                if cell.next_deadline().is_some_and(|deadline| deadline <= now) {
+                // By the bound that is shown to the drivers, which a cancelled timer leaves too early until timers run.
+                if cell.deadline_nanos() <= now.as_nanos() {
                     cell.timers(now, after);
                 }
                 None
@@ -315,7 +316,8 @@ impl<P: Platform> Architecture<P> for Squeues<P> {
         for (index, squeue) in self.inner.queues.iter().enumerate() {
             let own = squeue.state.lock().is_own();
             if own {
-                self.inner.occupy(squeue, |cell| cell.control(change.clone()));
+                let now = self.inner.shared.clock.now();
+                self.inner.process(squeue, |cell, after| cell.control(change.clone(), now, after));
             } else {
                 self.inner.ask(index, self.inner.mode, |slot| Message::Control(change.clone(), slot));
             }

@@ -160,7 +160,7 @@ impl<P: Platform> Architecture<P> for Up<P> {
     }
 
     fn control(&self, change: Control<P>) {
-        if self.hold(|cell, _| cell.control(change.clone())).is_none() {
+        if self.hold(|cell, after| cell.control(change.clone(), self.shared.clock.now(), after)).is_none() {
             self.ask(|slot| Message::Control(change, slot));
         }
     }

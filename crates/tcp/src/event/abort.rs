@@ -5,11 +5,31 @@ use observe::Time;
 use super::segment_arrives::release;
 use super::{Event, close};
 use crate::access::PcbAccess;
+use crate::error::Error;
 use crate::outbox::Outbox;
+use crate::state::State;
 
 /// End the connection at once with a reset, drop all text, and let the user go.
 #[derive(Clone, Copy, Debug)]
 pub struct Abort;
+
+/// The interface that the connection goes by has vanished: the connection ends with [`Error::NetworkDown`], and says
+/// nothing, for nobody could hear it. Not an event of RFC 9293; what BSD and Linux call ENETDOWN.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkDown;
+
+impl Event for LinkDown {
+    type Reply = ();
+
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
+        pcb.whole(out, |mut parts, out| {
+            if parts.header_in.state != State::Closed {
+                parts.fail(Error::NetworkDown, out, now);
+                release(&mut parts, out);
+            }
+        });
+    }
+}
 
 impl Event for Abort {
     type Reply = ();

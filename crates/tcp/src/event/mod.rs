@@ -17,7 +17,7 @@ mod status;
 mod take_error;
 mod timeouts;
 
-pub use abort::Abort;
+pub use abort::{Abort, LinkDown};
 pub use close::{Close, Shutdown};
 pub use icmp::{IcmpError, IcmpKind, PathMtu};
 pub use open::Isn;
