@@ -19,6 +19,9 @@ use crate::error::{ConnectError, on_connection};
 
 /// The most that one `write` copies before it asks the connection: what a pooled buffer holds.
 const COPY: usize = 64 << 10;
+/// Buffers that a write leaves in a pool that is bounded: for the segments that carry what was written, and for what
+/// arrives.
+const SPARE: usize = 24;
 /// An active open has come to its end.
 pub(crate) const OPENED: Readiness = Readiness(Readiness::CONNECTED.0 | Readiness::ERROR.0 | Readiness::CLOSED.0);
 
@@ -389,7 +392,7 @@ impl TcpStream {
     /// held. Returns how much was taken; 0: there is no room now.
     pub(crate) fn try_write<'a>(&self, parts: impl Iterator<Item = &'a [u8]> + Clone) -> io::Result<usize> {
         let mut left = parts.clone().map(<[u8]>::len).sum::<usize>().min(COPY);
-        let mut buffer = PktBuf::alloc(left).ok_or_else(|| self.error(tcp::Error::NoBuffer))?;
+        let mut buffer = PktBuf::alloc_leaving(left, SPARE).ok_or_else(|| self.error(tcp::Error::NoBuffer))?;
         for part in parts {
             let count = part.len().min(left);
             left -= count;

@@ -89,6 +89,12 @@ impl PktBuf {
         Some(PktBuf { block, window: Window::new(headroom as u32, headroom as u32) })
     }
 
+    /// As [`alloc`](Self::alloc), for data that can wait: `None` also if the pool is bounded and fewer than about
+    /// `reserve` such buffers would be left. A user's data must not take the buffers without which nothing moves.
+    pub fn alloc_leaving(capacity: usize, reserve: usize) -> Option<PktBuf> {
+        pool::leaves(Class::fitting(HEADROOM, capacity)?, reserve).then(|| PktBuf::alloc(capacity)).flatten()
+    }
+
     /// A buffer with a copy of `bytes`; `None` as for [`alloc`](Self::alloc).
     pub fn from_slice(bytes: &[u8]) -> Option<PktBuf> {
         let mut buf = PktBuf::alloc(bytes.len())?;

@@ -334,6 +334,30 @@ pub fn live() -> usize {
     usize::try_from(net).unwrap_or(0)
 }
 
+/// Buffers that the calling thread has allocated less those that it has released, plus a constant of the thread: two
+/// readings tell what a piece of work that never leaves this thread has left behind, whatever other threads do.
+pub fn balance() -> i64 {
+    let read = |cache: &UnsafeCell<Cache>| {
+        // SAFETY: as in `allocate`: the cache belongs to this thread and nothing in `register` can come back here.
+        let cache = unsafe { &mut *cache.get() };
+        cache.register();
+        cache.live.net.load(Relaxed)
+    };
+    CACHE.try_with(read).unwrap_or_default()
+}
+
+/// Whether a block of `class` can be had such that about `reserve` more can be had after it. Always, unless the pool is
+/// bounded; then the answer costs a look at every thread's count.
+pub(crate) fn leaves(class: Class, reserve: usize) -> bool {
+    let limit = LIMIT.load(Relaxed);
+    if limit == usize::MAX {
+        return true;
+    }
+    let blocks = limit.max(FOOTPRINT.load(Relaxed)) / class.stride();
+    // Blocks of all classes: where several are in use, the answer errs towards no.
+    live() + reserve < blocks
+}
+
 /// Bounds the memory of the pool to `bytes` from now on; `usize::MAX`, the default, means no bound. Memory already
 /// taken is not given back: below [`footprint`], nothing new is taken. At the limit allocations return `None` once the
 /// free blocks are used up; other threads that make no call meanwhile may still cache up to two magazines each (less
