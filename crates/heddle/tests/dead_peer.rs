@@ -1,0 +1,109 @@
+//! A peer that answers no more: every way of waiting for it ends, with the error that says so.
+
+mod world;
+
+use std::io::{ErrorKind, Read, Write};
+use std::time::Duration;
+
+use every_arch::every_arch;
+use heddle::config::KeepAlive;
+use heddle::{Plan, Readiness, TcpListener, TcpStream};
+use world::World;
+
+/// Longer than any of TCP's time-outs here.
+const LONG: Duration = Duration::from_secs(2 * 3600);
+
+fn connected(world: &mut World) -> (TcpStream, TcpStream, TcpListener) {
+    let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
+    listener.set_nonblocking(true);
+    let client = TcpStream::start_connect(&world.b, None, "10.0.0.1:80".parse().expect("an address"));
+    let client = client.expect("a route");
+    world.settle();
+    let (server, _) = listener.accept().expect("the handshake is complete");
+    server.set_nonblocking(true);
+    (client, server, listener)
+}
+
+/// Lets time pass until `stream` has an error; how long that took.
+fn until_error(world: &mut World, stream: &TcpStream) -> Duration {
+    let start = world.clock.now();
+    while !stream.readiness().intersects(Readiness::ERROR | Readiness::CLOSED) {
+        assert!(world.clock.now() - start < LONG, "no error in {LONG:?}: {:?}", stream.status());
+        let end = world.clock.now() + LONG;
+        world.step(end);
+    }
+    world.clock.now() - start
+}
+
+/// Data for a dead peer: retransmitted fifteen times (R2), then ETIMEDOUT.
+#[every_arch]
+fn data_that_nobody_acknowledges_times_out(plan: Plan) {
+    let mut world = World::new(plan);
+    let (client, mut server, listener) = connected(&mut world);
+    world.lose_b();
+    server.write_all(b"is anybody there?").expect("room");
+    let took = until_error(&mut world, &server);
+    // 200 ms doubled ten times and then two minutes each: about 15 minutes, as Linux's tcp_retries2 says.
+    assert!((Duration::from_secs(600)..Duration::from_secs(1800)).contains(&took), "{took:?}");
+    let error = server.read(&mut [0; 10]).expect_err("an error");
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    drop((server, listener));
+    world.pass(Duration::from_secs(61));
+    assert_eq!((world.a.census().connections, world.a.census().timers), (0, 0));
+    drop(client);
+}
+
+/// An idle connection with keep-alive: found out by its probes.
+#[every_arch(only(up, msgp_6, connp_t_spsc, connp_l_128, squeue_process))]
+fn an_idle_connection_is_found_dead_by_its_probes(plan: Plan) {
+    let mut world = World::new(plan);
+    let (_client, mut server, _listener) = connected(&mut world);
+    let timing = KeepAlive {
+        idle: Duration::from_secs(60),
+        interval: Duration::from_secs(10),
+        probes: 3,
+        ..KeepAlive::default()
+    };
+    server.set_keepalive(Some(timing)).expect("alive");
+    world.lose_b();
+    let took = until_error(&mut world, &server);
+    assert!((Duration::from_secs(85)..Duration::from_secs(95)).contains(&took), "{took:?}");
+    assert_eq!(server.read(&mut [0; 10]).expect_err("an error").kind(), ErrorKind::TimedOut);
+}
+
+/// A connection to a host that is silent from the start.
+#[every_arch(only(up, giant, msgp_6, connp_t, connp_l_128, squeue_process))]
+fn opening_towards_a_dead_host_fails(plan: Plan) {
+    let mut world = World::new(plan);
+    // The neighbour is known: the host dies behind its link address.
+    let known = connected(&mut world);
+    world.lose_b();
+    let stream = TcpStream::start_connect(&world.a, None, "10.0.0.2:99".parse().expect("an address")).expect("a route");
+    let took = until_error(&mut world, &stream);
+    assert!(took > Duration::from_secs(10), "{took:?}");
+    let error = stream.take_error().expect("an error");
+    assert!([ErrorKind::TimedOut, ErrorKind::HostUnreachable].contains(&error.kind()), "{error}");
+    drop(known);
+}
+
+/// A device that is pulled out under two connections: both end within a second, and the listener stays.
+#[every_arch]
+fn a_device_that_vanishes_ends_its_connections(plan: Plan) {
+    let mut world = World::lossy(plan, "unplug 5s");
+    let (mut client, mut server, listener) = connected(&mut world);
+    server.write_all(b"some text").expect("room");
+    world.pass(Duration::from_millis(4500));
+    assert!(!server.readiness().intersects(Readiness::ERROR));
+    server.write_all(b"more text").expect("room");
+    world.pass(Duration::from_millis(1500));
+    assert!(server.readiness().intersects(Readiness::ERROR), "a second later nobody has been told");
+    let error = server.read(&mut [0; 10]).expect_err("an error");
+    assert_eq!(error.kind(), ErrorKind::NetworkDown, "{error}");
+    // The other end has a device still; only its cable leads nowhere.
+    assert_eq!(client.read(&mut [0; 100]).expect("what came before"), 18);
+    assert!(!client.readiness().intersects(Readiness::ERROR));
+    drop(server);
+    world.pass(Duration::from_secs(1));
+    assert_eq!((world.a.census().connections, world.a.census().timers), (0, 0));
+    drop(listener);
+}

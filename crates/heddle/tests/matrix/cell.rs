@@ -1,0 +1,301 @@
+//! A cell of the fault matrix: one connection's circumstances, as a value that prints itself and can be drawn from a
+//! seed. What is done with it is in `run.rs`.
+
+#![allow(dead_code)] // the test and the soak use their parts
+
+use std::fmt;
+use std::time::Duration;
+
+use heddle::device::fault::{FaultPlan, Pcg};
+use heddle::{ALL_PLANS, Plan};
+
+/// What the cell makes wrap around in the middle of the transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrap {
+    Nothing,
+    /// The client's initial sequence number is 2^32 less this.
+    Sequence(u32),
+    /// The client's first timestamp is 2^32 ms less this.
+    Timestamp(u32),
+}
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// Architectures of the server and of the client.
+    pub plans: [Plan; 2],
+    pub v6: bool,
+    /// Of the link, in octets behind the link header.
+    pub mtu: usize,
+    /// Half of it is added to each direction's way.
+    pub rtt: Duration,
+    /// Receive buffer of both ends; `None`: as the stack has it.
+    pub window: Option<u32>,
+    /// Text of the fault plan, without the delay that makes the round-trip time.
+    pub faults: String,
+    pub wrap: Wrap,
+    /// So far the clock jumps when half of the data has arrived.
+    pub jump: Duration,
+    /// Data each way.
+    pub octets: usize,
+    /// Of the data and of the faults.
+    pub seed: u64,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cell { plans: [a, b], mtu, rtt, octets, faults, .. } = self;
+        write!(f, "{b} to {a}, IPv{}, mtu {mtu}, rtt {rtt:?}, {octets} octets", if self.v6 { 6 } else { 4 })?;
+        if let Some(window) = self.window {
+            write!(f, ", window {window}")?;
+        }
+        match self.wrap {
+            Wrap::Nothing => {}
+            Wrap::Sequence(before) => write!(f, ", ISN 2^32-{before}")?,
+            Wrap::Timestamp(before) => write!(f, ", timestamp 2^32-{before}")?,
+        }
+        if !self.jump.is_zero() {
+            write!(f, ", clock jumps {:?}", self.jump)?;
+        }
+        if !faults.is_empty() {
+            write!(f, ", \"{faults}\"")?;
+        }
+        write!(f, ", seed {:#x}", self.seed)
+    }
+}
+
+pub fn plan(index: usize) -> Plan {
+    ALL_PLANS[index % ALL_PLANS.len()].parse().expect("a plan that is listed")
+}
+
+impl Cell {
+    /// A link without faults on which nothing special happens.
+    pub fn plain(seed: u64) -> Cell {
+        Cell {
+            plans: [plan(0); 2],
+            v6: false,
+            mtu: 1500,
+            rtt: Duration::from_millis(20),
+            window: None,
+            faults: String::new(),
+            wrap: Wrap::Nothing,
+            jump: Duration::ZERO,
+            octets: 100_000,
+            seed,
+        }
+    }
+
+    /// The plan of the fault device: the cell's faults and its delay.
+    pub fn fault_plan(&self) -> FaultPlan {
+        let mut plan: FaultPlan = self.faults.parse().expect("a fault plan");
+        for faults in [&mut plan.inbound, &mut plan.outbound] {
+            faults.timing.delay = self.rtt / 2;
+            // What the link holds is bounded by the windows; only a cell with a rate is to lose at a full queue.
+            if faults.timing.rate.is_none() {
+                faults.timing.limit = usize::MAX;
+            }
+        }
+        plan.seed = self.seed;
+        plan
+    }
+
+    /// For how long the link or a queue is out of order at a time.
+    pub fn outage(&self) -> Duration {
+        let words: Vec<&str> = self.faults.split_whitespace().collect();
+        let cycles = words.windows(3).filter(|words| ["flap", "full", "stall"].contains(&words[0]));
+        let time = |text: &str| format!("unplug {text}").parse::<FaultPlan>().ok().and_then(|plan| plan.trouble.unplug);
+        cycles.filter_map(|words| time(words[2])).max().unwrap_or_default()
+    }
+
+    /// Whether the clock jumps while nothing is under way. A jump of half the timestamps' circle is one that only a
+    /// connection without traffic can meet: what is in flight across it is older than any segment may be (RFC 7323
+    /// section 5.5), and is believed to be from the future.
+    pub fn jumps_in_silence(&self) -> bool {
+        self.jump == HALF_CIRCLE
+    }
+
+    /// Whether damage is all that the link does, so that every damaged packet must be found at its receiver.
+    pub fn counts_damage(&self) -> bool {
+        let others = ["loss", "dup", "burst", "flap", "truncate", "rate", "scramble", "pad"];
+        let once = !others.iter().any(|word| self.faults.contains(word));
+        once && !self.v6 && self.faults.contains("corrupt") && !self.faults.contains("bits")
+    }
+
+    /// Whether frames are damaged at all.
+    pub fn damages(&self) -> bool {
+        ["corrupt", "scramble", "truncate"].iter().any(|word| self.faults.contains(word))
+    }
+}
+
+/// Every level of every fault by itself, and some that were found to be instructive together.
+pub fn grid() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    let mut add = |change: &dyn Fn(&mut Cell)| {
+        let mut cell = Cell::plain(cells.len() as u64 + 1);
+        change(&mut cell);
+        cells.push(cell);
+    };
+    for faults in [
+        "loss 0.1%",
+        "loss 1%",
+        "loss 5%",
+        "loss 10%",
+        "loss 20%",
+        "loss 30%",
+        "in loss 10%",
+        "out loss 10%",
+        "burst 0.5% 20%",
+        "burst 2% 30% 80%",
+        "reorder 1% distance 3",
+        "reorder 10% distance 10",
+        "reorder 25% distance 300",
+        "reorder 5ms",
+        "dup 1%",
+        "dup 10%",
+        "dup 50%",
+        "corrupt 0.5%",
+        "corrupt 5%",
+        "corrupt 1% bits 3",
+        "scramble 2% 60",
+        "truncate 5%",
+        "pad 20%",
+        "ce 10%",
+        "flap 700ms 100ms",
+        "flap 5s 3s",
+        "flap 2s 60s",
+        "full 10ms 5ms",
+        "stall 20ms 10ms",
+        "rate 1mbit limit 20",
+        "rate 10mbit limit 1000 jitter 3ms",
+        "loss 1% reorder 1% distance 5 dup 1% corrupt 1% truncate 1% pad 1%",
+        "loss 3% reorder 3ms jitter 10ms dup 3%",
+    ] {
+        add(&|cell| {
+            cell.faults = faults.to_owned();
+            cell.v6 = cell.seed % 3 == 0;
+        });
+    }
+    for window in [1, 2, 100, 536, 1460, 5000, 65_535, 1 << 20, 16 << 20] {
+        add(&|cell| {
+            cell.window = Some(window);
+            cell.octets = (window as usize * 200).min(cell.octets);
+        });
+        add(&|cell| {
+            cell.window = Some(window);
+            cell.octets = (window as usize * 100).min(cell.octets);
+            cell.faults = "loss 5%".to_owned();
+        });
+    }
+    for (v6, mtu, octets) in [
+        (false, 68, 20_000),
+        (false, 296, 50_000),
+        (false, 576, 100_000),
+        (false, 9000, 300_000),
+        (false, 65_535, 1_000_000),
+        (true, 1280, 100_000),
+        (true, 9000, 300_000),
+        (true, 65_535, 1_000_000),
+    ] {
+        for faults in ["", "loss 2%"] {
+            add(&|cell| (cell.v6, cell.mtu, cell.octets, cell.faults) = (v6, mtu, octets, faults.to_owned()));
+        }
+    }
+    for rtt in [0, 1, 100, 600] {
+        for faults in ["", "loss 5%"] {
+            add(&|cell| (cell.rtt, cell.faults) = (Duration::from_millis(rtt), faults.to_owned()));
+        }
+    }
+    add(&|cell| (cell.rtt, cell.faults) = (Duration::from_millis(600), "loss 30%".to_owned()));
+    for wrap in [
+        Wrap::Sequence(1),
+        Wrap::Sequence(2),
+        Wrap::Sequence(1000),
+        Wrap::Sequence(65_536),
+        Wrap::Timestamp(1),
+        Wrap::Timestamp(30),
+        Wrap::Timestamp(200),
+    ] {
+        for faults in ["", "loss 5% reorder 5% distance 4"] {
+            add(&|cell| (cell.wrap, cell.faults) = (wrap, faults.to_owned()));
+        }
+    }
+    for jump in JUMPS {
+        for faults in ["", "loss 5%"] {
+            add(&|cell| (cell.jump, cell.faults) = (jump, faults.to_owned()));
+        }
+    }
+    cells
+}
+
+/// An hour, 49.7 days (2^32 ms), 2^31 ms.
+const JUMPS: [Duration; 3] = [Duration::from_secs(3600), Duration::from_millis(1 << 32), HALF_CIRCLE];
+const HALF_CIRCLE: Duration = Duration::from_millis(1 << 31);
+
+impl Cell {
+    /// The cell that a seed means, always the same. Its low octet is the pair of architectures.
+    pub fn draw(seed: u64) -> Cell {
+        let mut rng = Pcg::new(seed, 1);
+        let mut cell = Cell::plain(seed);
+        let pair = (seed & 0xff) as usize;
+        cell.plans = [plan(pair % 16), plan(pair / 16)];
+        cell.v6 = rng.below(2) == 1;
+        if rng.below(3) == 0 {
+            let sizes: &[usize] =
+                if cell.v6 { &[1280, 1400, 9000, 65_535] } else { &[68, 100, 296, 576, 9000, 65_535] };
+            cell.mtu = sizes[rng.below(sizes.len() as u32) as usize];
+        }
+        cell.rtt = Duration::from_millis([0, 1, 5, 20, 50, 100, 300, 600][rng.below(8) as usize]);
+        if rng.below(3) == 0 {
+            // Evenly over the orders of magnitude.
+            cell.window = Some(1 << rng.below(25));
+        }
+        cell.faults = draw_faults(&mut rng);
+        cell.wrap = match rng.below(8) {
+            0 => Wrap::Sequence(1 + rng.below(100_000)),
+            1 => Wrap::Timestamp(1 + rng.below(2000)),
+            _ => Wrap::Nothing,
+        };
+        if rng.below(8) == 0 {
+            cell.jump = JUMPS[rng.below(3) as usize];
+        }
+        let most = (cell.window.unwrap_or(u32::MAX) as usize).saturating_mul(200).min(cell.mtu * 400);
+        cell.octets = 1 + rng.below(most.min(2_000_000) as u32) as usize;
+        cell
+    }
+}
+
+/// None to four different faults with levels between harmless and severe.
+fn draw_faults(rng: &mut Pcg) -> String {
+    let mut words = Vec::new();
+    let mut drawn = [false; 12];
+    for _ in 0..rng.below(5) {
+        let percent = |rng: &mut Pcg, most: u32| format!("{}.{}%", rng.below(most), rng.below(10));
+        let scope = ["both", "both", "in", "out"][rng.below(4) as usize];
+        let kind = rng.below(12) as usize;
+        // Twice the same would be more than the levels say.
+        if std::mem::replace(&mut drawn[kind], true) {
+            continue;
+        }
+        let fault = match kind {
+            0 => format!("loss {}", percent(rng, 30)),
+            1 => format!("burst 0.{}% {}%", 1 + rng.below(9), 10 + rng.below(60)),
+            2 => format!("reorder {} distance {}", percent(rng, 25), 1 + rng.below(300)),
+            3 => format!("reorder {}ms", 1 + rng.below(30)),
+            4 => format!("dup {}", percent(rng, 50)),
+            5 => format!("corrupt {}", percent(rng, 5)),
+            // One octet: what is longer can be right by chance, once in 65,536 times.
+            6 => format!("scramble {} 1", percent(rng, 5)),
+            7 => format!("truncate {}", percent(rng, 5)),
+            8 => format!("pad {} ce {}", percent(rng, 50), percent(rng, 20)),
+            9 => format!("jitter {}ms", 1 + rng.below(50)),
+            // Up four times as long as down: retransmissions two minutes apart must not all meet the link down.
+            10 => {
+                let down = 1 + rng.below(3000);
+                format!("flap {}ms {down}ms", 4 * down + rng.below(10_000))
+            }
+            _ => format!("full {0}ms {1}ms stall {0}ms {1}ms", 10 + rng.below(100), 1 + rng.below(50)),
+        };
+        words.push(format!("{scope} {fault}"));
+    }
+    words.join(" ")
+}

@@ -1,0 +1,75 @@
+//! The fault matrix: random data both ways through everything that a link can do to it, in virtual time, under every
+//! architecture at either end. `cargo xtask soak` draws cells without end; here is every level of every fault, each cell
+//! under four pairs of architectures, such that every architecture meets every cell's neighbours.
+
+#[path = "../world/mod.rs"]
+mod world;
+
+mod cell;
+mod run;
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use every_arch::every_arch;
+use heddle::{ALL_PLANS, Plan};
+
+use cell::Cell;
+
+/// Of so many architectures one takes a cell as its server.
+const SHARE: usize = 4;
+
+/// The cells of one architecture, with another at the client's end each.
+fn cells(plan: Plan) -> impl Iterator<Item = Cell> {
+    let index = ALL_PLANS.iter().position(|name| *name == plan.to_string()).expect("a listed plan");
+    let share = cell::grid().into_iter().enumerate().filter(move |(number, _)| (number + index) % SHARE == 0);
+    share.map(move |(number, cell)| Cell { plans: [plan, cell::plan(index + 1 + 5 * (number / SHARE))], ..cell })
+}
+
+/// What the whole matrix rests on: a change that no receiver can see is seen by the comparison.
+#[test]
+fn a_forged_text_is_found_by_the_comparison() {
+    let cell = Cell { faults: "out forge 5%".to_owned(), ..Cell::plain(1) };
+    let wrong = run::run(&cell, None).err().expect("the data was changed");
+    assert_eq!(wrong, "server to client: what arrived is not what was sent");
+}
+
+/// A cell happens again in every frame and at the same time, under architectures of every kind.
+#[test]
+fn a_seed_means_the_same_run() {
+    for pair in [0x00, 0x24, 0x8b, 0xe9] {
+        let cell = Cell {
+            faults: "loss 3% reorder 5% distance 3 dup 3% corrupt 1% jitter 2ms".to_owned(),
+            ..Cell::draw(0x5eed00 | pair)
+        };
+        let [first, second] = [(); 2].map(|()| {
+            let trace = Trace::default();
+            let outcome = run::run(&cell, Some(Box::new(trace.clone()))).map(|outcome| outcome.took);
+            (outcome, trace.0.lock().expect("nobody panics").clone())
+        });
+        assert!(first.0.is_ok(), "{cell}: {:?}", first.0);
+        assert!(first == second && first.1.len() > 1000, "{cell}");
+    }
+}
+
+/// Keeps what is recorded.
+#[derive(Clone, Default)]
+struct Trace(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Trace {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("nobody panics").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[every_arch]
+fn data_survives(plan: Plan) {
+    let failures: Vec<String> =
+        cells(plan).filter_map(|cell| run::run(&cell, None).err().map(|wrong| format!("{cell}: {wrong}"))).collect();
+    assert!(failures.is_empty(), "{} cells failed:\n{}", failures.len(), failures.join("\n"));
+}

@@ -1,0 +1,403 @@
+//! What is done in a cell: a connection is opened, data goes both ways at once, both ends close, and the world is left
+//! alone until nothing remains. On the way it must never stand still for longer than TCP's time-outs explain.
+
+#![allow(dead_code)] // the test and the soak use their parts
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::time::Duration;
+
+use heddle::config::{BufferSizes, Config, ConnectionOptions};
+use heddle::device::fault::Pcg;
+use heddle::mem::MemConfig;
+use heddle::{TcpListener, TcpStream};
+use observe::{Counter, CounterSnapshot, DropReason, Time};
+use sha2::{Digest, Sha256};
+use wire::FourTuple;
+
+use crate::cell::{Cell, Wrap};
+use crate::world::{Terms, World};
+
+/// A pause in the data that needs no explanation.
+const PAUSE: Duration = Duration::from_secs(3);
+/// The upper bound of retransmission time-outs in the stack's default configuration.
+const LONGEST_TIME_OUT: Duration = Duration::from_secs(120);
+/// Shorter pauses are not looked at.
+const LEAST_PAUSE: Duration = Duration::from_millis(500);
+/// In this time everything must be gone after the last octet: TIME-WAIT, and the FINs that are lost before it.
+const AFTERMATH: Duration = Duration::from_secs(3600);
+const SERVER_PORT: u16 = 80;
+const CLIENT_PORT: u16 = 40_000;
+
+/// What a cell that went well has to tell.
+pub struct Outcome {
+    /// Virtual time from the first SYN to the last octet.
+    pub took: Duration,
+    /// The longest time without an octet delivered, in either direction.
+    pub longest_pause: Duration,
+    /// Of both stacks.
+    pub counters: CounterSnapshot,
+}
+
+/// One direction of the connection.
+struct Flow {
+    rng: Pcg,
+    left: usize,
+    /// Of that, what waits for the clock to jump.
+    held_back: usize,
+    /// Produced and not yet taken by the stack.
+    pending: Vec<u8>,
+    sent: Sha256,
+    received: Sha256,
+    arrived: usize,
+    ended: bool,
+    last_progress: Time,
+    longest_pause: Duration,
+    /// What of the pause is owed to a jump of the clock.
+    excused: Duration,
+    /// The sender's longest time-out during the pause.
+    time_out: Duration,
+    write_closed: bool,
+}
+
+impl Flow {
+    fn new(seed: u64, stream: u64, octets: usize, now: Time) -> Flow {
+        Flow {
+            rng: Pcg::new(seed, stream),
+            left: octets,
+            held_back: 0,
+            pending: Vec::new(),
+            sent: Sha256::new(),
+            received: Sha256::new(),
+            arrived: 0,
+            ended: false,
+            last_progress: now,
+            longest_pause: Duration::ZERO,
+            excused: Duration::ZERO,
+            time_out: Duration::ZERO,
+            write_closed: false,
+        }
+    }
+
+    /// Produces the next piece of data, of random length.
+    fn produce(&mut self) {
+        let length = (1 + self.rng.below(20_000) as usize).min(self.left - self.held_back);
+        self.left -= length;
+        self.pending = (0..length).map(|_| self.rng.next_u32() as u8).collect();
+        self.sent.update(&self.pending);
+    }
+
+    /// Gives the stack what it takes. True: it took something.
+    fn write(&mut self, mut stream: &TcpStream) -> Result<bool, String> {
+        let mut moved = false;
+        while !self.write_closed {
+            if self.pending.is_empty() && self.left > self.held_back {
+                self.produce();
+            }
+            if self.pending.is_empty() {
+                if self.held_back > 0 {
+                    break;
+                }
+                stream.shutdown(Shutdown::Write).map_err(|error| format!("shutdown: {error}"))?;
+                self.write_closed = true;
+                return Ok(true);
+            }
+            match stream.write(&self.pending) {
+                Ok(count) => {
+                    self.pending.drain(..count);
+                    moved = true;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(format!("write: {error}")),
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Takes what has arrived, in pieces of random length. True: there was something.
+    fn read(&mut self, mut stream: &TcpStream, now: Time) -> Result<bool, String> {
+        let mut moved = false;
+        let mut buffer = [0; 16_384];
+        while !self.ended {
+            let length = 1 + self.rng.below(buffer.len() as u32) as usize;
+            match stream.read(&mut buffer[..length]) {
+                Ok(0) => self.ended = true,
+                Ok(count) => {
+                    self.received.update(&buffer[..count]);
+                    self.arrived += count;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(format!("read after {} octets: {error}", self.arrived)),
+            }
+            moved = true;
+        }
+        if moved {
+            self.longest_pause = self.longest_pause.max(self.pause(now));
+            (self.last_progress, self.excused, self.time_out) = (now, Duration::ZERO, Duration::ZERO);
+        }
+        Ok(moved)
+    }
+
+    fn pause(&self, now: Time) -> Duration {
+        (now - self.last_progress).saturating_sub(self.excused)
+    }
+}
+
+struct Transfer<'a> {
+    cell: &'a Cell,
+    world: World,
+    client: TcpStream,
+    listener: TcpListener,
+    server: Option<TcpStream>,
+    /// From client to server, and back.
+    flows: [Flow; 2],
+    started: Time,
+    jumped: bool,
+    /// Since when nothing is under way before a jump that wants that.
+    quiet_since: Option<Time>,
+}
+
+/// Runs a cell; what crosses the server's device goes to `recorder` as a capture.
+///
+/// # Errors
+/// A sentence about what is wrong, without the cell.
+pub fn run(cell: &Cell, recorder: Option<Box<dyn Write + Send>>) -> Result<Outcome, String> {
+    let buffers = pktbuf::balance();
+    let outcome = Transfer::open(cell, recorder)?.run();
+    match pktbuf::balance() - buffers {
+        0 => outcome,
+        // A failure is told first; its buffers are no news.
+        left => outcome.and(Err(format!("{left} packet buffers were left behind by the stacks"))),
+    }
+}
+
+fn config(cell: &Cell) -> Config {
+    let mut config = Config { syn_retries: 14, syn_ack_retries: 14, ..Config::default() };
+    if let Some(window) = cell.window {
+        config.receive_buffer = BufferSizes { min: window, initial: window, max: window };
+        let send = window.max(config.send_buffer.initial);
+        config.send_buffer = BufferSizes { min: send, initial: send, max: send };
+    }
+    config
+}
+
+/// Moves the clock to where the client's numbers are about to wrap.
+fn approach_wrap(world: &World, cell: &Cell, local: SocketAddr, remote: SocketAddr) {
+    let tuple = FourTuple {
+        local_addr: local.ip(),
+        local_port: local.port(),
+        remote_addr: remote.ip(),
+        remote_port: remote.port(),
+    };
+    let (secrets, now) = (&world.b.raw().shared().secrets, world.clock.now());
+    match cell.wrap {
+        Wrap::Nothing => {}
+        Wrap::Sequence(before) => {
+            // One number every four microseconds (RFC 6528).
+            let ahead = 0u32.wrapping_sub(before).wrapping_sub(secrets.initial_sequence_number(&tuple, now).0);
+            world.clock.advance(Duration::from_micros(4) * ahead);
+        }
+        Wrap::Timestamp(before) => {
+            let value = secrets.timestamp_offset(&tuple).wrapping_add(now.as_millis() as u32);
+            let ahead = 0u32.wrapping_sub(before).wrapping_sub(value);
+            world.clock.advance(Duration::from_millis(ahead.into()));
+        }
+    }
+}
+
+impl<'a> Transfer<'a> {
+    fn open(cell: &'a Cell, recorder: Option<Box<dyn Write + Send>>) -> Result<Transfer<'a>, String> {
+        let link = MemConfig { mtu: cell.mtu, ..MemConfig::default() };
+        let terms = Terms { tcp: config(cell), link, faults: cell.fault_plan(), recorder, ..Terms::new(cell.plans) };
+        let mut world = World::on(Terms { seeds: [cell.seed, !cell.seed], ..terms });
+        let [server, client]: [IpAddr; 2] = if cell.v6 { ["fd00::1", "fd00::2"] } else { ["10.0.0.1", "10.0.0.2"] }
+            .map(|address| address.parse().expect("an address"));
+        let (remote, local) = (SocketAddr::new(server, SERVER_PORT), SocketAddr::new(client, CLIENT_PORT));
+        approach_wrap(&world, cell, local, remote);
+        world.settle();
+        let listener = TcpListener::bind_with(&world.a, remote, 4, ConnectionOptions::default());
+        let listener = listener.map_err(|error| error.to_string())?;
+        listener.set_nonblocking(true);
+        let client = TcpStream::start_connect(&world.b, Some(local), remote).map_err(|error| error.to_string())?;
+        let started = world.clock.now();
+        let mut flows = [1, 2].map(|stream| Flow::new(cell.seed, stream, cell.octets, started));
+        if cell.jumps_in_silence() {
+            flows.iter_mut().for_each(|flow| flow.held_back = cell.octets / 2);
+        }
+        Ok(Transfer { cell, world, client, listener, server: None, flows, started, jumped: false, quiet_since: None })
+    }
+
+    fn run(mut self) -> Result<Outcome, String> {
+        let mut last = self.started;
+        while !self.flows.iter().all(|flow| flow.ended) {
+            if self.pump()? {
+                last = self.world.clock.now();
+                self.world.settle();
+                continue;
+            }
+            self.watch()?;
+            let far = self.world.clock.now() + Duration::from_secs(3600);
+            self.world.step(far);
+        }
+        let took = last - self.started;
+        let longest_pause = self.flows.iter().map(|flow| flow.longest_pause).max().unwrap_or_default();
+        self.compare()?;
+        let Transfer { cell, mut world, client, listener, server, .. } = self;
+        drop((client, server, listener));
+        aftermath(&mut world)?;
+        let counters = world.counters();
+        check_damage(cell, &counters, &world.injected())?;
+        Ok(Outcome { took, longest_pause, counters })
+    }
+
+    /// Reads and writes what can be read and written now. True: there was something to do.
+    fn pump(&mut self) -> Result<bool, String> {
+        let now = self.world.clock.now();
+        if self.server.is_none()
+            && let Ok((server, _)) = self.listener.accept()
+        {
+            server.set_nonblocking(true);
+            self.server = Some(server);
+        }
+        let [up, down] = &mut self.flows;
+        let client = |error| format!("client, {error}");
+        // Until it is established a write would only be put off.
+        let mut moved = false;
+        if self.client.readiness().intersects(heddle::Readiness::CONNECTED) {
+            moved |= up.write(&self.client).map_err(client)?;
+            moved |= down.read(&self.client, now).map_err(client)?;
+        } else if let Some(error) = self.client.take_error() {
+            return Err(format!("connect: {error}"));
+        }
+        if let Some(server) = &self.server {
+            let at_server = |error| format!("server, {error}");
+            moved |= up.read(server, now).map_err(at_server)?;
+            moved |= down.write(server).map_err(at_server)?;
+        }
+        self.jump(now);
+        Ok(moved)
+    }
+
+    /// Lets the clock jump once half of the data has arrived.
+    fn jump(&mut self, now: Time) {
+        let arrived: usize = self.flows.iter().map(|flow| flow.arrived).sum();
+        if self.jumped || self.cell.jump.is_zero() || arrived + 1 < self.cell.octets {
+            return;
+        }
+        if self.cell.jumps_in_silence() && !self.is_silent(now) {
+            return;
+        }
+        self.jumped = true;
+        self.world.clock.advance(self.cell.jump);
+        for flow in &mut self.flows {
+            flow.held_back = 0;
+            flow.excused = self.world.clock.now() - flow.last_progress;
+        }
+    }
+
+    /// No direction may stand still for longer than its sender's time-outs explain.
+    fn watch(&mut self) -> Result<(), String> {
+        let now = self.world.clock.now();
+        let outage = self.cell.outage();
+        // Until there is a server's end, its data waits for the client's handshake.
+        let senders = [&self.client, self.server.as_ref().unwrap_or(&self.client)];
+        for (flow, sender) in self.flows.iter_mut().zip(senders) {
+            if flow.arrived + flow.held_back == self.cell.octets && flow.held_back > 0 {
+                // Nothing more is asked for before the clock has jumped.
+                flow.last_progress = now;
+            }
+            let pause = flow.pause(now);
+            if flow.ended || pause < LEAST_PAUSE {
+                continue;
+            }
+            let Some(status) = sender.status() else { return Err("the connection is gone".to_owned()) };
+            flow.time_out = flow.time_out.max(status.rto);
+            // At its upper bound the time-out no longer grows with the losses: then the retransmissions are counted, and
+            // the connection fails by itself when there were too many.
+            let capped = flow.time_out >= LONGEST_TIME_OUT;
+            if pause > PAUSE.max(flow.time_out * if capped { 12 } else { 4 }) + outage {
+                let arrived = flow.arrived;
+                return Err(format!("nothing arrives for {pause:?} after {arrived} octets; the sender: {status:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&self) -> Result<(), String> {
+        for (flow, name) in self.flows.iter().zip(["client to server", "server to client"]) {
+            if flow.arrived != self.cell.octets {
+                return Err(format!("{name}: {} of {} octets arrived", flow.arrived, self.cell.octets));
+            }
+            if flow.sent.clone().finalize() != flow.received.clone().finalize() {
+                return Err(format!("{name}: what arrived is not what was sent"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Transfer<'_> {
+    /// Whether nothing has been under way for a while: neither data nor acknowledgements.
+    fn is_silent(&mut self, now: Time) -> bool {
+        let unacknowledged = |stream: &TcpStream| stream.status().is_none_or(|status| status.unacknowledged > 0);
+        if unacknowledged(&self.client) || self.server.as_ref().is_none_or(unacknowledged) {
+            self.quiet_since = None;
+            return false;
+        }
+        now - *self.quiet_since.get_or_insert(now) > Duration::from_secs(1)
+    }
+}
+
+/// Lets everything come to its end, and sees that nothing is left.
+fn aftermath(world: &mut World) -> Result<(), String> {
+    let end = world.clock.now() + AFTERMATH;
+    let alive = |world: &World| world.a.census().connections + world.b.census().connections;
+    world.settle();
+    while alive(world) > 0 && world.clock.now() < end {
+        world.step(end);
+    }
+    // What is still on the link arrives, too.
+    world.pass(Duration::from_secs(5));
+    for (stack, name) in [(&world.a, "server"), (&world.b, "client")] {
+        let census = stack.census();
+        if census.connections != 0 || census.timers != 0 {
+            let (connections, timers) = (census.connections, census.timers);
+            return Err(format!("{name}: {connections} connections and {timers} timers are left after an hour"));
+        }
+        if !stack.raw().is_quiescent() {
+            return Err(format!("{name}: something posted was never run"));
+        }
+    }
+    Ok(())
+}
+
+/// Why a packet is dropped that was damaged on its way.
+const DAMAGE: [DropReason; 13] = [
+    DropReason::IpTruncated,
+    DropReason::IpBadVersion,
+    DropReason::IpBadLength,
+    DropReason::IpBadChecksum,
+    DropReason::IpBadHeader,
+    DropReason::Ipv4BadHeader,
+    DropReason::IpBadOption,
+    DropReason::FrameTooShort,
+    DropReason::TcpTruncated,
+    DropReason::TcpBadHeaderLength,
+    DropReason::TcpBadOption,
+    DropReason::TcpBadChecksum,
+    DropReason::IpUnknownProtocol,
+];
+
+/// Damaged packets found by their receivers.
+pub fn found_damaged(counters: &CounterSnapshot) -> u64 {
+    DAMAGE.iter().map(|reason| counters.dropped(*reason)).sum()
+}
+
+/// As many packets are found damaged as were: none where none is, and all of those in which one bit was flipped.
+fn check_damage(cell: &Cell, counters: &CounterSnapshot, injected: &CounterSnapshot) -> Result<(), String> {
+    let (found, done) = (found_damaged(counters), injected.get(Counter::FaultsCorrupted));
+    if found != done && (cell.counts_damage() || !cell.damages()) {
+        return Err(format!("{done} packets were damaged and {found} were found to be: {counters:?}"));
+    }
+    Ok(())
+}
