@@ -24,6 +24,8 @@ cargo xtask coverage --bless  write docs/rfc-coverage.md and docs/rfc9293.md as 
 cargo xtask instructions    count the fast path piece by piece; fail where it grew by more than 3 % (needs valgrind)
 cargo xtask instructions --bless    make what is counted now the baseline, docs/instructions.json
 cargo xtask walk            follow one segment and one write through the stack under three architectures
+cargo xtask soak --minutes N [--seed S]   the fault matrix without end, cells drawn from a seed (docs/faults.md)
+cargo xtask soak --replay SEED [--pcap FILE]   one of its cells again
 cargo xtask help            this text";
 
 fn main() -> ExitCode {
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         ["coverage"] => coverage::check(),
         ["coverage", "--bless"] => coverage::bless(),
         ["walk"] => steps::walk(),
+        ["soak", ref options @ ..] => steps::soak(options),
         ["exclusive"] => steps::run(&["exclusive"]),
         ["instructions"] => steps::run(&["instructions"]),
         ["instructions", "--bless"] => instructions::bless(),

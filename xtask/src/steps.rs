@@ -54,6 +54,12 @@ pub fn walk() -> Result<(), String> {
     cargo(&["run", "--quiet", "--locked", "--package", "heddle", "--example", "walk"]).map(|_| ())
 }
 
+/// The fault matrix without end, in a release build: what matters is how many cells it gets through.
+pub fn soak(options: &[&str]) -> Result<(), String> {
+    let run = ["run", "--quiet", "--release", "--locked", "--package", "heddle", "--example", "soak", "--"];
+    cargo(&[&run[..], options].concat()).map(|_| ())
+}
+
 /// The one plain line at the end.
 fn summary(steps: usize, failed: &[&str], skipped: &[&str], seconds: u64) -> Result<(), String> {
     if !failed.is_empty() {

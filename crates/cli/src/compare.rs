@@ -4,6 +4,7 @@ use std::io::{IsTerminal, stderr, stdout};
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use heddle::device::fault::FaultPlan;
 use heddle::{LockKind, Plan};
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use lab::compare::{self, Options, Standing};
@@ -95,6 +96,9 @@ struct Common {
     /// Let the memory link take super-segments, as network cards do
     #[arg(long)]
     offload: bool,
+    /// Faults of the memory link, such as "loss 0.1% delay 5ms" (docs/faults.md); the kernel stays out then
+    #[arg(long, value_name = "PLAN", long_help = crate::network::fault_help())]
+    fault: Option<FaultPlan>,
     /// Leave the kernel out
     #[arg(long)]
     no_kernel: bool,
@@ -144,7 +148,8 @@ impl Common {
         options.buffer = (self.buffer > 0).then_some(self.buffer);
         options.mtu = self.mtu as usize;
         options.offload = self.offload;
-        options.kernel = !self.no_kernel;
+        options.fault.clone_from(&self.fault);
+        options.kernel = !self.no_kernel && self.fault.is_none();
         options.plan.repetitions = self.reps.map_or(options.plan.repetitions, |reps| reps as usize);
         options.plan.slice_ms = self.slice.unwrap_or(options.plan.slice_ms);
         Ok(options)

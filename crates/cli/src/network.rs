@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use heddle::config::Profile;
-use heddle::device::fault::FaultPlan;
+use heddle::device::fault::{FaultPlan, GRAMMAR};
 use heddle::device::pcap::{Recording, Tap as Recorder};
 use heddle::device::{Device, with_faults};
 use heddle::mem::MemConfig;
@@ -92,13 +92,18 @@ pub struct NetworkArgs {
     #[arg(long, value_name = "NAME=VALUE")]
     pub sysctl: Vec<String>,
 
-    /// Faults to inject in both directions, such as "loss 1% reorder 2% dup 1% delay 5ms seed 7"
-    #[arg(long, value_name = "PLAN")]
+    /// Faults to inject, such as "loss 1% reorder 2% out delay 5ms seed 7" (docs/faults.md)
+    #[arg(long, value_name = "PLAN", long_help = fault_help())]
     pub fault: Option<FaultPlan>,
 
     /// Record every frame to FILE, for Wireshark or tcpdump (pcapng)
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
+}
+
+/// The long help of `--fault`.
+pub fn fault_help() -> String {
+    format!("Faults to inject, such as \"loss 1% reorder 2% out delay 5ms seed 7\" (docs/faults.md).\n\n{GRAMMAR}")
 }
 
 /// What `--dev` may say.

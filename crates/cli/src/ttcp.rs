@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use heddle::device::fault::FaultPlan;
 use heddle::{LockKind, Plan};
 use lab::sampling::Contender;
 use lab::workload::{Bench, Params, SendMode};
@@ -40,6 +41,9 @@ pub struct Args {
     /// Bytes of a message
     #[arg(short = 'l', long, value_name = "BYTES", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     length: u32,
+    /// Faults of the memory link, such as "loss 0.1% delay 5ms" (docs/faults.md)
+    #[arg(long, value_name = "PLAN", long_help = crate::network::fault_help())]
+    fault: Option<FaultPlan>,
     /// Print JSON
     #[arg(short, long)]
     json: bool,
@@ -89,6 +93,7 @@ fn measure(args: &Args, plan: Plan) -> std::io::Result<Run> {
     params.threads = args.threads.unwrap_or(params.threads);
     params.message = args.length as usize;
     params.send = SendMode::Write;
+    params.fault.clone_from(&args.fault);
     let mut bench = Bench::open(&params)?;
     let length = u64::from(args.length);
     deliver(&mut bench, args.warmup * length, plan)?;

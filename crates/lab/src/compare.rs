@@ -7,6 +7,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use heddle::device::fault::FaultPlan;
 use heddle::{LockKind, Plan};
 use serde_json::{Map, Value, json};
 
@@ -60,6 +61,8 @@ pub struct Options {
     pub mtu: usize,
     /// Whether the link segments and coalesces.
     pub offload: bool,
+    /// What the memory link does wrong; the kernel's loopback knows no faults and stays out then.
+    pub fault: Option<FaultPlan>,
     /// How payload is given to the stack, and to the kernel.
     pub send: SendMode,
     /// Whether the kernel takes part.
@@ -82,6 +85,7 @@ impl Options {
             buffer: Some(256 << 10),
             mtu: 1500,
             offload: false,
+            fault: None,
             send: SendMode::Shared,
             kernel: true,
             plan: sampling::Plan { warmup_slices: 1, repetitions: 5, slice_ms: 250 },
@@ -112,6 +116,7 @@ impl Options {
             buffer: self.buffer,
             send: self.send,
             offload: self.offload,
+            fault: self.fault.clone(),
             ..Params::new(plan)
         }
     }
@@ -151,6 +156,7 @@ impl Options {
             "buffer_bytes": self.buffer,
             "mtu": self.mtu,
             "segmentation_offload": self.offload,
+            "fault": self.fault.as_ref().map(FaultPlan::to_string),
             "checksums": "computed and verified in software",
             "send": match self.send { SendMode::Shared => "zero-copy", SendMode::Write => "copied" },
             "warmup_slices": format!("{}, and one more for each 4096 connections", self.plan.warmup_slices),

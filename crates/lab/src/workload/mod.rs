@@ -15,6 +15,7 @@ mod world;
 use std::io;
 use std::time::{Duration, Instant};
 
+use heddle::device::fault::FaultPlan;
 use heddle::{LockKind, Plan, Polled};
 
 use crate::cpu::Usage;
@@ -59,6 +60,8 @@ pub struct Params {
     pub offload: bool,
     /// Frames that each ring of the link holds.
     pub ring: usize,
+    /// What the link does wrong, as the clients see it; `None`: nothing.
+    pub fault: Option<FaultPlan>,
 }
 
 impl Params {
@@ -77,6 +80,7 @@ impl Params {
             send: SendMode::Shared,
             offload: false,
             ring: 256,
+            fault: None,
         }
     }
 

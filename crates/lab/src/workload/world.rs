@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use heddle::config::{BufferSizes, Config, ConnectionOptions};
+use heddle::device::Device;
+use heddle::device::fault::Fault;
 use heddle::{Polled, Stack, StoppableClock, TcpListener, TcpStream, mem};
 use observe::{Counter, CounterSnapshot};
 use sync::Real;
@@ -50,14 +52,19 @@ impl World {
         };
         let (left, right) = mem::pair(link);
         let clock = StoppableClock::new();
-        let build = |device: mem::MemDevice, cidrs: Vec<String>| {
+        let mut left: Box<dyn Device> = Box::new(left);
+        if let Some(plan) = &params.fault {
+            let time = clock.clone();
+            left = Box::new(Fault::new(left, plan.clone(), move || time.now()));
+        }
+        let build = |device: Box<dyn Device>, cidrs: Vec<String>| {
             let builder = Stack::builder().device(device, cidrs).plan(params.plan).lock(params.lock).cpus(threads);
             builder.tcp(tcp_config(params)).stoppable_clock(clock.clone()).build_polled().map_err(io::Error::other)
         };
         let addresses = params.connections.div_ceil(PER_ADDRESS).clamp(1, 200);
         let sources = (1..=addresses).map(|n| format!("10.9.0.{n}/16")).collect();
         let (client, client_drivers) = build(left, sources)?;
-        let (server, server_drivers) = build(right, vec!["10.9.1.1/16".to_owned()])?;
+        let (server, server_drivers) = build(Box::new(right), vec!["10.9.1.1/16".to_owned()])?;
         let target = SocketAddr::from(([10, 9, 1, 1], 5001));
         let options = ConnectionOptions { no_delay: true, ..ConnectionOptions::default() };
         let listener = TcpListener::bind_with(&server, target, 16_384, options).map_err(io::Error::other)?;
