@@ -72,8 +72,6 @@ impl Host {
         config.clock = clock;
         // Loss recovery that is driven by time must have no occasion, however busy the machine is.
         config.tcp.sack = false;
-        // Nor must a sender run into the edge of a window by the octets that scaling rounds.
-        config.tcp.window_scaling = false;
         config.tcp.rto.initial_rto = PATIENCE;
         config.tcp.rto.min_rto = PATIENCE;
         config.tcp.rto.max_rto = 2 * PATIENCE;

@@ -3,7 +3,8 @@
 //!
 //! This needs root and `/dev/net/tun`; where they are missing a test says so in one line and passes, and so it does for a
 //! program that is not installed. Everything is bounded in time and ends with the test, whatever the test's end.
-//! `HEDDLE_REAL=full` runs everything with the large file, under every architecture.
+//! `HEDDLE_REAL=full` runs everything with the large file, under every architecture, or under those that
+//! `HEDDLE_REAL_ARCH` names (`up,connp-t`), and says how fast the transfers with faults were.
 
 mod capture;
 mod lossy;
@@ -17,7 +18,7 @@ mod wire_image;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use heddle::ALL_PLANS;
 use heddle::device::pcap::Reader;
@@ -76,14 +77,32 @@ fn sixty_four_curls_at_once_under_every_architecture() {
     });
 }
 
+/// The architectures of the tests that take longest.
+fn chosen() -> Vec<&'static str> {
+    let wanted = std::env::var("HEDDLE_REAL_ARCH").unwrap_or_default();
+    let chosen = |arch: &&str| wanted.is_empty() || wanted.split(',').any(|name| name == *arch);
+    ALL_PLANS.into_iter().filter(chosen).collect()
+}
+
+/// Fetches the site's large file, and says how fast that went if everything is run.
+fn fetch_big(serving: &Serving, site: &serving::Site, size: usize, host: &str, arch: &str) {
+    let before = Instant::now();
+    assert_eq!(curl(&[&serving.url(host, "big")]), site.big, "{arch}: GET from {host}");
+    if full() {
+        let seconds = before.elapsed().as_secs_f64();
+        namespace::say(&format!("{arch}: {size} bytes from {host} in {seconds:.1} s with faults"));
+    }
+}
+
 #[test]
 fn every_hash_agrees_in_spite_of_loss_reordering_and_duplicates() {
     in_namespace(&["curl"], |space| {
-        for arch in ALL_PLANS {
-            let site = space.site(if full() { 256 * MIB } else { 8 * MIB });
+        for arch in chosen() {
+            let size = if full() { 256 * MIB } else { 8 * MIB };
+            let site = space.site(size);
             let serving = Serving::start(space, &site, arch, &["--fault", FAULTS]);
             for host in [OURS_V4, OURS_V6] {
-                assert_eq!(curl(&[&serving.url(host, "big")]), site.big, "{arch}: GET from {host}");
+                fetch_big(&serving, &site, size, host, arch);
             }
             let uploaded =
                 output(&["curl", "-sSf", "-m", "300", "--data-binary", &site.big_at(), &serving.url(OURS_V4, "x")]);
@@ -170,6 +189,61 @@ fn the_classic_services_do_what_their_rfcs_say() {
         assert!(text.starts_with(b" !\"#$%&'()*+,-./0123456789"));
         assert_eq!(&text[72..77], b"\r\n!\"#");
         chargen.stop();
+    });
+}
+
+/// Forty descriptors for sixty requests: some are told to come again, nobody is left without an answer, and when files
+/// have been closed everything is as before.
+#[test]
+fn without_descriptors_requests_are_refused_and_the_service_goes_on() {
+    in_namespace(&["curl", "sh"], |space| {
+        let site = space.site(8 * MIB);
+        let serving = Serving::start_with_descriptors(space, &site, "connp-l:128", 40);
+        let url = serving.url(OURS_V4, "big");
+        let codes: Vec<String> = std::thread::scope(|scope| {
+            // Slow readers: each keeps its file open until it gives up.
+            let slow = ["curl", "-s", "-o", "/dev/null", "-m", "6", "--limit-rate", "300k", "-w", "%{http_code}", &url];
+            let ask = move || process::last_words(&slow);
+            let askers: Vec<_> = (0..60).map(|_| scope.spawn(ask)).collect();
+            askers.into_iter().map(|asker| asker.join().expect("an answer")).collect()
+        });
+        let count = |code: &str| codes.iter().filter(|said| *said == code).count();
+        assert!(count("200") > 0 && count("503") > 0 && count("200") + count("503") == codes.len(), "{codes:?}");
+        assert_eq!(curl(&[&url]), site.big, "with descriptors all is well again");
+        serving.stop();
+    });
+}
+
+/// A client that is killed in the middle: the kernel resets its connection, and nobody else notices.
+#[test]
+fn a_peer_that_is_killed_takes_only_its_own_connection() {
+    in_namespace(&["curl"], |space| {
+        let site = space.site(16 * MIB);
+        for arch in THOROUGH {
+            let serving = Serving::start(space, &site, arch, &[]);
+            let url = serving.url(OURS_V4, "big");
+            for _ in 0..8 {
+                let victim = Process::start(&[
+                    "curl",
+                    "-sN",
+                    "-m",
+                    "60",
+                    "--limit-rate",
+                    "200k",
+                    "-D",
+                    "-",
+                    "-o",
+                    "/dev/null",
+                    &url,
+                ]);
+                // It is in the middle of the body once it has printed the header.
+                assert!(victim.line().is_some());
+                // Dropping a process kills it (SIGKILL).
+                drop(victim);
+            }
+            assert_eq!(curl(&[&url]), site.big, "{arch}");
+            serving.stop();
+        }
     });
 }
 

@@ -30,6 +30,12 @@ pub fn output<S: AsRef<OsStr>>(words: &[S]) -> String {
     out.into_owned()
 }
 
+/// What a program prints, whether it succeeds or not.
+pub fn last_words<S: AsRef<OsStr>>(words: &[S]) -> String {
+    let ended = Command::new("timeout").args(["-k", "5", LIMIT]).args(words).stdin(Stdio::null()).output();
+    String::from_utf8_lossy(&ended.expect("a program").stdout).into_owned()
+}
+
 /// A program in the background. It is killed when this is dropped, or when the thread that started it is gone.
 pub struct Process {
     child: Child,

@@ -138,6 +138,15 @@ impl Serving {
         Serving::ready(Process::start(&space.heddle(&words)), arch)
     }
 
+    /// As [`Serving::start`], in a process that may have so many descriptors open.
+    pub fn start_with_descriptors(space: &Namespace, site: &Site, arch: &str, most: u32) -> Serving {
+        let root = site.root.display().to_string();
+        let limited = format!("ulimit -n {most}; exec \"$@\"");
+        let shell = ["sh", "-c", &limited, "sh"].map(str::to_owned);
+        let words = space.heddle(&["serve", "http", "--json", "--root", &root, "--arch", arch]);
+        Serving::ready(Process::start(&[&shell[..], &words].concat()), arch)
+    }
+
     /// Starts one of the classic services and waits until it is ready.
     pub fn service(space: &Namespace, name: &str, arch: &str) -> Serving {
         Serving::ready(Process::start(&space.heddle(&["serve", name, "--json", "--arch", arch])), arch)
