@@ -182,15 +182,19 @@ impl<P: Platform> Driver<P> {
         self.arch.end_of_batch(after);
     }
 
-    /// When it next has something to do that no frame and no call brings: a timer, or a connection that waits for room in
-    /// a device. Never late; early wakes are harmless.
+    /// When it next has something to do that no frame and no call brings: a timer, a frame that a device hands out late,
+    /// a connection or a frame that waits for room in a device. Never late; early wakes are harmless.
     pub fn next_deadline(&self) -> Time {
+        let now = self.shared.clock.now();
         let starved =
             |interface: &Interface<P>| interface.egress.ports.get(self.index).is_some_and(|port| port.has_starved());
         if self.shared.interfaces.iter().any(starved) {
-            return self.shared.clock.now();
+            return now;
         }
-        self.arch.next_deadline().unwrap_or(Time::MAX).min(self.shared.internet.deadline())
+        let nap = self.waits_for_room().then(|| now + STARVED_NAP);
+        let devices = self.queues.iter().filter_map(|(_, queue)| queue.next_due());
+        let others = devices.chain(nap).chain(self.arch.next_deadline()).min().unwrap_or(Time::MAX);
+        others.min(self.shared.internet.deadline())
     }
 
     /// Sleeps until a frame comes, a timer is due, somebody calls for the driver, or `limit` has passed.
@@ -226,15 +230,6 @@ impl<P: Platform> Driver<P> {
     fn waits_for_room(&self) -> bool {
         let mut ports = self.shared.interfaces.iter().filter_map(|interface| interface.egress.ports.get(self.index));
         ports.any(|port| port.has_waiting())
-    }
-
-    /// When [`Driver::poll`] next has something to do although nobody sends anything: a timer is due, a device hands out
-    /// a frame that it held back, or has room again. For those who drive a stack in virtual time.
-    pub fn next_deadline(&self) -> Option<Time> {
-        let nap = self.waits_for_room().then(|| self.shared.clock.now() + STARVED_NAP);
-        let devices = self.queues.iter().filter_map(|(_, queue)| queue.next_due());
-        let timers = self.arch.next_deadline().into_iter().chain([self.shared.internet.deadline()]);
-        timers.chain(devices).chain(nap).min()
     }
 
     /// Whether every device has vanished.

@@ -117,10 +117,10 @@ impl World {
 
     /// Lets time pass until something is to happen, or `end` has come, and that happen.
     pub fn step(&mut self, end: Time) {
-        let next = self.drivers.iter().filter_map(Polled::next_deadline).min();
+        let next = self.drivers.iter().map(Polled::next_deadline).min();
         let now = self.clock.now();
         // A deadline in the past that is not met would keep a driver from ever sleeping.
-        self.overdue = if next.is_some_and(|next| next <= now) { self.overdue + 1 } else { 0 };
+        self.overdue = if next.is_some_and(|next| next < now) { self.overdue + 1 } else { 0 };
         assert!(self.overdue < OVERDUE, "a deadline at {next:?} is not met at {now:?}");
         let next = next.map_or(end, |next| next.max(now + LEAST_STEP));
         self.clock.advance_to(next.min(end));

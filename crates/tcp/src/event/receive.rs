@@ -51,7 +51,10 @@ impl Event for Receive {
         if let Some(snapshot) = update {
             let told = pcb.transmit(out, |sw, rq, ho, out| {
                 ho.merge(snapshot);
-                output::transmit(sw, rq, ho, out, now, Ack::Now)
+                // Between the two hold-sets another thread may have taken the peer's FIN and acknowledged it. What is
+                // said after that nobody wants to know, and the peer, if it is gone by then, answers with a reset.
+                let ack = if sw.state.accepts_text() { Ack::Now } else { Ack::None };
+                output::transmit(sw, rq, ho, out, now, ack)
             });
             if told.is_some() {
                 out.count(observe::Counter::WindowUpdatesOut, 1);
