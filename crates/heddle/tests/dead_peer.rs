@@ -58,12 +58,7 @@ fn data_that_nobody_acknowledges_times_out(plan: Plan) {
 fn an_idle_connection_is_found_dead_by_its_probes(plan: Plan) {
     let mut world = World::new(plan);
     let (_client, mut server, _listener) = connected(&mut world);
-    let timing = KeepAlive {
-        idle: Duration::from_secs(60),
-        interval: Duration::from_secs(10),
-        probes: 3,
-        ..KeepAlive::default()
-    };
+    let timing = KeepAlive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 3 };
     server.set_keepalive(Some(timing)).expect("alive");
     world.lose_b();
     let took = until_error(&mut world, &server);

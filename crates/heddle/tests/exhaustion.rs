@@ -1,16 +1,14 @@
-//! When there is nothing left: packet buffers, a peer. Nothing panics, nothing hangs, the error is the right one, and
-//! with what was missing everything goes on.
+//! When no packet buffer is left: nothing panics, nothing hangs, the error is the right one, and with buffers everything
+//! goes on.
 //!
-//! The bound of the pool is one of the process, so what needs it is one test, and the others do not mind it.
+//! The bound of the pool is one of the process, so this is one test in a binary of its own.
 
 mod world;
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
-use every_arch::every_arch;
-use heddle::{ALL_PLANS, Plan, TcpListener, TcpStream};
-use observe::DropReason;
+use heddle::{ALL_PLANS, TcpListener, TcpStream};
 use world::World;
 
 /// Bytes that one small block takes: 2 KiB and a header of one cache line.

@@ -108,6 +108,9 @@ enum Scope {
     Both,
 }
 
+/// Applies a change to the timing of every direction that is concerned.
+type SetTiming<'a> = &'a mut dyn FnMut(&dyn Fn(&mut Timing));
+
 struct Words<'a> {
     rest: std::iter::Peekable<std::str::SplitWhitespace<'a>>,
 }
@@ -163,7 +166,7 @@ impl Words<'_> {
     }
 
     /// Sets what `word` says about time. False: it says nothing about that.
-    fn timing(&mut self, word: &str, set: &mut dyn FnMut(&dyn Fn(&mut Timing))) -> Result<bool, ParsePlanError> {
+    fn timing(&mut self, word: &str, set: SetTiming<'_>) -> Result<bool, ParsePlanError> {
         match word {
             "reorder" => {
                 let expected = "a percentage (as in 2%, see also distance) or a time (as in 5ms)";

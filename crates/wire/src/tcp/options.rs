@@ -99,10 +99,10 @@ impl SackBlocks {
 
     /// Keeps the first `count` blocks.
     pub fn truncate(&mut self, count: usize) {
-        while usize::from(self.len) > count {
-            self.len -= 1;
-            self.blocks[usize::from(self.len)] = (SeqNumber(0), SeqNumber(0));
+        for dropped in self.blocks.iter_mut().skip(count) {
+            *dropped = (SeqNumber(0), SeqNumber(0));
         }
+        self.len = self.len.min(count.min(Self::CAPACITY) as u8);
     }
 
     /// The blocks in the order of the option: the first holds the segment that was received last.
