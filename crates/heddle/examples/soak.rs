@@ -82,9 +82,9 @@ fn soak(seed: u64, time: Duration) -> Result<(), String> {
     let start = Instant::now();
     let (mut rng, mut tally, mut told) = (Pcg::new(seed, 0), Tally::default(), start);
     while start.elapsed() < time {
-        let high = u64::from(rng.next_u32()) << 32 | u64::from(rng.next_u32());
+        let high = (u64::from(rng.next_u32()) << 32) | u64::from(rng.next_u32());
         // The pairs of architectures in turn, so that each 256 cells have them all.
-        let cell = Cell::draw(high << 8 | tally.cells % 256);
+        let cell = Cell::draw((high << 8) | (tally.cells % 256));
         match run::run(&cell, None) {
             Ok(outcome) => {
                 tally.octets += 2 * cell.octets as u64;
