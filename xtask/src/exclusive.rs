@@ -8,7 +8,8 @@ use crate::metadata;
 
 /// Segments in the longer and in the shorter run; what both have in common (set-up, loading) is subtracted.
 const SEGMENTS: (u32, u32) = (40_000, 10_000);
-/// What `up` should add at most; not reached yet. What is left is one move of the event into the call through the trait.
+/// What `up` should add at most. What it adds is the look whose the cell is, a call through the trait, and, as the compiler
+/// likes, a copy of the event.
 const AIM: f64 = 1.02;
 /// Above this the step fails: it may get no worse than it is.
 const BOUND: f64 = 1.04;

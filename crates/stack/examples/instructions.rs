@@ -7,8 +7,8 @@
 //!
 //! | piece | one operation |
 //! |---|---|
-//! | `data` | a segment of 1448 octets taken from the device, with its half of an acknowledgement |
-//! | `ack` | an acknowledgement taken from the device, with nothing to send after it |
+//! | `data` | a segment of 1448 octets taken from the device in a batch of eight, with its share of an acknowledgement |
+//! | `ack` | an acknowledgement of two segments taken from the device, with nothing to send after it |
 //! | `out` | a segment of 1448 octets from the user's call to the device |
 //! | `rpc` | 64 octets there and 64 back, both ends: two segments, two readiness events, two reads, two writes |
 //! | `connect` | a connection opened, accepted, closed by both ends and forgotten |
@@ -141,6 +141,13 @@ fn bursts(world: &mut World, step: Step, rounds: usize) -> usize {
     for round in 0..WARM_UP + rounds {
         let warm = |this: Step| round < WARM_UP || step != this;
         let mut texts: Vec<PktBuf> = (0..BURST).map(|_| message(TEXT)).collect();
+        if step == Step::Ack {
+            // Two by two, because a batch is acknowledged once.
+            while !texts.is_empty() {
+                texts.drain(..2).for_each(|text| send(&world.client, &from, text));
+                world.server_driver.poll();
+            }
+        }
         maybe_counted(warm(Step::Out), || texts.drain(..).for_each(|text| send(&world.client, &from, text)));
         maybe_counted(warm(Step::Data), || {
             world.server_driver.poll();

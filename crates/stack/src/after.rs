@@ -87,14 +87,12 @@ impl<P: Platform> After<P> {
         }
     }
 
-    /// [`After::perform`], and the end of this value: for one that served a single call. The caller holds no guard.
+    /// Whether it owns nothing once performed, so that to drop it would find nothing to do: who served a single call then
+    /// forgets it instead.
     #[inline]
-    pub fn finish(mut self, shared: &Shared<P>) {
-        self.perform(shared);
-        // What has been performed is empty; unless it has memory of its own, to drop it finds nothing to do.
-        if !self.connections.spilled() && !self.others.spilled() {
-            std::mem::forget(self);
-        }
+    pub fn is_plain(&self) -> bool {
+        let done = self.connections.is_empty() && self.others.is_empty();
+        done && !self.connections.spilled() && !self.others.spilled()
     }
 
     fn tell(&mut self) {

@@ -276,11 +276,21 @@ impl<P: Platform> Cell<P> {
             _ if self.table.get(target.key).is_none() => Reply::Gone,
             // Most calls are these two. They are large values, as are their answers: each is moved once.
             Call::Receive(event) => match self.run(slot, event, now, after) {
-                Some(reply) => self.answered(slot, Reply::Received(reply), Readiness::READABLE),
+                Some(reply) => {
+                    if matches!(reply, Err(tcp::Error::WouldBlock)) {
+                        self.exhausted(slot, Readiness::READABLE);
+                    }
+                    Reply::Received(reply)
+                }
                 None => Reply::Gone,
             },
             Call::Send(event) => match self.run(slot, event, now, after) {
-                Some(reply) => self.answered(slot, Reply::Sent(reply), Readiness::WRITABLE),
+                Some(reply) => {
+                    if matches!(&reply, Ok(sent) if !sent.rest.is_empty()) {
+                        self.exhausted(slot, Readiness::WRITABLE);
+                    }
+                    Reply::Sent(reply)
+                }
                 None => Reply::Gone,
             },
             other => self.rarer_call(slot, other, now, after),
@@ -288,14 +298,11 @@ impl<P: Platform> Cell<P> {
     }
 
     /// Clears the readiness bit that a call has exhausted; still inside the cell, or an edge could be lost.
-    #[inline(always)]
-    fn answered(&mut self, slot: u32, reply: Reply, bit: Readiness) -> Reply {
-        if call::exhausted(&reply)
-            && let Some(connection) = self.table.at(slot)
-        {
+    #[inline]
+    fn exhausted(&mut self, slot: u32, bit: Readiness) {
+        if let Some(connection) = self.table.at(slot) {
             connection.socket.ready.clear(bit);
         }
-        reply
     }
 
     #[inline(never)]

@@ -150,10 +150,12 @@ impl<P: Platform> Stack<P> {
         let (mut built, mut machines) = (Vec::new(), Vec::new());
         let mut receivers: Vec<Vec<_>> = Vec::new();
         let mut first_port = 0;
+        // With one thread for everything nearly nobody waits, and this kind is given back with a plain store.
+        let tx_lock = if config.plan == Plan::Up { LockKind::Ttas } else { LockKind::Blocking };
         for (index, interface) in interfaces.into_iter().enumerate() {
             let seed = secrets.timing_seed(index);
             let Built { interface, queues, addresses } =
-                build_interface::<P>(interface, index, first_port, seed, &mut routes)?;
+                build_interface::<P>(interface, (index, first_port, seed), &mut routes, tx_lock)?;
             machines.push(addresses);
             first_port += queues.len();
             for (driver, queue) in queues.into_iter().enumerate() {
@@ -422,10 +424,9 @@ struct Built<P: Platform> {
 
 fn build_interface<P: Platform>(
     config: InterfaceConfig,
-    index: usize,
-    first_port: usize,
-    seed: u64,
+    (index, first_port, seed): (usize, usize, u64),
     routes: &mut RouteTable,
+    tx_lock: LockKind,
 ) -> Result<Built<P>, BuildError> {
     let InterfaceConfig { mut device, addresses, gateways, addressing } = config;
     let capabilities = device.capabilities().clone();
@@ -455,7 +456,7 @@ fn build_interface<P: Platform>(
         return Err(BuildError::NoQueues(device.name().to_owned()));
     }
     let (queues, ports): (Receivers, Vec<TxPort<P>>) =
-        pairs.into_iter().map(|pair| (pair.rx, TxPort::new(pair.tx, LockKind::Blocking))).unzip();
+        pairs.into_iter().map(|pair| (pair.rx, TxPort::new(pair.tx, tx_lock))).unzip();
     let interface = Interface { view: Published::new(view), egress: Egress { capabilities, ports, first_port } };
     Ok(Built { interface, queues, addresses: (addressing, autoconf) })
 }

@@ -124,19 +124,24 @@ impl<P: Platform> TxPort<P> {
     }
 
     /// Gives the device frames. The bells that are to be rung for them, when no guard is held any more.
-    #[inline]
     fn transmit(&self, frames: &mut SmallVec<[PktBuf; 8]>, counters: &Counters) -> u64 {
+        self.with_queue(|state| frames.drain(..).for_each(|frame| state.transmit(frame, counters)))
+    }
+
+    /// [`TxPort::transmit`] for one frame.
+    #[inline]
+    fn transmit_one(&self, frame: PktBuf, counters: &Counters) -> u64 {
+        self.with_queue(|state| state.transmit(frame, counters))
+    }
+
+    #[inline]
+    fn with_queue(&self, give: impl FnOnce(&mut TxState)) -> u64 {
         let mut state = self.state.lock();
         let state = &mut *state;
         if !state.overflow.is_empty() {
             state.drain();
         }
-        // Most events send one segment, and a drain costs more than that.
-        if frames.len() == 1 {
-            frames.pop().into_iter().for_each(|frame| state.transmit(frame, counters));
-        } else {
-            frames.drain(..).for_each(|frame| state.transmit(frame, counters));
-        }
+        give(state);
         self.credit.store(state.credit(), Ordering::Relaxed);
         state.queue.take_touched()
     }
@@ -240,14 +245,23 @@ impl<P: Platform> Shared<P> {
         }
         // By reference: a copy of fourteen bytes is made in other pieces than it is read back in.
         let Some(link) = &route.link else { return };
-        for segment in segments.iter_mut() {
+        let headers = |segment: &mut PktBuf| {
             let class = segment.meta().traffic_class;
             ip::output::header(segment, source, destination, wire::protocol::TCP, class, DEFAULT_TTL);
             link.prepend(segment);
-        }
+        };
         let egress = &self.interfaces[route.interface as usize].egress;
         let port = flow::index(flow.hash, egress.ports.len());
-        let touched = egress.ports[port].transmit(segments, counters);
+        // Most events send one segment, and loops cost more than that.
+        let touched = if segments.len() == 1
+            && let Some(mut segment) = segments.pop()
+        {
+            headers(&mut segment);
+            egress.ports[port].transmit_one(segment, counters)
+        } else {
+            segments.iter_mut().for_each(headers);
+            egress.ports[port].transmit(segments, counters)
+        };
         after.ring(egress.first_port + port, touched);
     }
 

@@ -16,9 +16,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::{Atomic, CellLike, Platform, Real};
 
+/// In the place of an owner's index. No thread has it, and it is not what a thread has that has no index yet.
+const NOBODY: usize = usize::MAX - 1;
+
 /// See the head of this file.
 pub struct OwnerCell<T, P: Platform = Real> {
-    /// The owner's index plus 1; 0 while nobody owns the cell.
+    /// The owner's index, or [`NOBODY`].
     owner: P::AtomicUsize,
     /// Read and written by the owner only.
     busy: Cell<bool>,
@@ -95,7 +98,7 @@ impl<T, P: Platform> DerefMut for OwnerGuard<'_, T, P> {
 impl<T, P: Platform> OwnerCell<T, P> {
     /// A cell that nobody owns yet.
     pub fn new(value: T) -> Self {
-        Self { owner: P::AtomicUsize::new(0), busy: Cell::new(false), value: P::Cell::new(value) }
+        Self { owner: P::AtomicUsize::new(NOBODY), busy: Cell::new(false), value: P::Cell::new(value) }
     }
 
     /// Uses the value, becoming its owner if there is none.
@@ -111,10 +114,10 @@ impl<T, P: Platform> OwnerCell<T, P> {
     }
 
     /// The value for as long as the guard lives, if the calling thread owns the cell already and is not using it. Costs
-    /// what [`with`](Self::with) costs, and moves nothing into a closure.
+    /// less than [`with`](Self::with): nothing is called, and nothing moved into a closure.
     #[inline]
     pub fn borrow_mine(&self) -> Option<OwnerGuard<'_, T, P>> {
-        if self.owner.load(Relaxed) != P::thread_index() + 1 || self.busy.replace(true) {
+        if self.owner.load(Relaxed) != P::known_thread_index() || self.busy.replace(true) {
             return None;
         }
         Some(OwnerGuard { cell: self, _in_use: InUse(&self.busy), _stays_on_its_thread: PhantomData })
@@ -134,13 +137,13 @@ impl<T, P: Platform> OwnerCell<T, P> {
     /// [`NotOwner`] if the caller does not own the cell, or is using it.
     pub fn release(&self) -> Result<(), NotOwner> {
         drop(self.enter()?);
-        self.owner.store(0, Release);
+        self.owner.store(NOBODY, Release);
         Ok(())
     }
 
     /// The owner's thread index, if there is an owner.
     pub fn owner(&self) -> Option<usize> {
-        self.owner.load(Relaxed).checked_sub(1)
+        Some(self.owner.load(Relaxed)).filter(|owner| *owner != NOBODY)
     }
 
     /// The value, without a check: the borrow proves that nobody else has it.
@@ -166,15 +169,15 @@ impl<T, P: Platform> OwnerCell<T, P> {
     #[inline]
     fn owned(&self, caller: usize) -> Result<(), NotOwner> {
         // Relaxed: if the word names the caller, the caller wrote it (or inherited its index, see the head).
-        if self.owner.load(Relaxed) == caller + 1 { Ok(()) } else { self.claim(caller) }
+        if self.owner.load(Relaxed) == caller { Ok(()) } else { self.claim(caller) }
     }
 
     #[cold]
     fn claim(&self, caller: usize) -> Result<(), NotOwner> {
         // Acquire: sees what the thread that released the cell did with it.
-        match self.owner.compare_exchange(0, caller + 1, Acquire, Relaxed) {
+        match self.owner.compare_exchange(NOBODY, caller, Acquire, Relaxed) {
             Ok(_) => Ok(()),
-            Err(owner) => Err(NotOwner::Foreign { owner: owner - 1, caller }),
+            Err(owner) => Err(NotOwner::Foreign { owner, caller }),
         }
     }
 }

@@ -160,6 +160,13 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     /// handed to a new thread after its owner has ended.
     fn thread_index() -> usize;
 
+    /// [`Platform::thread_index`] if the calling thread has been given one, else `usize::MAX`. Never calls anything, so that
+    /// a comparison with it costs two loads.
+    #[inline]
+    fn known_thread_index() -> usize {
+        Self::thread_index()
+    }
+
     /// As [`std::sync::atomic::fence`].
     fn fence(order: Ordering);
 

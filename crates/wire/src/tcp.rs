@@ -75,7 +75,7 @@ pub struct Header {
 /// # Errors
 /// [`ParseError::Truncated`] if `segment` is shorter than the header, [`ParseError::BadLength`] if the data offset is
 /// below five.
-#[inline]
+#[inline(always)]
 pub fn parse(segment: &[u8]) -> Result<Header, ParseError> {
     let (view, _) = View::ref_from_prefix(segment).map_err(|_| ParseError::Truncated)?;
     let header_len = usize::from(view.data_offset >> 4) * 4;

@@ -61,7 +61,10 @@ impl<P: Platform> ConnPL<P> {
     fn hold<R>(&self, group: usize, f: impl FnOnce(&mut Cell<P>, &mut After<P>) -> R) -> R {
         let mut after = After::default();
         let result = self.enter(group, |cell| f(cell, &mut after));
-        after.finish(&self.shared);
+        after.perform(&self.shared);
+        if after.is_plain() {
+            std::mem::forget(after);
+        }
         result
     }
 }

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use observe::Time;
-use sync::{Atomic, Lock, LockClass, LockKind, Ordering, OwnerCell, Platform};
+use sync::{Atomic, Lock, LockClass, LockKind, Ordering, OwnerCell, OwnerGuard, Platform};
 
 use super::{Architecture, Census};
 use crate::after::After;
@@ -62,7 +62,10 @@ impl<P: Platform> Up<P> {
             // The thread that polls the devices will be the owner, not the one that sets things up.
             self.let_go();
         }
-        after.finish(&self.shared);
+        after.perform(&self.shared);
+        if after.is_plain() {
+            std::mem::forget(after);
+        }
         Some(result)
     }
 
@@ -98,6 +101,13 @@ impl<P: Platform> Up<P> {
         self.shared.wake_drivers();
     }
 
+    /// An event from a thread that does not own the cell. Not inlined, or its message would be built in the caller's frame.
+    #[cold]
+    #[inline(never)]
+    fn post_from_elsewhere(&self, ingress: Ingress) {
+        self.send(Message::Ingress(ingress));
+    }
+
     /// The owner runs what other threads have asked for.
     fn drain(&self, now: Time) {
         while self.waiting.load(Ordering::Acquire) != 0 {
@@ -112,6 +122,25 @@ impl<P: Platform> Up<P> {
             debug_assert!(answer.is_some(), "only the owner drains the mailbox");
             answer.flatten().into_iter().for_each(Answer::give);
         }
+    }
+
+    /// A call by the owner. A function with one way out, so that the answer is built where the caller wants it.
+    #[inline(always)]
+    fn call_here(&self, mut guard: OwnerGuard<'_, Cell<P>, P>, target: &Target, call: Call<P>) -> Reply {
+        let mut after = After::default();
+        let now = match call {
+            // To read starts no timer and measures nothing, and who owns the stack has just polled: no clock is read.
+            Call::Receive(_) => self.shared.batch_now(),
+            _ => self.shared.clock.now(),
+        };
+        let cell = &mut *guard;
+        let reply = cell.call(target, call, now, &mut after);
+        drop(guard);
+        after.perform(&self.shared);
+        if after.is_plain() {
+            std::mem::forget(after);
+        }
+        reply
     }
 
     /// A call by a thread that does not own the cell.
@@ -136,27 +165,17 @@ impl<P: Platform> Architecture<P> for Up<P> {
     #[inline]
     fn post(&self, ingress: Ingress, now: Time, after: &mut After<P>) {
         let Some(mut guard) = self.cell.borrow_mine() else {
-            return self.send(Message::Ingress(ingress));
+            return self.post_from_elsewhere(ingress);
         };
         let cell = &mut *guard;
         cell.ingress(ingress, now, after);
     }
 
     fn call(&self, target: &Target, call: Call<P>) -> Reply {
-        let Some(mut guard) = self.cell.borrow_mine() else {
-            return self.call_from_elsewhere(target, call);
-        };
-        let mut after = After::default();
-        let now = match call {
-            // To read starts no timer and measures nothing, and who owns the stack has just polled: no clock is read.
-            Call::Receive(_) => self.shared.batch_now(),
-            _ => self.shared.clock.now(),
-        };
-        let cell = &mut *guard;
-        let reply = cell.call(target, call, now, &mut after);
-        drop(guard);
-        after.finish(&self.shared);
-        reply
+        match self.cell.borrow_mine() {
+            Some(guard) => self.call_here(guard, target, call),
+            None => self.call_from_elsewhere(target, call),
+        }
     }
 
     fn control(&self, change: Control<P>) {

@@ -36,6 +36,12 @@ pub(super) fn number() -> usize {
     if known == usize::MAX { introduce().index } else { known }
 }
 
+/// The calling thread's number if it has one, else `usize::MAX`.
+#[inline(always)]
+pub(super) fn known_number() -> usize {
+    CURRENT.get().index
+}
+
 /// The calling thread's counters: one load and one compare once it is known.
 #[inline(always)]
 pub(super) fn counters() -> Option<&'static ThreadCounters> {

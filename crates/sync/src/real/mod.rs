@@ -135,6 +135,11 @@ impl Platform for Real {
     }
 
     #[inline(always)]
+    fn known_thread_index() -> usize {
+        index::known_number()
+    }
+
+    #[inline(always)]
     fn fence(order: Ordering) {
         fence(order);
     }
