@@ -99,6 +99,7 @@ declare! {
         CongestionEvents "Times the congestion window was reduced."
         EcnEchoesIn "Segments received that tell of our text having met congestion (RFC 3168, RFC 9768)."
         EcnMarksIn "Segments received that had met congestion."
+        UndoneReductions "Reductions of the congestion window taken back because nothing was lost (D-SACK, Eifel)."
         ReordersSeen "Times reordering was inferred from acknowledgements."
         RttSamples "Round-trip time samples taken."
         ResetsIn "Valid resets received."

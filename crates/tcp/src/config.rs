@@ -183,6 +183,9 @@ pub struct Config {
     pub tail_loss_probe: bool,
     /// Longest time for which an acknowledgement is held back (RFC 9293 section 3.8.6.3: below 500 ms).
     pub delayed_ack: Duration,
+    /// Longest time for which a peer is believed to hold back the acknowledgement of a single segment; a tail loss probe
+    /// waits as much longer (RFC 8985 section 7.2, TLP.max_ack_delay).
+    pub peer_ack_delay: Duration,
     /// Segments at the start of a connection that are acknowledged at once, so that the peer's slow start is not held
     /// back by the delay.
     pub quick_acks: u8,
@@ -277,6 +280,7 @@ impl Default for Config {
             recovery: 1,
             tail_loss_probe: true,
             delayed_ack: Duration::from_millis(40),
+            peer_ack_delay: Duration::from_millis(200),
             quick_acks: 16,
             cork_timeout: Duration::from_millis(200),
             time_wait: Duration::from_secs(60),

@@ -426,7 +426,7 @@ fn cut(sw: &mut SendWindow, ho: &mut HeaderOut, out: &Outbox<'_>, now: Time) -> 
     }
     ecn.cut_at = Some(sw.nxt);
     // In recovery the window was cut already; the peer is told all the same.
-    if sw.mode == Mode::Open {
+    if !sw.mode.recovers() {
         sw.congestion.on_ecn(sw.flight(), now);
         out.count(Counter::CongestionEvents, 1);
     }

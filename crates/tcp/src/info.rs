@@ -7,7 +7,7 @@
 
 use core::time::Duration;
 
-use crate::event::StatusReport;
+use crate::event::{RecoveryState, StatusReport};
 use crate::state::State;
 
 /// Length of Linux 6.18's `struct tcp_info`.
@@ -223,7 +223,18 @@ impl TcpInfo {
 
     fn sender(&mut self, report: &StatusReport) {
         let mss = u32::from(report.mss.max(1));
-        self.ca_state = if report.recovering { 3 } else { 0 };
+        self.ca_state = match report.recovery {
+            RecoveryState::Open => 0,
+            RecoveryState::Disorder => 1,
+            RecoveryState::Recovery => 3,
+            RecoveryState::Loss => 4,
+        };
+        self.sacked = report.sacked.div_ceil(mss);
+        self.lost = report.lost.div_ceil(mss);
+        self.retrans = report.resent.div_ceil(mss);
+        self.total_retrans = report.total_retransmits;
+        self.dsack_dups = report.duplicates_reported;
+        self.reord_seen = report.reorderings_seen;
         self.retransmits = report.retransmits;
         self.probes = report.probes;
         self.backoff = report.backoff;
@@ -235,8 +246,8 @@ impl TcpInfo {
         self.snd_ssthresh = if report.ssthresh >= NO_THRESHOLD { NO_THRESHOLD } else { report.ssthresh / mss };
         self.snd_wnd = report.send_window;
         self.notsent_bytes = report.send_queue.saturating_sub(report.unacknowledged);
-        self.reordering = 3;
-        self.min_rtt = u32::MAX;
+        self.reordering = report.reordering;
+        self.min_rtt = report.min_rtt.map_or(u32::MAX, micros);
         self.pacing_rate = report.pacing_rate.unwrap_or(u64::MAX);
         self.max_pacing_rate = report.max_pacing_rate.unwrap_or(u64::MAX);
     }

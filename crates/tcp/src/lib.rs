@@ -18,7 +18,8 @@
 //! | [`half_open`], [`syn_cookie`] | 3.10.7.2, 3.10.7.4 | what a listener remembers of a handshake, or has the peer remember |
 //! | [`closed`] | 3.10.7.1 | the answer to a segment that belongs to no connection |
 //! | [`config`], [`profile`], [`knobs`] | | parameters: by field, as whole sets, by Linux's names |
-//! | [`rtt`], [`sack`], [`congestion`] | | RFC 6298, RFC 2018/6675, RFC 5681/9438 |
+//! | [`rtt`], [`sack`], `rack`, `undo` | | RFC 6298, RFC 2018/2883, RFC 8985, RFC 3522/4015 |
+//! | [`congestion`] | | RFC 5681/9438, RFC 9937, RFC 9406 |
 //!
 //! # Vocabulary
 //!
@@ -31,8 +32,8 @@
 //! | RCV.NXT + RCV.WND | `ReceiveWindow::edge` | right edge of the window, as the peer may know it |
 //! | TS.Recent | `ReceiveWindow::ts_recent` | the timestamp to echo (RFC 7323) |
 //! | Last.ACK.sent | `ReceiveWindow::last_ack_sent` | RCV.NXT of the last acknowledgement known to be sent |
-//! | RecoveryPoint | `SendWindow::recover` | SND.NXT when loss recovery began (RFC 6675) |
-//! | HighRxt | `SendWindow::high_rxt` | end of the highest octet retransmitted in this recovery (RFC 6675) |
+//! | RecoveryPoint | `Loss::recover` | SND.NXT when loss recovery began (RFC 6675) |
+//! | HighRxt | `Loss::high_rxt` | end of the highest octet retransmitted in this recovery (RFC 6675) |
 
 #![forbid(unsafe_code)]
 
@@ -51,11 +52,13 @@ pub mod outbox;
 mod output;
 pub mod pcb;
 pub mod profile;
+mod rack;
 pub mod rtt;
 pub mod sack;
 pub mod segment;
 pub mod state;
 pub mod syn_cookie;
+mod undo;
 
 pub use access::{PcbAccess, PcbMut};
 pub use config::{Config, ConnectionOptions, ListenParams, OpenParams};
@@ -63,8 +66,8 @@ pub use error::Error;
 pub use event::segment_arrives::listen;
 pub use event::{
     Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Isn, LinkDown, OptionValues, PathMtu, Receive,
-    Received, SegmentArrives, Send, SendUrgent, Sent, SetOption, Shutdown, SocketOption, Status, StatusReport,
-    TakeError, Timeouts, Traffic, TransmitReady,
+    Received, RecoveryState, SegmentArrives, Send, SendUrgent, Sent, SetOption, Shutdown, SocketOption, Status,
+    StatusReport, TakeError, Timeouts, Traffic, TransmitReady,
 };
 pub use half_open::{HalfOpen, Progress};
 pub use info::TcpInfo;

@@ -5,6 +5,8 @@
 //! the silly-window rule allow, then an acknowledgement if none of that carried it. What may never happen: new octets
 //! that leave in another order than that of their sequence numbers, or an ACK number that moves back.
 
+mod recover;
+
 use core::time::Duration;
 
 use observe::{Counter, Time};
@@ -17,10 +19,12 @@ use wire::tcp::{
 
 use crate::config::Config;
 use crate::ecn::NOT_ECT;
+use crate::event::segment_arrives::text::IDLE_CHECK;
 use crate::outbox::{Outbox, Readiness};
 use crate::pcb::{Ack, HeaderOut, Limit, Mode, RetransmitQueue, SKEW_MS, SendWindow, Tick, Timer, initial_window};
-use crate::sack::{NextSegment, Permits};
 use crate::state::State;
+
+pub(crate) use recover::{probe_recovery, probe_tail};
 
 /// Text octets of a super-segment at most: what remains of 65 535 behind the longest IP and TCP headers.
 const LARGEST_SUPER_SEGMENT: usize = 65_535 - 60 - 60;
@@ -81,7 +85,7 @@ impl SendWindow {
     /// Is there text or a FIN to send, or to send again?
     #[inline]
     pub(crate) fn has_work(&self, rq: &RetransmitQueue) -> bool {
-        self.state.may_transmit() && (!self.nothing_unsent(rq) || self.mode != Mode::Open || self.resend_first)
+        self.state.may_transmit() && (!self.nothing_unsent(rq) || self.mode.recovers())
     }
 }
 
@@ -100,11 +104,10 @@ pub(crate) fn send_text(
     }
     restart_after_idle(sw, out.config, now);
     sw.cwnd_limited = false;
-    let hold = if sw.mode != Mode::Open || sw.resend_first {
-        recover(sw, rq, ho, out, now)
-    } else {
-        send_new(sw, rq, ho, out, now, push)
-    };
+    let from = sw.nxt;
+    let hold =
+        if sw.mode.recovers() { recover::recover(sw, rq, ho, out, now) } else { send_new(sw, rq, ho, out, now, push) };
+    note_sent(sw, rq, from, out, now);
     set_timer_after_sending(sw, rq, hold, out, now);
     if sw.shaping.is_some() {
         shaped(sw, rq, hold, out, now);
@@ -136,6 +139,14 @@ fn shaped(sw: &mut SendWindow, rq: &RetransmitQueue, hold: Hold, out: &mut Outbo
             },
             now,
         );
+    }
+}
+
+/// New octets left from `from` on: remember when.
+#[inline]
+fn note_sent(sw: &SendWindow, rq: &mut RetransmitQueue, from: SeqNumber, out: &mut Outbox<'_>, now: Time) {
+    if sw.nxt != from && rq.log.sent(sw.una, from, now.as_micros() as u32, sw.slice_width()) {
+        out.wake_by(now + IDLE_CHECK);
     }
 }
 
@@ -175,7 +186,7 @@ fn send_new(
     now: Time,
     push: bool,
 ) -> Hold {
-    let mut pipe = sw.pipe(rq);
+    let mut pipe = sw.pipe();
     loop {
         let room = sw.congestion.cwnd().saturating_sub(pipe);
         match send_one_new(sw, rq, ho, out, now, Room { congestion: room, push }) {
@@ -284,7 +295,7 @@ fn advance(sw: &mut SendWindow, len: u32, fin: bool, now: Time) {
     if len < mss || len != mss && !len.is_multiple_of(mss) {
         sw.small_end = sw.nxt;
     }
-    if !sw.rtt.is_timing() {
+    if !sw.rtt.is_timing() && sw.mode == Mode::Open {
         sw.timed = sw.nxt;
         sw.rtt.start(now);
     }
@@ -346,137 +357,13 @@ fn small_may_leave(sw: &SendWindow, push: bool) -> Result<(), Hold> {
     }
 }
 
-/// Send again what is (or must be assumed) lost, and new text where the pipe has room.
-#[cold]
-fn recover(sw: &mut SendWindow, rq: &mut RetransmitQueue, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) -> Hold {
-    let mss = u32::from(sw.mss);
-    if sw.resend_first {
-        let right = (sw.una + mss).min(sw.nxt);
-        if !resend(sw, rq, ho, out, now, (sw.una, right)) {
-            return Hold::Starved;
-        }
-        sw.resend_first = false;
-        sw.high_rxt = sw.high_rxt.max(right);
-    }
-    let mut new_data = true;
-    loop {
-        let room = sw.congestion.cwnd().saturating_sub(sw.pipe(rq));
-        if room < mss {
-            sw.cwnd_limited = true;
-            return Hold::Congestion;
-        }
-        if let Err(hold) = recover_one(sw, rq, ho, out, now, (room, &mut new_data)) {
-            return hold;
-        }
-    }
-}
-
-/// One segment of recovery. New text that may not leave is not asked for again.
-fn recover_one(
-    sw: &mut SendWindow,
-    rq: &mut RetransmitQueue,
-    ho: &mut HeaderOut,
-    out: &mut Outbox<'_>,
-    now: Time,
-    (room, new_data): (u32, &mut bool),
-) -> Result<(), Hold> {
-    let range = match next_in_recovery(sw, rq, *new_data) {
-        NextSegment::Retransmit { left, right } => {
-            sw.high_rxt = sw.high_rxt.max(right);
-            (left, right)
-        }
-        NextSegment::Rescue { left, right } => {
-            sw.rescue = false;
-            if right.le(sw.high_rxt) {
-                // It was sent again in this recovery: once more would only be a guess.
-                return Err(Hold::Empty);
-            }
-            (left, right)
-        }
-        NextSegment::New => {
-            match send_one_new(sw, rq, ho, out, now, Room { congestion: room, push: false }) {
-                Err(Hold::Starved) => return Err(Hold::Starved),
-                Err(_) => *new_data = false,
-                Ok(_) if sw.mode == Mode::Loss => sw.high_rxt = sw.nxt,
-                Ok(_) => {}
-            }
-            return Ok(());
-        }
-        NextSegment::None => return Err(Hold::Empty),
-    };
-    if resend(sw, rq, ho, out, now, range) { Ok(()) } else { Err(Hold::Starved) }
-}
-
-/// What recovery sends next: NextSeg() of RFC 6675 with SACK; without, new text only (RFC 6582 sends again one segment
-/// per partial acknowledgement); after a time-out, everything from HighRxt on that is not known to have arrived.
-fn next_in_recovery(sw: &SendWindow, rq: &RetransmitQueue, new_data: bool) -> NextSegment {
-    let mss = u32::from(sw.mss);
-    match sw.mode {
-        Mode::Recovery if sw.sack => {
-            let new_data = new_data && rq.len > sw.sent_text();
-            let permits = Permits { new_data, rescue: sw.rescue };
-            rq.scoreboard.next_segment(sw.una, sw.nxt, sw.high_rxt, mss, permits)
-        }
-        Mode::Loss if sw.high_rxt.lt(sw.recover) => {
-            let permits = Permits { new_data: false, rescue: false };
-            match rq.scoreboard.next_segment(sw.una, sw.nxt, sw.high_rxt, mss, permits) {
-                NextSegment::None => {
-                    let left = rq.scoreboard.highest().map_or(sw.high_rxt, |highest| highest.max(sw.high_rxt));
-                    if left.ge(sw.recover) {
-                        return if new_data { NextSegment::New } else { NextSegment::None };
-                    }
-                    NextSegment::Retransmit { left, right: (left + mss).min(sw.recover) }
-                }
-                hole => hole,
-            }
-        }
-        _ if new_data => NextSegment::New,
-        _ => NextSegment::None,
-    }
-}
-
-/// Send `[left, right)` again, which may end with the FIN. False if there is no credit or no buffer.
-fn resend(
-    sw: &mut SendWindow,
-    rq: &RetransmitQueue,
-    ho: &mut HeaderOut,
-    out: &mut Outbox<'_>,
-    now: Time,
-    (left, right): (SeqNumber, SeqNumber),
-) -> bool {
-    if out.credit == 0 {
-        out.starved = true;
-        return false;
-    }
-    let text_end = sw.una + sw.sent_text().min(rq.len);
-    let len = (right.min(text_end) - left).max(0) as u32;
-    let mut flags = ACK;
-    if len > 0 && right.ge(text_end) && sw.sent_text() == rq.len {
-        flags.insert(TcpFlags::PSH);
-    }
-    if sw.fin_sent && right.gt(text_end) {
-        flags.insert(TcpFlags::FIN);
-    }
-    let offset = (left - sw.una).max(0) as u32;
-    let draft = text_draft(sw, ho, left, len, flags, now);
-    if !emit_text(ho, out, draft, |dst, sum| rq.copy_sent(offset, dst, sum)) {
-        return false;
-    }
-    // Karn: an acknowledgement of it says nothing about the round trip.
-    sw.rtt.cancel();
-    sw.last_sent = Tick::of(now);
-    out.count(Counter::Retransmits, 1);
-    out.count(Counter::RetransmittedBytes, u64::from(len));
-    true
-}
-
 /// One timer guards whatever is under way: retransmission while anything is unacknowledged, else the probe of a closed
 /// window, else the end of a cork.
 #[inline]
 fn set_timer_after_sending(sw: &mut SendWindow, rq: &RetransmitQueue, hold: Hold, out: &mut Outbox<'_>, now: Time) {
     if sw.flight() > 0 {
-        if sw.timer_kind != Timer::Retransmit {
-            sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
+        if !sw.timer_kind.guards_flight() {
+            sw.guard_flight(out.config, now);
         }
     } else if rq.len > 0 || sw.fin_queued && !sw.fin_sent {
         if sw.timer_kind == Timer::Off {

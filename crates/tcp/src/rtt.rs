@@ -5,7 +5,7 @@
 //! acknowledged), and reads [`RttEstimator::rto`] whenever it arms the timer. When the timer expires it calls
 //! [`RttEstimator::backoff`].
 //!
-//! All state is in microseconds in 32 bits, 28 bytes in all. What may never happen: an RTO below the configured minimum
+//! All state is in microseconds in 32 bits, 32 bytes in all. What may never happen: an RTO below the configured minimum
 //! or above the configured maximum, whatever the samples.
 
 use core::time::Duration;
@@ -67,6 +67,8 @@ pub struct RttEstimator {
     base_us: u32,
     min_us: u32,
     max_us: u32,
+    /// The least round-trip time of late, in microseconds; `u32::MAX` before the first sample.
+    least_us: u32,
     floor: RtoFloor,
     sampled: bool,
     backoff: u8,
@@ -87,6 +89,7 @@ impl RttEstimator {
             base_us: micros(config.initial_rto).clamp(min_us, max_us),
             min_us,
             max_us,
+            least_us: u32::MAX,
             floor: config.floor,
             sampled: false,
             backoff: 0,
@@ -149,6 +152,8 @@ impl RttEstimator {
             self.rttvar4 = r << 1;
             self.sampled = true;
         }
+        // A minimum that drifts upwards by 1/512 per sample forgets a path that is no longer used.
+        self.least_us = r.min(self.least_us.saturating_add(self.least_us >> 9));
         self.base_us = self.computed();
         self.backoff = 0;
     }
@@ -180,6 +185,37 @@ impl RttEstimator {
     #[inline]
     pub fn srtt(&self) -> Option<Duration> {
         self.sampled.then(|| Duration::from_micros(u64::from(self.srtt8 >> 3)))
+    }
+
+    /// SRTT in microseconds, 0 before the first sample.
+    #[inline]
+    pub(crate) fn srtt_us(&self) -> u32 {
+        self.srtt8 >> 3
+    }
+
+    /// The least round-trip time of late (RACK.min_RTT); `None` before the first sample. Microsecond resolution.
+    #[inline]
+    pub fn min_rtt(&self) -> Option<Duration> {
+        self.sampled.then(|| Duration::from_micros(u64::from(self.least_us)))
+    }
+
+    /// [`RttEstimator::min_rtt`] in microseconds, 0 before the first sample.
+    #[inline]
+    pub(crate) fn min_rtt_us(&self) -> u32 {
+        if self.sampled { self.least_us } else { 0 }
+    }
+
+    /// When a tail loss probe is due for what leaves or is acknowledged at `now`: after two round trips and `ack_delay`,
+    /// but not after the retransmission time-out (RFC 8985 section 7.2).
+    #[inline]
+    pub(crate) fn probe_deadline(&self, now: Time, ack_delay: Duration) -> Time {
+        let rto = self.rto_us();
+        let us = if self.sampled {
+            u64::from(self.srtt8 >> 2).min(rto) * 1000 + ack_delay.as_nanos() as u64
+        } else {
+            u64::MAX
+        };
+        Time::from_nanos(now.as_nanos().saturating_add(us.min(rto * 1000)))
     }
 
     /// The round-trip time variation; `None` before the first sample. Microsecond resolution.
@@ -283,7 +319,7 @@ mod tests {
 
     #[test]
     fn is_small() {
-        assert!(size_of::<RttEstimator>() <= 28, "{} bytes", size_of::<RttEstimator>());
+        assert!(size_of::<RttEstimator>() <= 32, "{} bytes", size_of::<RttEstimator>());
     }
 
     #[test]

@@ -12,6 +12,7 @@ use core::time::Duration;
 
 use observe::Time;
 
+use super::hystart::HyStart;
 use super::{Acked, Window};
 
 /// beta_cubic = 7/10: what a loss leaves of the flight (section 4.6).
@@ -29,7 +30,7 @@ const ALPHA_UNIT: u64 = 17;
 /// The curve is not followed further than this from its plateau, ms (17 minutes); the cube then fits 64 bits.
 const MAX_OFFSET_MS: u64 = 1 << 20;
 
-/// What CUBIC remembers: 40 octets.
+/// What CUBIC remembers: 64 octets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cubic {
     /// Remainder of `w_est`, in units of 1 / (17 * cwnd) octets.
@@ -48,6 +49,8 @@ pub(super) struct Cubic {
     cwnd_prior: u32,
     /// A stage of congestion avoidance has begun.
     running: bool,
+    /// The end of the first slow start.
+    pub(super) hystart: HyStart,
 }
 
 impl Cubic {
@@ -217,7 +220,7 @@ mod tests {
         let start = Time::from_secs(5);
         let mut c = Controller::new(Kind::Cubic, MSS, segments * MSS);
         c.on_congestion(segments * MSS, start);
-        c.on_recovery_exit(start);
+        c.on_recovery_exit(u32::MAX, start);
         let cut = f64::from(c.cwnd()) / f64::from(MSS);
         let mut reference = Reference::after_cut(f64::from(segments), f64::from(segments), cut, 5.0);
         let mut now = start;
@@ -267,7 +270,7 @@ mod tests {
     fn fast_convergence_gives_way_when_the_window_shrinks() {
         let mut c = Controller::new(Kind::Cubic, MSS, 100 * MSS);
         c.on_congestion(100 * MSS, Time::ZERO);
-        c.on_recovery_exit(Time::ZERO);
+        c.on_recovery_exit(u32::MAX, Time::ZERO);
         c.on_congestion(70 * MSS, Time::ZERO);
         let cubic = c.curve.as_ref().expect("a stage of congestion avoidance");
         assert_eq!(cubic.w_max, 70 * MSS / 20 * 17);
@@ -279,7 +282,7 @@ mod tests {
     fn after_a_timeout_the_curve_starts_at_its_plateau() {
         let mut c = Controller::new(Kind::Cubic, MSS, 100 * MSS);
         c.on_timeout(100 * MSS, Time::ZERO);
-        c.on_recovery_exit(Time::ZERO);
+        c.on_recovery_exit(u32::MAX, Time::ZERO);
         let now = Time::from_secs(1);
         while c.in_slow_start() {
             c.on_ack(MSS, c.cwnd(), None, now, true);
@@ -297,7 +300,7 @@ mod tests {
             let rtt = Some(Duration::from_millis(50));
             let mut c = Controller::new(Kind::Cubic, MSS, 100 * MSS);
             c.on_congestion(100 * MSS, Time::ZERO);
-            c.on_recovery_exit(Time::ZERO);
+            c.on_recovery_exit(u32::MAX, Time::ZERO);
             let mut now = Time::ZERO;
             (0..100).for_each(|_| {
                 now += Duration::from_millis(10);
@@ -328,7 +331,7 @@ mod tests {
         let rtt = Some(Duration::from_millis(1));
         for c in [&mut cubic, &mut reno] {
             c.on_congestion(20 * MSS, Time::ZERO);
-            c.on_recovery_exit(Time::ZERO);
+            c.on_recovery_exit(u32::MAX, Time::ZERO);
             let mut now = Time::ZERO;
             for _ in 0..60 {
                 now += Duration::from_millis(1);
@@ -344,7 +347,7 @@ mod tests {
         let grow = |step: u32| {
             let mut c = Controller::new(Kind::Cubic, MSS, 10_000 * MSS);
             c.on_congestion(10_000 * MSS, Time::ZERO);
-            c.on_recovery_exit(Time::ZERO);
+            c.on_recovery_exit(u32::MAX, Time::ZERO);
             let before = c.cwnd();
             let mut sent = 0;
             while sent < 1000 * MSS {

@@ -3,8 +3,9 @@
 //!
 //! The send side owns a [`Controller`] and reports what happened to it: acknowledgements, entry into and exit from loss
 //! recovery, retransmission time-outs, idle periods. It reads [`Controller::cwnd`] before it sends. Which segments are
-//! lost, and how much is in the network, is decided elsewhere (`sack.rs`, `rack.rs`); during recovery the window stands
-//! still at the threshold and the caller keeps the pipe below it (RFC 6675), so no window is ever inflated.
+//! lost, and how much is in the network, is decided elsewhere (`pcb/loss.rs`, `rack.rs`); during recovery the window is
+//! what Proportional Rate Reduction says (`prr.rs`), or stands still at the threshold without SACK, and the caller keeps
+//! the pipe below it, so no window is ever inflated.
 //!
 //! Everything is in octets, all arithmetic is on integers, and a controller is 24 octets. What may never happen: a
 //! window below one segment or above [`MAX_WINDOW`], or growth that no acknowledgement paid for.
@@ -12,21 +13,29 @@
 //! An algorithm is one variant of [`Kind`] and one file; it answers how far to cut, and how to grow.
 
 mod cubic;
+mod hystart;
 mod newreno;
+mod prr;
 
 use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
 use observe::Time;
+use wire::SeqNumber;
 
 use cubic::Cubic;
+use hystart::{CSS_GROWTH_DIVISOR, LEAST_WINDOW, Verdict};
+pub(crate) use prr::Prr;
 
 /// The largest congestion window: no peer can announce a larger one (RFC 7323 section 2.3).
 pub const MAX_WINDOW: u32 = 1 << 30;
 
 /// The largest MSS that the option can express (RFC 9293 section 3.2); CUBIC's integers rely on it.
 const MAX_MSS: u32 = u16::MAX as u32;
+
+/// Segments that may leave at once when recovery ends: as many as a connection begins with (RFC 6928).
+const BURST: u32 = 10;
 
 /// Which algorithm governs congestion avoidance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -85,6 +94,8 @@ impl FromStr for Kind {
 enum Phase {
     /// Slow start or congestion avoidance.
     Open,
+    /// Slow start at a quarter of its pace (RFC 9406).
+    Conservative,
     /// Fast recovery: the window stands still.
     Recovery,
     /// After a time-out, until an acknowledgement arrives.
@@ -124,7 +135,11 @@ impl Window {
     /// that coalesces segments acknowledges dozens at once). After a time-out an acknowledgement may cover octets that
     /// left the network long ago, and counts for one segment at most (RFC 3465 section 2.3).
     fn slow_start(&mut self, acked: u32) -> u32 {
-        let counted = if self.phase == Phase::Loss { acked.min(self.mss()) } else { acked };
+        let counted = match self.phase {
+            Phase::Loss => acked.min(self.mss()),
+            Phase::Conservative => acked / CSS_GROWTH_DIVISOR,
+            _ => acked,
+        };
         let grown = counted.min(self.ssthresh - self.cwnd);
         self.set_cwnd(self.cwnd + grown);
         counted - grown
@@ -136,6 +151,13 @@ impl Window {
 pub struct Controller {
     window: Window,
     /// What CUBIC remembers, once there is something: many connections never leave slow start.
+    curve: Option<Box<Cubic>>,
+}
+
+/// A controller's state before a cut, for [`Controller::restore`].
+#[derive(Clone, Debug)]
+pub(crate) struct Saved {
+    window: Window,
     curve: Option<Box<Cubic>>,
 }
 
@@ -209,7 +231,7 @@ impl Controller {
             return;
         }
         let octets = if window.cwnd < window.ssthresh { window.slow_start(acked) } else { acked };
-        if window.cwnd >= window.ssthresh && window.phase == Phase::Loss {
+        if window.cwnd >= window.ssthresh && matches!(window.phase, Phase::Loss | Phase::Conservative) {
             window.phase = Phase::Open;
         }
         if octets > 0 {
@@ -218,6 +240,57 @@ impl Controller {
                 Kind::Cubic => self.curve.get_or_insert_default().grow(window, &Acked { octets, srtt, now }),
             }
         }
+    }
+
+    /// Does the first slow start watch the round-trip time (RFC 9406)? Then [`Controller::on_round_trip`] wants a sample
+    /// of every acknowledgement.
+    #[inline]
+    pub(crate) fn watches_round_trips(&self) -> bool {
+        let window = &self.window;
+        window.ssthresh == MAX_WINDOW && window.kind == Kind::Cubic && window.cwnd >= LEAST_WINDOW * window.mss()
+    }
+
+    /// The acknowledgement of everything below `una` took `rtt` microseconds, while everything below `nxt` is sent and
+    /// the window is the limit. Call it before [`Controller::on_ack`].
+    pub(crate) fn on_round_trip(&mut self, rtt: u32, una: SeqNumber, nxt: SeqNumber) {
+        let window = &mut self.window;
+        if !matches!(window.phase, Phase::Open | Phase::Conservative) {
+            return;
+        }
+        window.phase = match self.curve.get_or_insert_default().hystart.sample(rtt, una, nxt) {
+            Verdict::Grow => Phase::Open,
+            Verdict::Conserve => Phase::Conservative,
+            Verdict::Leave => {
+                window.ssthresh = window.cwnd;
+                Phase::Open
+            }
+        };
+    }
+
+    /// The state, to take a cut back later.
+    pub(crate) fn save(&self) -> Saved {
+        Saved { window: self.window.clone(), curve: self.curve.clone() }
+    }
+
+    /// The cut since `saved` was without cause: window, threshold and curve are again what they were (RFC 4015 section
+    /// 3.2, RFC 9438 section 4.9), unless they have outgrown that.
+    pub(crate) fn restore(&mut self, saved: Saved) {
+        let (cwnd, ssthresh) =
+            (self.window.cwnd.max(saved.window.cwnd), self.window.ssthresh.max(saved.window.ssthresh));
+        let (kind, mss) = (self.window.kind, self.window.mss);
+        if kind == saved.window.kind {
+            self.curve = saved.curve;
+            if let Some(cubic) = &mut self.curve {
+                cubic.end_epoch();
+            }
+        }
+        self.window = Window { cwnd, ssthresh, mss, kind, phase: Phase::Open, credit: 0 };
+    }
+
+    /// During fast recovery the window is what Proportional Rate Reduction says.
+    pub(crate) fn set_recovery_window(&mut self, octets: u32) {
+        debug_assert_eq!(self.window.phase, Phase::Recovery);
+        self.window.set_cwnd(octets);
     }
 
     /// Loss was found by duplicate acknowledgements or SACK with `flight` octets outstanding (SND.NXT - SND.UNA): cuts
@@ -245,6 +318,8 @@ impl Controller {
     /// Sets the threshold for a loss with `flight` octets outstanding; never below two segments (RFC 5681 equation 4).
     fn cut(&mut self, flight: u32) {
         let window = &mut self.window;
+        // What limited transmit sent beyond the window does not count (RFC 5681 section 3.2, step 2).
+        let flight = flight.min(window.cwnd.max(2 * window.mss()));
         let target = match window.kind {
             Kind::NewReno => newreno::threshold(flight),
             Kind::Cubic => self.curve.get_or_insert_default().threshold(window, flight),
@@ -253,24 +328,28 @@ impl Controller {
         window.credit = 0;
     }
 
-    /// Everything that was outstanding at [`Controller::on_congestion`] or [`Controller::on_timeout`] is acknowledged.
+    /// Everything that was outstanding at [`Controller::on_congestion`] or [`Controller::on_timeout`] is acknowledged, and
+    /// `pipe` octets are in the network.
     ///
     /// Call [`Controller::on_ack`] for that acknowledgement first: it may cover octets that left the network long ago, and
     /// must not count as growth.
     ///
-    /// After fast recovery the window is the threshold (RFC 6582 section 3.2 step 3, full acknowledgement); after a
-    /// time-out slow start goes on, unrestricted.
-    pub fn on_recovery_exit(&mut self, _now: Time) {
+    /// After fast recovery the window is the threshold (RFC 6582 section 3.2 step 3, full acknowledgement), but lets no
+    /// more than [`BURST`] segments out at once: slow start does the rest. After a time-out slow start goes on,
+    /// unrestricted.
+    pub fn on_recovery_exit(&mut self, pipe: u32, _now: Time) {
         if self.window.phase == Phase::Recovery {
-            self.window.set_cwnd(self.window.ssthresh);
+            let conserved = pipe.saturating_add(BURST * self.window.mss());
+            self.window.set_cwnd(self.window.ssthresh.min(conserved));
         }
         self.window.phase = Phase::Open;
     }
 
     /// The retransmission timer expired with `flight` octets outstanding: the window falls to one segment (RFC 5681
-    /// section 3.1). The threshold is cut unless the timer already expired since the last acknowledgement.
+    /// section 3.1). The threshold is cut unless the timer already expired since the last acknowledgement, or recovery
+    /// is under way: that window of data has had its cut.
     pub fn on_timeout(&mut self, flight: u32, _now: Time) {
-        if self.window.phase != Phase::Silence {
+        if !matches!(self.window.phase, Phase::Silence | Phase::Recovery) {
             self.cut(flight);
         }
         if let Some(cubic) = &mut self.curve {
@@ -350,9 +429,9 @@ mod tests {
 
     #[test]
     fn slow_start_ends_at_the_threshold_and_the_rest_counts_for_avoidance() {
-        let mut c = start(Kind::NewReno);
+        let mut c = Controller::new(Kind::NewReno, MSS, 20 * MSS);
         c.on_congestion(20 * MSS, Time::ZERO);
-        c.on_recovery_exit(Time::ZERO);
+        c.on_recovery_exit(u32::MAX, Time::ZERO);
         c.on_idle_restart(8 * MSS);
         ack(&mut c, 5 * MSS);
         assert_eq!((c.cwnd(), c.in_slow_start()), (10 * MSS, false));
@@ -367,7 +446,7 @@ mod tests {
             c.on_ack(10 * MSS, 10 * MSS, None, Time::ZERO, false);
             assert_eq!(c.cwnd(), 10 * MSS);
             c.on_congestion(10 * MSS, Time::ZERO);
-            c.on_recovery_exit(Time::ZERO);
+            c.on_recovery_exit(u32::MAX, Time::ZERO);
             let before = c.cwnd();
             for s in 0..100 {
                 c.on_ack(MSS, MSS, None, Time::from_secs(s), false);
@@ -384,7 +463,7 @@ mod tests {
             assert_eq!(c.on_congestion(20 * MSS, Time::ZERO), left);
             ack(&mut c, 5 * MSS);
             assert_eq!((c.cwnd(), c.ssthresh()), (left, left));
-            c.on_recovery_exit(Time::ZERO);
+            c.on_recovery_exit(u32::MAX, Time::ZERO);
             assert_eq!((c.cwnd(), c.ssthresh()), (left, left));
             assert!(c.on_congestion(left, Time::ZERO) < left);
         }
@@ -410,18 +489,21 @@ mod tests {
         c.on_timeout(40 * MSS, Time::ZERO);
         ack(&mut c, 15 * MSS);
         assert_eq!(c.cwnd(), 2 * MSS);
-        c.on_recovery_exit(Time::ZERO);
+        c.on_recovery_exit(u32::MAX, Time::ZERO);
         assert_eq!(c.cwnd(), 2 * MSS, "leaving loss recovery opens nothing by itself");
         ack(&mut c, 2 * MSS);
         assert_eq!(c.cwnd(), 4 * MSS);
     }
 
     #[test]
-    fn a_timeout_in_recovery_and_a_loss_after_a_timeout_both_cut() {
+    fn a_timeout_in_recovery_does_not_cut_again_but_a_loss_after_it_does() {
         let mut c = Controller::new(Kind::NewReno, MSS, 40 * MSS);
         c.on_congestion(40 * MSS, Time::ZERO);
         c.on_timeout(30 * MSS, Time::ZERO);
-        assert_eq!((c.cwnd(), c.ssthresh()), (MSS, 15 * MSS));
+        assert_eq!((c.cwnd(), c.ssthresh()), (MSS, 20 * MSS), "one cut per window of data");
+        ack(&mut c, MSS);
+        c.on_recovery_exit(MSS, Time::ZERO);
+        (0..6).for_each(|_| ack(&mut c, MSS));
         assert_eq!(c.on_congestion(8 * MSS, Time::ZERO), 4 * MSS);
     }
 
@@ -434,7 +516,7 @@ mod tests {
             c.on_idle_restart(20 * MSS);
             assert_eq!(c.cwnd(), 10 * MSS, "never opens the window");
             c.on_congestion(10 * MSS, Time::ZERO);
-            c.on_recovery_exit(Time::ZERO);
+            c.on_recovery_exit(u32::MAX, Time::ZERO);
             let low = c.ssthresh();
             (0..2000).for_each(|i| c.on_ack(MSS, c.cwnd(), None, Time::from_millis(10 * i), true));
             let reached = c.cwnd();
@@ -458,7 +540,7 @@ mod tests {
     fn the_algorithm_can_be_changed_in_flight() {
         let mut c = start(Kind::Cubic);
         c.on_congestion(10 * MSS, Time::ZERO);
-        c.on_recovery_exit(Time::ZERO);
+        c.on_recovery_exit(u32::MAX, Time::ZERO);
         c.set_kind(Kind::NewReno);
         assert_eq!((c.kind(), c.cwnd()), (Kind::NewReno, 7 * MSS));
         ack(&mut c, 7 * MSS);
@@ -509,7 +591,7 @@ mod tests {
                         prop_assert!(limited || grown == 0);
                     }
                     Step::Congestion(flight) => { c.on_congestion(flight, now); }
-                    Step::Exit => c.on_recovery_exit(now),
+                    Step::Exit => c.on_recovery_exit(u32::MAX, now),
                     Step::Timeout(flight) => c.on_timeout(flight, now),
                     Step::Idle(iw) => c.on_idle_restart(iw),
                     Step::Mss(mss) => c.set_mss(mss),

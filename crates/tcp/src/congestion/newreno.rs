@@ -34,7 +34,7 @@ mod tests {
     fn avoiding(cwnd: u32) -> Controller {
         let mut c = Controller::new(Kind::NewReno, MSS, 2 * cwnd);
         c.on_congestion(2 * cwnd, Time::ZERO);
-        c.on_recovery_exit(Time::ZERO);
+        c.on_recovery_exit(u32::MAX, Time::ZERO);
         assert_eq!((c.cwnd(), c.in_slow_start()), (cwnd, false));
         c
     }
@@ -73,7 +73,7 @@ mod tests {
         let mut c = avoiding(10 * MSS);
         assert_eq!(c.on_congestion(9 * MSS, Time::ZERO), 4_500);
         assert_eq!(c.cwnd(), 4_500);
-        c.on_recovery_exit(Time::ZERO);
+        c.on_recovery_exit(u32::MAX, Time::ZERO);
         assert_eq!(c.on_congestion(MSS, Time::ZERO), 2 * MSS);
     }
 }

@@ -120,15 +120,14 @@ fn lower_mss(mss: u16, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) 
     sw.mss = mss;
     sw.congestion.set_mss(u32::from(mss));
     out.count(Counter::PathMtuUpdates, 1);
-    if sw.state.may_transmit() && sw.flight() > 0 && sw.mode == Mode::Open {
+    if sw.state.may_transmit() && sw.flight() > 0 && !sw.mode.recovers() {
         // All that is out is at least as large as what was refused: send it again from the beginning, paced by the
         // acknowledgements, with the window as it is.
-        parts.retransmit_queue.scoreboard.clear();
+        let (una, nxt) = (sw.una, sw.nxt);
+        let loss = sw.begin_disorder();
+        loss.board.clear();
+        loss.lose_everything(una, nxt);
         sw.mode = Mode::Loss;
-        sw.recover = sw.nxt;
-        sw.high_rxt = sw.una;
-        sw.duplicates = 0;
-        sw.resend_first = true;
         sw.rtt.cancel();
         let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
         if let Some((nxt, edge)) = told {

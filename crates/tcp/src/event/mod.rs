@@ -27,7 +27,7 @@ pub use receive::{Receive, Received};
 pub use segment_arrives::{Disposition, SegmentArrives};
 pub use send::{Chunks, Send, SendUrgent, Sent, TransmitReady};
 pub use set_option::{SetOption, SocketOption};
-pub use status::{Status, StatusReport, Traffic};
+pub use status::{RecoveryState, Status, StatusReport, Traffic};
 pub use take_error::TakeError;
 pub use timeouts::Timeouts;
 

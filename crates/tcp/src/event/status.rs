@@ -12,7 +12,8 @@ use crate::ecn::EcnMode;
 use crate::error::Error;
 use crate::outbox::{Outbox, Readiness};
 use crate::pcb::shaping::Limited;
-use crate::pcb::{Mode, Timer};
+use crate::pcb::{Loss, Mode, SendWindow, Timer};
+use crate::sack::DUP_THRESH;
 use crate::state::State;
 
 /// Ask for a [`StatusReport`].
@@ -56,6 +57,27 @@ pub struct StatusReport {
     pub ssthresh: u32,
     /// The sender is recovering from a loss.
     pub recovering: bool,
+    /// What the sender believes about loss.
+    pub recovery: RecoveryState,
+    /// Octets SACKed by the peer.
+    pub sacked: u32,
+    /// Octets that are lost and not sent again yet.
+    pub lost: u32,
+    /// Octets sent again that are under way.
+    pub resent: u32,
+    /// Octets believed to be in the network.
+    pub pipe: u32,
+    /// Segments sent again since the connection began; those of the handshake are not counted.
+    pub total_retransmits: u32,
+    /// D-SACK blocks received (RFC 2883).
+    pub duplicates_reported: u32,
+    /// Times that reordering was seen.
+    pub reorderings_seen: u32,
+    /// Segments of reordering that start no recovery: DupThresh until reordering was seen, 300 afterwards, when time alone
+    /// decides (RFC 8985).
+    pub reordering: u32,
+    /// Least round-trip time of late.
+    pub min_rtt: Option<Duration>,
     /// Smoothed round-trip time.
     pub srtt: Option<Duration>,
     /// Retransmission time-out, back-off included.
@@ -127,6 +149,34 @@ pub struct Traffic {
     pub since_heard: Duration,
 }
 
+/// What the sender believes about loss; the names are those of Linux's `tcpi_ca_state`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecoveryState {
+    /// Nothing is wrong.
+    Open,
+    /// Something is SACKed, or duplicate acknowledgements come in.
+    Disorder,
+    /// Fast recovery.
+    Recovery,
+    /// Recovery from a retransmission time-out.
+    Loss,
+}
+
+/// What `reordering` says once reordering was seen: Linux's largest.
+const MAX_REORDERING: u32 = 300;
+
+fn recovery_state(sw: &SendWindow) -> RecoveryState {
+    match sw.mode {
+        Mode::Open => RecoveryState::Open,
+        Mode::Disorder => {
+            let quiet = |loss: &Loss| loss.board.is_empty() && loss.duplicates == 0;
+            if sw.loss.as_deref().is_some_and(quiet) { RecoveryState::Open } else { RecoveryState::Disorder }
+        }
+        Mode::Recovery => RecoveryState::Recovery,
+        Mode::Loss => RecoveryState::Loss,
+    }
+}
+
 impl Event for Status {
     type Reply = StatusReport;
 
@@ -138,6 +188,8 @@ impl Event for Status {
 fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
     let persists = parts.send_window.timer_kind == Timer::Persist;
     let (sw, rw, rq) = (&*parts.send_window, &*parts.receive_window, &*parts.retransmit_queue);
+    let loss = sw.loss.as_deref();
+    let disorder = loss.filter(|_| sw.mode != Mode::Open);
     StatusReport {
         state: parts.header_in.state,
         tuple: parts.header_in.tuple,
@@ -155,7 +207,17 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
         congestion: sw.congestion.kind(),
         cwnd: sw.congestion.cwnd(),
         ssthresh: sw.congestion.ssthresh(),
-        recovering: sw.mode != Mode::Open,
+        recovering: sw.mode.recovers(),
+        recovery: recovery_state(sw),
+        sacked: disorder.map_or(0, |loss| loss.board.sacked_octets()),
+        lost: disorder.map_or(0, |loss| loss.lost(sw.una)),
+        resent: disorder.map_or(0, |loss| loss.resent_octets()),
+        pipe: sw.pipe(),
+        total_retransmits: loss.map_or(0, |loss| loss.totals.retransmits),
+        duplicates_reported: loss.map_or(0, |loss| loss.totals.duplicates),
+        reorderings_seen: loss.map_or(0, |loss| loss.totals.reorderings),
+        reordering: if loss.is_some_and(|loss| loss.rack.reordering) { MAX_REORDERING } else { DUP_THRESH },
+        min_rtt: sw.rtt.min_rtt(),
         srtt: sw.rtt.srtt(),
         rto: sw.rtt.rto(),
         ecn: parts.header_out.ecn.as_deref().map_or(EcnMode::Off, |ecn| ecn.mode),

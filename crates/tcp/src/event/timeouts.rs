@@ -10,15 +10,15 @@ use observe::{Counter, Time};
 
 use super::Event;
 use super::icmp::suspect_black_hole;
-use super::segment_arrives::release;
 use super::segment_arrives::text::IDLE_CHECK;
+use super::segment_arrives::{disorder, release};
 use crate::access::{PcbAccess, PcbMut};
 use crate::config::Config;
 use crate::ecn;
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::output;
-use crate::pcb::{Ack, Mode, Timer};
+use crate::pcb::{Ack, Mode, Timer, since};
 use crate::state::{Cause, State};
 
 /// Time-outs and window probes, answered or not, for a connection whose user has closed it: 51 s at the least RTO.
@@ -96,6 +96,8 @@ fn send_timer(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
             }
         }
         Timer::Persist => persist(parts, out, now),
+        Timer::Probe => tail_loss_probe(parts, out, now),
+        Timer::Reorder => reordering_settled(parts, out, now),
         Timer::Retransmit => retransmit(parts, out, now),
     }
 }
@@ -142,6 +144,47 @@ fn persist(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     }
 }
 
+/// No acknowledgement for two round trips: send one segment more, whose acknowledgement tells what is lost (RFC 8985
+/// section 7.3). What left since the timer was set has its own two round trips, but not beyond the retransmission
+/// time-out of the oldest.
+fn tail_loss_probe(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+    let (sw, rq) = (&mut *parts.send_window, &*parts.retransmit_queue);
+    if sw.flight() == 0 {
+        sw.stop_timer();
+        return;
+    }
+    let clock = now.as_micros() as u32;
+    let recovers = sw.mode.recovers();
+    let resent = sw.loss.as_ref().filter(|_| recovers).map_or(u32::MAX, |loss| since(clock, loss.last_resent));
+    let newest = now - Duration::from_micros(u64::from(since(clock, rq.log.newest()).min(resent)));
+    let oldest = now - Duration::from_micros(u64::from(since(clock, rq.log.time_of(sw.una))));
+    let limit = if recovers { Time::MAX } else { sw.rtt.deadline(oldest) };
+    let due = sw.rtt.probe_deadline(newest, sw.ack_delay(out.config)).min(limit);
+    if due > now {
+        sw.set_timer(Timer::Probe, due);
+        return;
+    }
+    if gives_up(parts, out.config.retries, out, now) {
+        return;
+    }
+    let probed = parts.send_window.state.may_transmit()
+        && parts.transmit(out, |sw, rq, ho, out| match recovers {
+            true => output::probe_recovery(sw, rq, ho, out, now),
+            false => output::probe_tail(sw, rq, ho, out, now),
+        });
+    if probed {
+        out.count(Counter::TailLossProbes, 1);
+    }
+    let sw = &mut *parts.send_window;
+    sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
+}
+
+/// What was given time to arrive out of order, and has not, is lost (RFC 8985 section 6.3).
+fn reordering_settled(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+    parts.send_side(|sw, rq| disorder::reordering_settled(sw, rq, out, now));
+    parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
+}
+
 /// RFC 6298 section 5.4 to 5.7.
 fn retransmit(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let limit = match parts.header_in.state {
@@ -181,17 +224,25 @@ fn retransmit(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
 }
 
-/// All that is out counts as lost, and what the peer said by SACK may have been taken back (RFC 2018 section 8).
+/// All that is out and not SACKed counts as lost. What the peer said by SACK is kept: if it was taken back (RFC 2018
+/// section 8), the acknowledgement of the first segment will show that. If the time-out repeats itself, it is not relied
+/// upon any more.
 fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let sw = &mut *parts.send_window;
     out.count(Counter::CongestionEvents, 1);
+    let (una, nxt) = (sw.una, sw.nxt);
+    let saved = (!sw.mode.recovers()).then(|| sw.congestion.save());
     sw.congestion.on_timeout(sw.flight(), now);
-    parts.retransmit_queue.scoreboard.clear();
+    let repeated = sw.rtt.backoff_count() > 2;
+    let loss = sw.begin_disorder();
+    if let Some(saved) = saved {
+        loss.undo.arm(saved);
+    }
+    if repeated {
+        loss.board.clear();
+    }
+    loss.lose_everything(una, nxt);
     sw.mode = Mode::Loss;
-    sw.recover = sw.nxt;
-    sw.high_rxt = sw.una;
-    sw.duplicates = 0;
-    sw.resend_first = true;
 }
 
 fn orphan_retries(config: &Config) -> u8 {
@@ -269,6 +320,9 @@ fn keep_alive(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
 fn shrink(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     parts.receive_window.queue.shrink();
     parts.retransmit_queue.shrink();
+    if let Some(loss) = &mut parts.send_window.loss {
+        loss.shrink();
+    }
     if parts.receive_window.queue.is_spilled() || parts.retransmit_queue.is_spilled() {
         out.wake_by(now + IDLE_CHECK);
     }

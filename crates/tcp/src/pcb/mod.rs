@@ -7,9 +7,11 @@
 mod fifo;
 mod header_in;
 mod header_out;
+mod loss;
 pub mod reassembly;
 mod receive_window;
 mod retransmit_queue;
+mod send_log;
 mod send_window;
 mod settings;
 pub(crate) mod shaping;
@@ -23,7 +25,9 @@ pub use retransmit_queue::RetransmitQueue;
 pub use send_window::SendWindow;
 
 pub(crate) use header_in::{Path, milliseconds};
+pub(crate) use loss::{Delivery, Loss};
 pub(crate) use receive_window::{Ack, RecvSnapshot, first_window};
+pub(crate) use send_log::{is_before, since};
 pub(crate) use send_window::{Mode, Timer, initial_window};
 pub(crate) use settings::Settings;
 pub(crate) use shaping::{Limit, Shaping};
@@ -130,6 +134,7 @@ impl PcbMut<'_> {
         self.send_window.stop_timer();
         self.send_window.una = self.send_window.nxt;
         self.send_window.mode = Mode::Open;
+        self.send_window.loss = None;
     }
 
     /// The connection failed: remember why, and end it.

@@ -1,4 +1,4 @@
-//! The retransmit-queue part: all text from SND.UNA on, sent or not, and the SACK scoreboard over the sent part.
+//! The retransmit-queue part: all text from SND.UNA on, sent or not, and when the sent part left.
 //!
 //! Text stays in the chunks in which the user gave it (pooled, shared or static memory) and is copied once per
 //! transmission, into the segment. A cursor remembers where SND.NXT falls, so that sending new text never walks the
@@ -8,7 +8,7 @@ use pktbuf::{Chunk, copy_and_sum};
 use wire::checksum::Sum;
 
 use super::fifo::Fifo;
-use crate::sack::Scoreboard;
+use super::send_log::SendLog;
 
 /// Writes of up to this many octets are copied into the tail of the queue if that is pooled and has room.
 const COALESCE: usize = 4096;
@@ -23,7 +23,7 @@ struct Cursor {
 /// See the module documentation.
 #[derive(Debug)]
 pub struct RetransmitQueue {
-    pub(crate) scoreboard: Scoreboard,
+    pub(crate) log: SendLog,
     /// Octets of text in the queue.
     pub(crate) len: u32,
     /// Where the first octet falls that was never sent.
@@ -33,12 +33,7 @@ pub struct RetransmitQueue {
 
 impl RetransmitQueue {
     pub(crate) const fn new() -> Self {
-        RetransmitQueue {
-            scoreboard: Scoreboard::new(),
-            len: 0,
-            unsent: Cursor { chunk: 0, octet: 0 },
-            chunks: Fifo::new(),
-        }
+        RetransmitQueue { log: SendLog::new(), len: 0, unsent: Cursor { chunk: 0, octet: 0 }, chunks: Fifo::new() }
     }
 
     /// Append `chunk`; small ones are copied behind the last one. True if heap memory was taken for the queue.
@@ -162,11 +157,12 @@ impl RetransmitQueue {
 
     /// Is heap memory held by the queue itself?
     pub(crate) fn is_spilled(&self) -> bool {
-        self.chunks.is_spilled()
+        self.chunks.is_spilled() || self.log.is_spilled()
     }
 
     /// Give heap memory back if it is not in use.
     pub(crate) fn shrink(&mut self) {
         self.chunks.shrink();
+        self.log.shrink();
     }
 }

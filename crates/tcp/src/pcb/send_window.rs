@@ -1,28 +1,43 @@
 //! The send-window part: how far we have sent, how far the peer lets us, how far the network lets us, and the one timer
 //! that all of this needs.
 //!
-//! SND.NXT never moves back. What must be sent again is found from `mode`, `high_rxt` and the scoreboard, so that the
-//! order in which new octets are assigned is never disturbed by loss recovery (invariant G7).
+//! SND.NXT never moves back. What must be sent again is found from `mode` and `loss`, so that the order in which new
+//! octets are assigned is never disturbed by loss recovery (invariant G7).
+
+use core::time::Duration;
 
 use observe::Time;
 use wire::SeqNumber;
 
-use super::{Limit, RetransmitQueue, Shaping, Tick};
+use super::{Limit, Loss, RetransmitQueue, Shaping, Tick};
 use crate::config::{Config, ConnectionOptions};
 use crate::congestion::Controller;
 use crate::outbox::Outbox;
 use crate::rtt::RttEstimator;
 use crate::state::State;
 
+/// Added to every probe time-out, against timers that tick at a millisecond and peers that gather segments.
+const PROBE_SLACK: Duration = Duration::from_millis(2);
+
 /// What the sender believes about loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Nothing is lost (though duplicate acknowledgements may be coming in).
+    /// Nothing is lost, and nothing looks like it.
     Open,
-    /// Fast recovery: RFC 6675 with SACK, RFC 6582 without.
+    /// Something is SACKed, duplicate acknowledgements are coming in, or a tail loss probe is out.
+    Disorder,
+    /// Fast recovery: RFC 8985 and 9937 with SACK, RFC 6582 without.
     Recovery,
     /// A retransmission time-out: everything unacknowledged is sent again in slow start.
     Loss,
+}
+
+impl Mode {
+    /// Is something being sent again?
+    #[inline]
+    pub(crate) fn recovers(self) -> bool {
+        matches!(self, Mode::Recovery | Mode::Loss)
+    }
 }
 
 /// What `SendWindow::timer` is for.
@@ -32,10 +47,22 @@ pub(crate) enum Timer {
     Off,
     /// Retransmission time-out (RFC 6298).
     Retransmit,
+    /// Tail loss probe (RFC 8985 section 7); the retransmission time-out follows it.
+    Probe,
+    /// End of the reordering window (RFC 8985 section 6); the retransmission time-out follows it.
+    Reorder,
     /// Window probe (RFC 9293 section 3.8.6.1).
     Persist,
     /// End of the time for which a corked segment is held back.
     Cork,
+}
+
+impl Timer {
+    /// Is it for what is in flight?
+    #[inline]
+    pub(crate) fn guards_flight(self) -> bool {
+        matches!(self, Timer::Retransmit | Timer::Probe | Timer::Reorder)
+    }
 }
 
 /// See the module documentation.
@@ -50,10 +77,6 @@ pub struct SendWindow {
     pub(crate) wl2: SeqNumber,
     /// Largest window that the peer ever offered.
     pub(crate) max_wnd: u32,
-    /// RecoveryPoint: SND.NXT when recovery began. No new fast recovery before it is acknowledged.
-    pub(crate) recover: SeqNumber,
-    /// HighRxt: end of the highest octet sent again in this recovery.
-    pub(crate) high_rxt: SeqNumber,
     /// End of the last segment sent that was not full (Nagle's test, as modified by Minshall).
     pub(crate) small_end: SeqNumber,
     /// The acknowledgement of this sequence number gives an RTT sample, if `rtt` is timing one.
@@ -68,8 +91,6 @@ pub struct SendWindow {
     pub(crate) timer_kind: Timer,
     /// The peer's window shift.
     pub(crate) shift: u8,
-    /// Duplicate acknowledgements not yet used up.
-    pub(crate) duplicates: u16,
     /// Probes or time-outs without any answer.
     pub(crate) unanswered: u8,
     pub(crate) no_delay: bool,
@@ -80,10 +101,6 @@ pub struct SendWindow {
     pub(crate) fin_queued: bool,
     /// The FIN has been sent (and counts in `nxt`).
     pub(crate) fin_sent: bool,
-    /// The first unacknowledged segment must go out again whatever the window says.
-    pub(crate) resend_first: bool,
-    /// One rescue retransmission is allowed in this recovery (RFC 6675, NextSeg rule 4).
-    pub(crate) rescue: bool,
     /// The last transmission stopped at the congestion window.
     pub(crate) cwnd_limited: bool,
     /// The user found no space and waits for it.
@@ -107,6 +124,8 @@ pub struct SendWindow {
     pub(crate) congestion: Controller,
     /// Limits that few connections have.
     pub(crate) shaping: Option<Box<Shaping>>,
+    /// What is lost, from the first disorder on; it means something unless `mode` is `Open`.
+    pub(crate) loss: Option<Box<Loss>>,
 }
 
 impl SendWindow {
@@ -120,8 +139,6 @@ impl SendWindow {
             wl1: SeqNumber(0),
             wl2: SeqNumber(0),
             max_wnd: 0,
-            recover: iss,
-            high_rxt: iss,
             small_end: iss,
             timed: iss,
             mss,
@@ -130,7 +147,6 @@ impl SendWindow {
             mode: Mode::Open,
             timer_kind: Timer::Off,
             shift: 0,
-            duplicates: 0,
             unanswered: 0,
             no_delay: options.no_delay,
             cork: options.cork,
@@ -138,8 +154,6 @@ impl SendWindow {
             sack: false,
             fin_queued: false,
             fin_sent: false,
-            resend_first: false,
-            rescue: false,
             cwnd_limited: false,
             blocked: false,
             grows: options.send_buffer.is_none(),
@@ -153,6 +167,7 @@ impl SendWindow {
             last_sent: Tick::of(now),
             congestion: Controller::new(kind, u32::from(mss), window),
             shaping: Shaping::of(options, config),
+            loss: None,
         }
     }
 
@@ -175,31 +190,64 @@ impl SendWindow {
         self.una + self.wnd
     }
 
-    /// Estimate of the octets in the network ("pipe", RFC 6675 section 4; without SACK every duplicate acknowledgement
-    /// stands for a segment that left, which is RFC 6582's window inflation seen from the other side).
+    /// Estimate of the octets in the network ("pipe"; without SACK every duplicate acknowledgement stands for a segment
+    /// that left, which is RFC 6582's window inflation seen from the other side).
     #[inline]
-    pub(crate) fn pipe(&self, queue: &RetransmitQueue) -> u32 {
-        if self.mode == Mode::Open && self.duplicates == 0 && queue.scoreboard.is_empty() {
-            return self.flight();
-        }
-        self.pipe_in_disorder(queue)
+    pub(crate) fn pipe(&self) -> u32 {
+        if self.mode == Mode::Open { self.flight() } else { self.pipe_in_disorder() }
     }
 
-    fn pipe_in_disorder(&self, queue: &RetransmitQueue) -> u32 {
-        let mss = u32::from(self.mss);
-        let board = &queue.scoreboard;
-        let duplicates = u32::from(self.duplicates) * mss;
-        match self.mode {
-            Mode::Recovery if self.sack => board.pipe(self.una, self.nxt, self.high_rxt, mss),
-            Mode::Recovery => self.flight().saturating_sub(duplicates),
-            Mode::Open if self.sack => self.flight().saturating_sub(board.sacked_octets()),
-            Mode::Open => self.flight().saturating_sub(duplicates),
-            // All that was out at the time-out counts as lost; what was sent (again) since then is in the network.
-            Mode::Loss => {
-                let again = (self.high_rxt - self.una).max(0) as u32;
-                again.saturating_sub(board.sacked_below(self.high_rxt))
-            }
+    fn pipe_in_disorder(&self) -> u32 {
+        let Some(loss) = &self.loss else { return self.flight() };
+        if self.sack || self.mode == Mode::Loss {
+            return loss.pipe(self.una, self.nxt);
         }
+        self.flight().saturating_sub(u32::from(loss.duplicates) * u32::from(self.mss))
+    }
+
+    /// The record of losses, which begins now if nothing was wrong before.
+    pub(crate) fn begin_disorder(&mut self) -> &mut Loss {
+        let una = self.una;
+        let loss = self.loss.get_or_insert_with(|| Loss::new(una));
+        if self.mode == Mode::Open {
+            self.mode = Mode::Disorder;
+            loss.begin(una);
+        }
+        loss
+    }
+
+    /// Transmissions that left within this many microseconds of each other are not told apart: 1/32 of the round trip.
+    #[inline]
+    pub(crate) fn slice_width(&self) -> u32 {
+        self.rtt.srtt_us() >> 5
+    }
+
+    /// Set the timer that guards what is in flight: a tail loss probe while nothing is wrong, else mostly the
+    /// retransmission time-out.
+    #[inline]
+    pub(crate) fn guard_flight(&mut self, config: &Config, now: Time) {
+        if self.sack && (self.mode == Mode::Open || self.may_probe_recovery()) {
+            let at = self.rtt.probe_deadline(now, self.ack_delay(config));
+            self.set_timer(Timer::Probe, at);
+        } else {
+            self.set_timer(Timer::Retransmit, self.rtt.deadline(now));
+        }
+    }
+
+    /// Recovery is probed as well, once per delivery, if the peer holds something out of order: it acknowledges at once
+    /// then (RFC 5681 section 4.2), and two silent round trips mean that what was sent again is lost, too. That goes
+    /// beyond RFC 8985, in the manner of RFC 9002 section 6.2; the window is not touched.
+    fn may_probe_recovery(&self) -> bool {
+        self.mode.recovers()
+            && self.rtt.backoff_count() == 0
+            && self.loss.as_ref().is_some_and(|loss| !loss.probed && !loss.board.is_empty())
+    }
+
+    /// How long the peer may hold back its acknowledgement: of one segment alone, as long as it delays any.
+    #[inline]
+    pub(crate) fn ack_delay(&self, config: &Config) -> Duration {
+        let alone = self.flight() <= u32::from(self.mss) && self.mode == Mode::Open;
+        if alone { config.peer_ack_delay } else { PROBE_SLACK }
     }
 
     /// Set the timer; [`SendWindow::arm`] asks for the wake.

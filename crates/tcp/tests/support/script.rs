@@ -137,6 +137,23 @@ impl Script {
         script
     }
 
+    /// Actively opened over a path with this round-trip time, which is the first sample.
+    pub fn connected_over(setup: Setup, rtt: Duration, options: impl Fn(Peer) -> Peer) -> Script {
+        let mut script = Script::new(setup);
+        script.us.open(script.now);
+        script.take();
+        script.pass(rtt);
+        script.inject(options(peer("S.").seq(0).ack(1).win(60_000).mss(1000)));
+        script.take();
+        script
+    }
+
+    /// The sequence ranges of what we sent since the last look, without the rest of the lines.
+    pub fn ranges(&mut self) -> Vec<String> {
+        let range = |line: String| line.split(' ').nth(1).unwrap().split('(').next().unwrap().to_owned();
+        self.take().into_iter().map(range).collect()
+    }
+
     /// Passively opened by the same kind of peer.
     pub fn accepted(setup: Setup, options: impl Fn(Peer) -> Peer) -> Script {
         let mut script = Script::new(setup);

@@ -7,7 +7,7 @@
 //! | SYN-SENT | `syn_sent` |
 //! | otherwise | `otherwise`: the order of the steps, RST, SYN, FIN |
 //! | first: sequence number | `sequence` |
-//! | fifth: ACK | `acknowledgement` |
+//! | fifth: ACK | `acknowledgement`; `disorder` for what it says about losses |
 //! | sixth: URG | `urgent` in `otherwise` |
 //! | seventh: text | `text` |
 //!
@@ -15,6 +15,7 @@
 //! established path (`fast_path.rs`) can take them hold-set by hold-set. Every other segment takes all parts at once.
 
 pub(crate) mod acknowledgement;
+pub(crate) mod disorder;
 pub mod listen;
 mod otherwise;
 pub(crate) mod sequence;

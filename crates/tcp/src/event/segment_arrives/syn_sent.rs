@@ -74,8 +74,6 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, now: Time) {
     sw.una += 1;
     sw.wl2 = sw.una;
     sw.small_end = sw.una;
-    sw.recover = sw.una - 1;
-    sw.high_rxt = sw.una;
     sw.progress = Tick::of(now);
     if sw.rtt.backoff_count() == 0 {
         // A cookie is not timed: nobody remembers when it was sent.

@@ -1,0 +1,395 @@
+//! What an acknowledgement says about losses: duplicates (RFC 5681, 6582), SACK and D-SACK blocks (RFC 2018, 2883), what
+//! was delivered and what therefore is lost (RACK, RFC 8985), the beginning and end of recovery, the window in it (PRR,
+//! RFC 9937), and the reductions that turn out to have been without cause (RFC 3522, 4015).
+//!
+//! Called by `acknowledgement` for every acknowledgement that is a duplicate, carries blocks, or arrives while something
+//! is wrong; and by the time-outs at the end of the reordering window. Written against the send side alone. What may
+//! never happen: more than one cut of the window for one window of data.
+
+use core::time::Duration;
+
+use observe::{Counter, Time};
+use wire::SeqNumber;
+use wire::tcp::Header;
+
+use super::acknowledgement::sample_echo;
+use crate::outbox::Outbox;
+use crate::pcb::{Delivery, Mode, RetransmitQueue, SendWindow, Timer, since};
+use crate::sack::{DUP_THRESH, dsack};
+
+/// What is known of the acknowledgement so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// Octets by which SND.UNA moved.
+    pub(super) advance: u32,
+    /// It is a duplicate in the sense of RFC 5681 section 2.
+    pub(super) duplicate: bool,
+    /// What the cumulative part delivered.
+    pub(super) delivery: Delivery,
+}
+
+/// What the cumulative acknowledgement of `ack` delivers, before SND.UNA moves.
+#[cold]
+pub(super) fn deliver_up_to(sw: &mut SendWindow, rq: &RetransmitQueue, ack: SeqNumber) -> Delivery {
+    let una = sw.una;
+    match &mut sw.loss {
+        Some(loss) if ack.gt(una) => loss.deliver_up_to(&rq.log, una, ack),
+        _ => Delivery::default(),
+    }
+}
+
+/// SND.UNA, the window and the round trip are up to date: draw the conclusions about losses.
+#[cold]
+pub(super) fn settle(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    header: &Header,
+    mut seen: Seen,
+    out: &mut Outbox<'_>,
+    now: Time,
+) {
+    if !sw.sack {
+        settle_without_sack(sw, header, seen, out, now);
+        return;
+    }
+    let quiet = sw.mode == Mode::Open;
+    let duplicate = duplicate_reported(sw, header, out);
+    if quiet && header.options.sack.iter().all(|(_, right)| right.le(sw.una)) {
+        // Nothing but a D-SACK, or blocks of old.
+        if duplicate {
+            take_back(sw, out);
+        }
+        return;
+    }
+    if seen.advance > 0
+        && let Some(loss) = &mut sw.loss
+        && !sw.mode.recovers()
+    {
+        loss.duplicates = 0;
+    }
+    take_blocks(sw, rq, header, &mut seen.delivery, out);
+    guard_recovery(sw, &seen, out, now);
+    observe(sw, header, &seen, out, now);
+    let needless = seen.advance > 0 && judge_by_echo(sw, header);
+    if needless || duplicate {
+        take_back(sw, out);
+    }
+    judge_probe(sw, header, &seen, out, now);
+    let more_lost = detect(sw, rq, seen.delivery.octets, out, now);
+    finish(sw, out, now);
+    if sw.mode == Mode::Recovery {
+        reduce(sw, seen.delivery.octets, seen.advance > 0 && !more_lost);
+    }
+}
+
+/// Something arrived: recovery may be probed again, and the silence after which it is begins anew.
+fn guard_recovery(sw: &mut SendWindow, seen: &Seen, out: &mut Outbox<'_>, now: Time) {
+    if sw.mode.recovers() && seen.delivery.octets > 0 && sw.flight() > 0 {
+        if let Some(loss) = &mut sw.loss {
+            loss.probed = false;
+        }
+        sw.guard_flight(out.config, now);
+        sw.arm(out);
+    }
+}
+
+/// Read the SACK blocks.
+fn take_blocks(
+    sw: &mut SendWindow,
+    rq: &RetransmitQueue,
+    header: &Header,
+    delivery: &mut Delivery,
+    out: &mut Outbox<'_>,
+) {
+    let (una, nxt) = (sw.una, sw.nxt);
+    let began = sw.mode == Mode::Open;
+    let loss = sw.begin_disorder();
+    let fack = loss.board.highest();
+    if loss.board.ack_to(una) {
+        out.count(Counter::SackReneges, 1);
+        loss.renege(una);
+    }
+    if header.options.sack.is_empty() {
+        return;
+    }
+    out.count(Counter::SacksIn, 1);
+    let mut runs = smallvec::SmallVec::<[(SeqNumber, SeqNumber); 8]>::new();
+    loss.board.update(&header.options.sack, una, nxt, |left, right| runs.push((left, right)));
+    for &run in &runs {
+        loss.deliver(&rq.log, run, fack, delivery);
+    }
+    if !runs.is_empty() {
+        out.count(Counter::DupAcksIn, 1);
+        loss.duplicates = loss.duplicates.saturating_add(1);
+    }
+    if began {
+        // From here on each delivery is timed; that of one segment would wait for the hole to be filled.
+        sw.rtt.cancel();
+    }
+}
+
+/// Feed RACK and the round-trip estimate with what was delivered.
+fn observe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outbox<'_>, now: Time) {
+    let clock = now.as_micros() as u32;
+    let min_rtt = sw.rtt.min_rtt_us();
+    let echo_age = echo_age_us(sw, header, now);
+    let Some(loss) = &mut sw.loss else { return };
+    let delivery = &seen.delivery;
+    if delivery.reordered && !loss.rack.reordering {
+        loss.rack.reordering = true;
+    }
+    if delivery.reordered {
+        loss.totals.reorderings = loss.totals.reorderings.saturating_add(1);
+        out.count(Counter::ReordersSeen, 1);
+    }
+    if let Some(sent) = delivery.first {
+        loss.rack.delivered(sent, false, clock, min_rtt);
+    }
+    // An echo older than the retransmission is that of the original (the clock of timestamps ticks in ms).
+    let again =
+        delivery.again.filter(|sent| echo_age.is_none_or(|age| age <= since(clock, sent.at).saturating_add(1_000)));
+    if let Some(sent) = again {
+        loss.rack.delivered(sent, true, clock, min_rtt);
+    }
+    // Karn: an acknowledgement that a retransmission drew, needless or not, says nothing about what was sent once, and of
+    // the retransmission itself only if its own timestamp comes back.
+    let drawn = delivery.again.is_some() || dsack(&header.options.sack, header.ack).is_some();
+    if let Some(sent) = delivery.first.filter(|_| !drawn) {
+        let expected = sw.flight() / (2 * u32::from(sw.mss)) + 1;
+        sw.rtt.sample_one_of(Duration::from_micros(u64::from(since(clock, sent.at))), expected);
+        out.count(Counter::RttSamples, 1);
+    } else if again.is_some() && seen.advance > 0 && echo_age.is_some() {
+        sample_echo(sw, header, out, now);
+    }
+}
+
+/// How long ago the timestamp was sent that `header` echoes, in microseconds.
+fn echo_age_us(sw: &SendWindow, header: &Header, now: Time) -> Option<u32> {
+    let timestamps = header.options.timestamps.filter(|_| sw.timestamps)?;
+    let sent = timestamps.echo.wrapping_sub(sw.ts_offset);
+    let ms = (now.as_millis() as u32).wrapping_sub(sent);
+    (ms < 1 << 21).then_some(ms * 1000)
+}
+
+/// RFC 3522: was the acknowledgement that moves SND.UNA triggered by a segment from before the first retransmission?
+fn judge_by_echo(sw: &mut SendWindow, header: &Header) -> bool {
+    let echo = header.options.timestamps.filter(|_| sw.timestamps).map(|timestamps| timestamps.echo);
+    let recovers = sw.mode.recovers();
+    sw.loss.as_mut().is_some_and(|loss| loss.undo.first_advance(echo) && recovers)
+}
+
+/// A D-SACK block, if there is one, widens the reordering window. True if now every retransmission since the last cut is
+/// known to have been needless.
+fn duplicate_reported(sw: &mut SendWindow, header: &Header, out: &mut Outbox<'_>) -> bool {
+    let Some((left, right)) = dsack(&header.options.sack, header.ack) else { return false };
+    out.count(Counter::DsacksIn, 1);
+    let (una, nxt) = (sw.una, sw.nxt);
+    let Some(loss) = &mut sw.loss else { return false };
+    loss.totals.duplicates = loss.totals.duplicates.saturating_add(1);
+    let probed = loss.probe.is_some_and(|probe| probe.again && probe.right == right);
+    if !probed && !loss.undo.expects_duplicates() {
+        // The network duplicates: we sent it once.
+        return false;
+    }
+    out.count(Counter::SpuriousRetransmits, 1);
+    if probed {
+        return false;
+    }
+    loss.rack.duplicate_reported(una, nxt);
+    loss.undo.duplicate((right - left) as u32)
+}
+
+/// The last cut was without cause: take it back, and go on as if nothing had been lost.
+fn take_back(sw: &mut SendWindow, out: &mut Outbox<'_>) {
+    let una = sw.una;
+    let Some(loss) = &mut sw.loss else { return };
+    let Some(saved) = loss.undo.take() else { return };
+    sw.congestion.restore(saved);
+    out.count(Counter::UndoneReductions, 1);
+    // What looked lost was only late; RACK finds out about the rest with a window wide enough.
+    loss.rack.reordering |= sw.mode != Mode::Loss;
+    if sw.mode.recovers() {
+        loss.lose_nothing(una);
+        sw.mode = Mode::Disorder;
+    }
+}
+
+/// TLP_process_ack (RFC 8985 section 7.4.2): what became of a tail loss probe.
+fn judge_probe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outbox<'_>, now: Time) {
+    let (ack, flight) = (sw.una, sw.flight());
+    let recovers = sw.mode.recovers();
+    let Some(loss) = &mut sw.loss else { return };
+    let Some(probe) = loss.probe.filter(|probe| ack.ge(probe.right)) else { return };
+    let reported = dsack(&header.options.sack, header.ack).is_some_and(|(_, right)| right == probe.right);
+    let answered_twice = seen.duplicate && header.options.sack.is_empty();
+    if !probe.again || reported || answered_twice {
+        loss.probe = None;
+    } else if ack.gt(probe.right) {
+        // The probe repaired a loss that nothing else has shown: the window pays for it all the same.
+        loss.probe = None;
+        if !recovers {
+            out.count(Counter::CongestionEvents, 1);
+            sw.congestion.on_congestion(flight.max(seen.advance), now);
+            sw.congestion.on_recovery_exit(flight, now);
+        }
+    }
+}
+
+/// Look for losses, begin recovery if there are any, and see to it that the rest is looked at in time. True if more is
+/// lost than was known.
+fn detect(sw: &mut SendWindow, rq: &RetransmitQueue, delivered: u32, out: &mut Outbox<'_>, now: Time) -> bool {
+    let clock = now.as_micros() as u32;
+    let (una, nxt, mss) = (sw.una, sw.nxt, u32::from(sw.mss));
+    let (min_rtt, srtt) = (sw.rtt.min_rtt_us(), sw.rtt.srtt_us());
+    let recovers = sw.mode.recovers();
+    let Some(loss) = &mut sw.loss else { return false };
+    let segments = (loss.board.sacked_octets() / mss).max(loss.board.ranges() as u32).max(u32::from(loss.duplicates));
+    let window = loss.rack.window(min_rtt, srtt, recovers || segments >= DUP_THRESH);
+    let found = loss.detect(&rq.log, una, nxt, clock, window);
+    let settles = found.waiting.then(|| loss.rack.settles_in(window, clock));
+    if !recovers && loss.any_lost(una) {
+        enter_recovery(sw, delivered, out, now);
+    }
+    if let Some(us) = settles {
+        // At least a microsecond: a deadline that is over would be looked at again at once.
+        let at = now + Duration::from_micros(u64::from(us).max(1));
+        if at < sw.rtt.deadline(now) {
+            sw.set_timer(Timer::Reorder, at);
+            sw.arm(out);
+        }
+    } else if sw.timer_kind == Timer::Reorder || sw.timer_kind == Timer::Probe && sw.mode == Mode::Disorder {
+        sw.guard_flight(out.config, now);
+        sw.arm(out);
+    }
+    found.newly
+}
+
+/// The end of the reordering window has come (RFC 8985 section 6.3): what has not arrived is lost.
+pub(crate) fn reordering_settled(sw: &mut SendWindow, rq: &RetransmitQueue, out: &mut Outbox<'_>, now: Time) {
+    sw.guard_flight(out.config, now);
+    if sw.mode == Mode::Open {
+        return;
+    }
+    detect(sw, rq, 0, out, now);
+    if sw.mode == Mode::Recovery {
+        let (pipe, ssthresh, mss) = (sw.pipe(), sw.congestion.ssthresh(), u32::from(sw.mss));
+        if let Some(loss) = &sw.loss {
+            sw.congestion.set_recovery_window(loss.prr.window_after_timer(pipe, ssthresh, mss));
+        }
+    }
+}
+
+/// Begin fast recovery with SACK; this acknowledgement delivered `delivered` octets.
+fn enter_recovery(sw: &mut SendWindow, delivered: u32, out: &mut Outbox<'_>, now: Time) {
+    let (flight, nxt) = (sw.flight(), sw.nxt);
+    let Some(loss) = &mut sw.loss else { return };
+    loss.undo.arm(sw.congestion.save());
+    loss.prr = crate::congestion::Prr::begin((flight + delivered).saturating_sub(loss.board.sacked_octets()));
+    loss.recover = nxt;
+    loss.probe = None;
+    sw.mode = Mode::Recovery;
+    sw.rtt.cancel();
+    loss.probed = false;
+    sw.congestion.on_congestion(flight, now);
+    sw.guard_flight(out.config, now);
+    sw.arm(out);
+    out.count(Counter::FastRetransmits, 1);
+    out.count(Counter::CongestionEvents, 1);
+}
+
+/// The window in recovery (RFC 9937).
+fn reduce(sw: &mut SendWindow, delivered: u32, safe: bool) {
+    let (pipe, ssthresh, mss) = (sw.pipe(), sw.congestion.ssthresh(), u32::from(sw.mss));
+    if let Some(loss) = &mut sw.loss
+        && let Some(window) = loss.prr.window(delivered, pipe, ssthresh, mss, safe)
+    {
+        sw.congestion.set_recovery_window(window);
+    }
+}
+
+/// End recovery when all that was out at its beginning has arrived, and disorder when nothing is SACKed any more.
+fn finish(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) {
+    let (una, pipe, flight) = (sw.una, sw.pipe(), sw.flight());
+    let Some(loss) = &mut sw.loss else { return };
+    if sw.mode.recovers() && una.ge(loss.recover) {
+        loss.rack.recovery_ended();
+        loss.resend_first = false;
+        loss.probe = None;
+        sw.congestion.on_recovery_exit(pipe, now);
+        sw.mode = Mode::Disorder;
+        loss.duplicates = 0;
+        if loss.any_lost(una) {
+            // What was sent during recovery is lost, too: a new window of data, a new cut.
+            enter_recovery(sw, 0, out, now);
+            return;
+        }
+    }
+    if sw.mode == Mode::Disorder && loss.board.is_empty() && loss.probe.is_none() {
+        loss.duplicates = 0;
+        sw.mode = Mode::Open;
+        if flight > 0 {
+            sw.guard_flight(out.config, now);
+            sw.arm(out);
+        }
+    }
+}
+
+/// Duplicates and partial acknowledgements without SACK (RFC 5681 section 3.2, RFC 6582).
+fn settle_without_sack(sw: &mut SendWindow, header: &Header, seen: Seen, out: &mut Outbox<'_>, now: Time) {
+    if seen.advance > 0 {
+        if judge_by_echo(sw, header) {
+            take_back(sw, out);
+        }
+        advance_without_sack(sw, seen.advance, out, now);
+    } else if seen.duplicate {
+        duplicate_without_sack(sw, out, now);
+    }
+}
+
+fn advance_without_sack(sw: &mut SendWindow, advance: u32, out: &mut Outbox<'_>, now: Time) {
+    let (una, flight, mss) = (sw.una, sw.flight(), u32::from(sw.mss));
+    let Some(loss) = &mut sw.loss else { return };
+    if !sw.mode.recovers() || una.ge(loss.recover) {
+        if sw.mode.recovers() {
+            sw.congestion.on_recovery_exit(flight, now);
+        }
+        sw.mode = Mode::Open;
+        loss.duplicates = 0;
+        loss.resend_first = false;
+    } else if sw.mode == Mode::Recovery {
+        // A partial acknowledgement (RFC 6582 section 3.2): the next segment is lost as well. The segments that were
+        // acknowledged now and had been counted as arrived are no longer part of the flight.
+        let arrived = (advance / mss).saturating_sub(1);
+        loss.duplicates = loss.duplicates.saturating_sub(arrived.min(u32::from(u16::MAX)) as u16);
+        loss.resend_first = true;
+    }
+    if flight > 0 {
+        sw.guard_flight(out.config, now);
+        sw.arm(out);
+    }
+}
+
+fn duplicate_without_sack(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) {
+    out.count(Counter::DupAcksIn, 1);
+    let (una, nxt) = (sw.una, sw.nxt);
+    let segments = (sw.flight() / u32::from(sw.mss)).clamp(1, u32::from(u16::MAX)) as u16;
+    let loss = sw.begin_disorder();
+    // An attacker who invents duplicates must not be able to claim more arrivals than there are segments.
+    loss.duplicates = loss.duplicates.saturating_add(1).min(segments);
+    // RFC 6582 section 3.2 step 2: duplicates of the recovery point may be answers to what was sent again without need.
+    if u32::from(loss.duplicates) < DUP_THRESH || una == loss.recover || sw.mode != Mode::Disorder {
+        return;
+    }
+    let loss = sw.begin_disorder();
+    loss.recover = nxt;
+    loss.resend_first = true;
+    sw.mode = Mode::Recovery;
+    sw.rtt.cancel();
+    let saved = sw.congestion.save();
+    sw.congestion.on_congestion(sw.flight(), now);
+    sw.begin_disorder().undo.arm(saved);
+    sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
+    sw.arm(out);
+    out.count(Counter::FastRetransmits, 1);
+    out.count(Counter::CongestionEvents, 1);
+}

@@ -1,0 +1,192 @@
+//! Output in loss recovery: what is lost leaves again, in the order of its sequence numbers, then new text, as far as the
+//! congestion window has room above the pipe; and the tail loss probe (RFC 8985 section 7).
+//!
+//! What is lost is decided elsewhere; every segment that leaves here is noted there. Without SACK, recovery sends one
+//! segment again per partial acknowledgement (RFC 6582). What may never happen: an octet sent again that the peer is known
+//! to hold.
+
+use super::*;
+
+/// Send again what is lost, and new text where the pipe has room.
+#[cold]
+pub(super) fn recover(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Hold {
+    if let Some(hold) = resend_first(sw, rq, ho, out, now) {
+        return hold;
+    }
+    let mss = u32::from(sw.mss);
+    let mut pipe = sw.pipe();
+    let mut new_data = true;
+    loop {
+        let room = sw.congestion.cwnd().saturating_sub(pipe);
+        if room < mss {
+            sw.cwnd_limited = true;
+            return Hold::Congestion;
+        }
+        match recover_one(sw, rq, ho, out, now, (room, &mut new_data)) {
+            Ok(octets) => pipe += octets,
+            Err(hold) => return hold,
+        }
+    }
+}
+
+/// The first segment of the flight, if it must leave whatever the window says.
+fn resend_first(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Option<Hold> {
+    let (una, nxt, mss) = (sw.una, sw.nxt, u32::from(sw.mss));
+    let loss = sw.loss.as_mut().filter(|loss| loss.resend_first)?;
+    let right = loss.first_end(una, nxt, mss);
+    if !resend(sw, rq, ho, out, now, (una, right)) {
+        return Some(Hold::Starved);
+    }
+    if let Some(loss) = &mut sw.loss {
+        loss.resend_first = false;
+    }
+    None
+}
+
+/// One segment of recovery; how much it adds to the pipe. New text that may not leave is not asked for again.
+fn recover_one(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+    (room, new_data): (u32, &mut bool),
+) -> Result<u32, Hold> {
+    let (una, mss) = (sw.una, u32::from(sw.mss));
+    let by_range = sw.sack || sw.mode == Mode::Loss;
+    if by_range && let Some(range) = sw.loss.as_ref().and_then(|loss| loss.next_lost(una, mss)) {
+        let sent = resend(sw, rq, ho, out, now, range);
+        return if sent { Ok((range.1 - range.0) as u32) } else { Err(Hold::Starved) };
+    }
+    if *new_data {
+        match send_one_new(sw, rq, ho, out, now, Room { congestion: room, push: false }) {
+            Ok(octets) => {
+                if let Some(loss) = &mut sw.loss {
+                    loss.prr.sent(octets);
+                }
+                return Ok(octets);
+            }
+            Err(Hold::Starved) => return Err(Hold::Starved),
+            Err(_) => *new_data = false,
+        }
+        return Ok(0);
+    }
+    Err(Hold::Empty)
+}
+
+/// A tail loss probe: new text if there is some that may leave, else the end of the flight again (RFC 8985 section 7.3).
+/// False if neither was possible.
+pub(crate) fn probe_tail(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> bool {
+    let (una, from, mss) = (sw.una, sw.nxt, u32::from(sw.mss));
+    let clock = now.as_micros() as u32;
+    // The next wake is one for the retransmission time-out, whatever leaves.
+    let room = Room { congestion: mss, push: true };
+    let super_segments = core::mem::take(&mut out.prefer_super_segments);
+    let new = send_one_new(sw, rq, ho, out, now, room).is_ok();
+    out.prefer_super_segments = super_segments;
+    if new {
+        note_sent(sw, rq, from, out, now);
+        let range = (from, sw.nxt);
+        sw.begin_disorder().probe_sent(range, clock, false);
+        return true;
+    }
+    let last = (una.max(from - mss), from);
+    if sw.flight() == 0 || !retransmit(sw, rq, ho, out, now, last) {
+        return false;
+    }
+    sw.begin_disorder().probe_sent(last, clock, true);
+    true
+}
+
+/// A probe during recovery: the first segment of the flight once more, whatever the window says. False if it could not
+/// leave.
+pub(crate) fn probe_recovery(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> bool {
+    let Some(loss) = &mut sw.loss else { return false };
+    loss.probed = true;
+    loss.resend_first = true;
+    resend_first(sw, rq, ho, out, now).is_none()
+}
+
+/// Send `[left, right)` of what is lost again, and note it. False if there is no credit or no buffer.
+fn resend(
+    sw: &mut SendWindow,
+    rq: &RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+    range: (SeqNumber, SeqNumber),
+) -> bool {
+    if !retransmit(sw, rq, ho, out, now, range) {
+        return false;
+    }
+    let width = sw.slice_width();
+    if let Some(loss) = &mut sw.loss {
+        let octets = (range.1 - range.0) as u32;
+        loss.sent_again(range.0, range.1, now.as_micros() as u32, width);
+        loss.prr.sent(octets);
+        loss.undo.sent_again(octets, ho.clock(now));
+    }
+    true
+}
+
+/// Make the segment `[left, right)` again, which may end with the FIN. False if there is no credit or no buffer.
+fn retransmit(
+    sw: &mut SendWindow,
+    rq: &RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+    (left, right): (SeqNumber, SeqNumber),
+) -> bool {
+    if out.credit == 0 {
+        out.starved = true;
+        return false;
+    }
+    let text_end = sw.una + sw.sent_text().min(rq.len);
+    let len = (right.min(text_end) - left).max(0) as u32;
+    let mut flags = ACK;
+    if len > 0 && right.ge(text_end) && sw.sent_text() == rq.len {
+        flags.insert(TcpFlags::PSH);
+    }
+    if sw.fin_sent && right.gt(text_end) {
+        flags.insert(TcpFlags::FIN);
+    }
+    let offset = (left - sw.una).max(0) as u32;
+    let draft = text_draft(sw, ho, left, len, flags, now);
+    if !emit_text(ho, out, draft, |dst, sum| rq.copy_sent(offset, dst, sum)) {
+        return false;
+    }
+    // Karn: an acknowledgement of it says nothing about the round trip.
+    sw.rtt.cancel();
+    sw.last_sent = Tick::of(now);
+    if let Some(loss) = &mut sw.loss {
+        loss.totals.retransmits = loss.totals.retransmits.saturating_add(1);
+    }
+    out.count(Counter::Retransmits, 1);
+    out.count(Counter::RetransmittedBytes, u64::from(len));
+    true
+}

@@ -1,0 +1,392 @@
+//! What a sender knows of losses: which octets of the flight are lost, which of them were sent again and when, and what
+//! that leaves in the network.
+//!
+//! The flight, from SND.UNA to SND.NXT, has three regions. Above `lost_edge` every octet was sent once (its time is in
+//! the send log) and, unless it is SACKed, counts as under way: times of first transmission rise with the sequence number,
+//! so what RACK calls lost of them is all that lies below one edge. From `high_rxt` (RFC 6675's HighRxt) to that edge,
+//! what is not SACKed is lost and waits to be sent again. Below `high_rxt` everything not SACKed was sent again; each such
+//! run has its own time here, because a retransmission can be lost, too.
+//!
+//! One box per connection, allocated when the first acknowledgement in disorder arrives or the first timer expires; the
+//! send side keeps it from then on. Bounded: the scoreboard has a limit, and runs that left together are one run, of
+//! which there are at most [`MAX_RESENT`].
+
+use std::collections::VecDeque;
+
+use wire::SeqNumber;
+
+use super::send_log::{SendLog, is_before, since};
+use crate::congestion::Prr;
+use crate::rack::{Rack, Sent};
+use crate::sack::Scoreboard;
+use crate::undo::Undo;
+
+/// The most runs of octets sent again that are told apart; more is not sent again until some have arrived.
+pub(crate) const MAX_RESENT: usize = 512;
+
+/// Octets `[left, right)` that were sent again, from `first` to `last`; as in the send log, what arrived of them counts as
+/// sent at the beginning, and what may be lost at the end.
+#[derive(Clone, Copy, Debug)]
+struct Resent {
+    left: SeqNumber,
+    right: SeqNumber,
+    first: u32,
+    last: u32,
+    /// That was lost as well.
+    lost: bool,
+}
+
+impl Resent {
+    fn len(&self) -> u32 {
+        octets(self.left, self.right)
+    }
+
+    fn if_delivered(&self) -> Sent {
+        Sent { at: self.first, end: self.right }
+    }
+
+    fn if_lost(&self) -> Sent {
+        Sent { at: self.last, end: self.right }
+    }
+}
+
+/// Octets from `left` to `right`, 0 if `right` is before.
+fn octets(left: SeqNumber, right: SeqNumber) -> u32 {
+    (right - left).max(0) as u32
+}
+
+/// A tail loss probe whose effect is not yet known (RFC 8985 section 7).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Probe {
+    left: SeqNumber,
+    /// TLP.end_seq.
+    pub(crate) right: SeqNumber,
+    at: u32,
+    /// TLP.is_retrans: it was old text, not new.
+    pub(crate) again: bool,
+}
+
+/// What one acknowledgement delivered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Delivery {
+    /// Octets acknowledged or SACKed for the first time.
+    pub(crate) octets: u32,
+    /// The latest of them that was sent only once.
+    pub(crate) first: Option<Sent>,
+    /// The latest of them that was sent again.
+    pub(crate) again: Option<Sent>,
+    /// Something arrived that was sent only once, after something that was sent later.
+    pub(crate) reordered: bool,
+}
+
+/// What [`Loss::detect`] found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Detected {
+    /// More is lost than was known.
+    pub(crate) newly: bool,
+    /// Something will be lost if it does not arrive within the reordering window.
+    pub(crate) waiting: bool,
+}
+
+/// Totals of a connection, for those who ask for its status.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    /// Segments sent again.
+    pub(crate) retransmits: u32,
+    /// D-SACK blocks received.
+    pub(crate) duplicates: u32,
+    /// Times that reordering was seen.
+    pub(crate) reorderings: u32,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Loss {
+    pub(crate) board: Scoreboard,
+    pub(crate) rack: Rack,
+    pub(crate) prr: Prr,
+    pub(crate) undo: Undo,
+    /// RecoveryPoint: SND.NXT when recovery began.
+    pub(crate) recover: SeqNumber,
+    /// Below this, what is not SACKed was sent again.
+    high_rxt: SeqNumber,
+    /// Below this, what is neither SACKed nor sent again is lost.
+    lost_edge: SeqNumber,
+    /// Below this, an acknowledgement may be that of any of several transmissions (Karn's rule).
+    ambiguous: SeqNumber,
+    /// Sorted by sequence number, disjoint.
+    resent: VecDeque<Resent>,
+    /// Octets of `resent` that are under way, and that are lost again.
+    under_way: u32,
+    lost_again: u32,
+    /// No run under way is older.
+    oldest: u32,
+    pub(crate) probe: Option<Probe>,
+    pub(crate) totals: Totals,
+    /// Duplicate acknowledgements not yet used up.
+    pub(crate) duplicates: u16,
+    /// The first unacknowledged segment must go out again whatever the window says.
+    pub(crate) resend_first: bool,
+    /// Recovery was probed, and nothing has arrived since.
+    pub(crate) probed: bool,
+    /// When something was last sent again.
+    pub(crate) last_resent: u32,
+}
+
+impl Loss {
+    /// Nothing is lost of a flight that begins at `una`.
+    pub(crate) fn new(una: SeqNumber) -> Box<Loss> {
+        Box::new(Loss {
+            board: Scoreboard::new(),
+            rack: Rack::default(),
+            prr: Prr::default(),
+            undo: Undo::default(),
+            recover: una - 1,
+            high_rxt: una,
+            lost_edge: una,
+            ambiguous: una,
+            resent: VecDeque::new(),
+            under_way: 0,
+            lost_again: 0,
+            oldest: 0,
+            probe: None,
+            totals: Totals::default(),
+            duplicates: 0,
+            resend_first: false,
+            probed: false,
+            last_resent: 0,
+        })
+    }
+
+    /// After a time without disorder: everything that is kept as a sequence number begins anew at `una`.
+    pub(crate) fn begin(&mut self, una: SeqNumber) {
+        self.high_rxt = una;
+        self.lost_edge = una;
+        self.ambiguous = una;
+        self.rack.forget_deliveries();
+        self.drop_resent();
+    }
+
+    fn drop_resent(&mut self) {
+        self.resent.clear();
+        self.under_way = 0;
+        self.lost_again = 0;
+    }
+
+    /// Estimate of the octets in the network (pipe; RFC 6675 section 4 with RACK's idea of what is lost).
+    pub(crate) fn pipe(&self, una: SeqNumber, nxt: SeqNumber) -> u32 {
+        let edge = self.lost_edge.max(una);
+        let sacked_above = self.board.sacked_octets() - self.board.sacked_below(edge);
+        octets(edge, nxt).saturating_sub(sacked_above) + self.under_way
+    }
+
+    /// Octets that are lost and not sent again since.
+    pub(crate) fn lost(&self, una: SeqNumber) -> u32 {
+        let from = self.high_rxt.max(una);
+        let waiting = octets(from, self.lost_edge);
+        let sacked = self.board.sacked_below(self.lost_edge).saturating_sub(self.board.sacked_below(from));
+        waiting.saturating_sub(sacked) + self.lost_again
+    }
+
+    /// Octets sent again that are under way.
+    pub(crate) fn resent_octets(&self) -> u32 {
+        self.under_way
+    }
+
+    /// Is anything lost, sent again or not, that has not arrived?
+    pub(crate) fn any_lost(&self, una: SeqNumber) -> bool {
+        self.lost_edge.gt(una) && self.board.hole_from(una, self.lost_edge).is_some()
+    }
+
+    /// The lost octets to send again next, at most `mss` of them.
+    pub(crate) fn next_lost(&self, una: SeqNumber, mss: u32) -> Option<(SeqNumber, SeqNumber)> {
+        let (left, right) = if self.lost_again > 0 {
+            self.resent.iter().find(|run| run.lost).map(|run| (run.left, run.right))
+        } else if self.resent.len() >= MAX_RESENT {
+            None
+        } else {
+            self.board.hole_from(self.high_rxt.max(una), self.lost_edge)
+        }?;
+        Some((left, left + octets(left, right).min(mss)))
+    }
+
+    /// The end of the first segment of the flight: at most `mss` octets, none of them SACKed.
+    pub(crate) fn first_end(&self, una: SeqNumber, nxt: SeqNumber, mss: u32) -> SeqNumber {
+        let right = self.board.hole_from(una, nxt).map_or(nxt, |(_, right)| right);
+        una + octets(una, right).min(mss)
+    }
+
+    /// `[left, right)` was sent again at `now`; runs within `width` of each other count as one.
+    pub(crate) fn sent_again(&mut self, left: SeqNumber, right: SeqNumber, now: u32, width: u32) {
+        self.take_resent(left, right);
+        self.last_resent = now;
+        if self.under_way == 0 || is_before(now, self.oldest) {
+            self.oldest = now;
+        }
+        self.under_way += octets(left, right);
+        self.high_rxt = self.high_rxt.max(right);
+        let at = self.resent.partition_point(|run| run.left.lt(left));
+        let before = at.checked_sub(1).and_then(|i| self.resent.get_mut(i));
+        match before {
+            Some(run) if run.right == left && !run.lost && since(now, run.first) <= width => {
+                run.right = right;
+                run.last = now;
+            }
+            _ => self.resent.insert(at, Resent { left, right, first: now, last: now, lost: false }),
+        }
+    }
+
+    /// Forgets `[left, right)` of what was sent again; returns the latest transmission of any of it.
+    fn take_resent(&mut self, left: SeqNumber, right: SeqNumber) -> Option<Sent> {
+        let mut i = self.resent.partition_point(|run| run.right.le(left));
+        let mut latest: Option<Sent> = None;
+        while let Some(run) = self.resent.get(i).copied().filter(|run| run.left.lt(right)) {
+            let cut = Resent { left: run.left.max(left), right: run.right.min(right), ..run };
+            let gone = if run.lost { &mut self.lost_again } else { &mut self.under_way };
+            *gone -= cut.len();
+            see(&mut latest, cut.if_delivered());
+            self.resent.remove(i);
+            for rest in [Resent { right: cut.left, ..run }, Resent { left: cut.right, ..run }] {
+                if rest.len() > 0 {
+                    self.resent.insert(i, rest);
+                    i += 1;
+                }
+            }
+        }
+        latest
+    }
+
+    /// Octets `[left, right)`, which were not SACKed, have arrived; `fack` is one past the highest octet that had before.
+    pub(crate) fn deliver(
+        &mut self,
+        log: &SendLog,
+        (left, right): (SeqNumber, SeqNumber),
+        fack: Option<SeqNumber>,
+        delivery: &mut Delivery,
+    ) {
+        delivery.octets += octets(left, right);
+        if left.lt(self.high_rxt)
+            && let Some(sent) = self.take_resent(left, right)
+        {
+            see(&mut delivery.again, sent);
+        }
+        let first = left.max(self.high_rxt).max(self.ambiguous);
+        if first.ge(right) {
+            return;
+        }
+        if let Some(probe) = self.probe.filter(|probe| probe.again && probe.right.gt(first) && probe.left.lt(right)) {
+            see(&mut delivery.again, Sent { at: probe.at, end: probe.right.min(right) });
+            return;
+        }
+        see(&mut delivery.first, Sent { at: log.time_of(right - 1), end: right });
+        delivery.reordered |= fack.is_some_and(|fack| right.le(fack));
+    }
+
+    /// The acknowledgement of everything below `ack` has arrived, SND.UNA still being `una`: what of it is news.
+    pub(crate) fn deliver_up_to(&mut self, log: &SendLog, una: SeqNumber, ack: SeqNumber) -> Delivery {
+        let mut delivery = Delivery::default();
+        let fack = self.board.highest();
+        let mut from = una;
+        while let Some((left, right)) = self.board.hole_from(from, ack) {
+            self.deliver(log, (left, right), fack, &mut delivery);
+            from = right;
+        }
+        // What was below a SACKed range that is now passed.
+        self.take_resent(una, ack);
+        delivery
+    }
+
+    /// RACK_detect_loss (RFC 8985 section 6.2, step 5) at `now`, with this reordering window.
+    pub(crate) fn detect(&mut self, log: &SendLog, una: SeqNumber, nxt: SeqNumber, now: u32, window: u32) -> Detected {
+        let Some(newest) = self.rack.newest() else { return Detected::default() };
+        let overdue = self.rack.overdue(window, now);
+        let mut found = self.detect_resent(overdue);
+        let mut earlier = log.sent_by(newest.at.wrapping_sub(1), una, nxt);
+        if newest.end.gt(una) && newest.end.le(nxt) && log.time_of(newest.end - 1) == newest.at {
+            earlier = earlier.max(newest.end);
+        }
+        let edge = if is_before(overdue, newest.at) { log.sent_by(overdue, una, nxt).min(earlier) } else { earlier };
+        let from = self.lost_edge.max(self.high_rxt).max(una);
+        found.newly |= self.board.hole_from(from, edge).is_some();
+        self.lost_edge = self.lost_edge.max(edge);
+        found.waiting |= self.board.hole_from(from.max(edge), earlier).is_some();
+        found
+    }
+
+    /// The same for what was sent again.
+    fn detect_resent(&mut self, overdue: u32) -> Detected {
+        let mut found = Detected::default();
+        if self.under_way == 0 || self.rack.newest().is_none_or(|newest| is_before(newest.at, self.oldest)) {
+            return found;
+        }
+        let mut oldest = None;
+        for run in self.resent.iter_mut().filter(|run| !run.lost) {
+            if self.rack.is_overdue(run.if_lost(), overdue) {
+                run.lost = true;
+                self.under_way -= run.len();
+                self.lost_again += run.len();
+                found.newly = true;
+                continue;
+            }
+            found.waiting |= self.rack.overtook(run.if_lost());
+            if oldest.is_none_or(|oldest| is_before(run.last, oldest)) {
+                oldest = Some(run.last);
+            }
+        }
+        self.oldest = oldest.unwrap_or(self.oldest);
+        found
+    }
+
+    /// All that is in flight is lost, and nothing of it was sent again.
+    pub(crate) fn lose_everything(&mut self, una: SeqNumber, nxt: SeqNumber) {
+        self.ambiguous = self.ambiguous.max(self.high_rxt).max(una);
+        if let Some(probe) = self.probe.take().filter(|probe| probe.again) {
+            self.ambiguous = self.ambiguous.max(probe.right);
+        }
+        self.drop_resent();
+        self.high_rxt = una;
+        self.lost_edge = nxt;
+        self.recover = nxt;
+        self.duplicates = 0;
+        self.resend_first = true;
+    }
+
+    /// Nothing was lost after all: what seemed so is under way.
+    pub(crate) fn lose_nothing(&mut self, una: SeqNumber) {
+        self.ambiguous = self.ambiguous.max(self.high_rxt);
+        self.drop_resent();
+        self.high_rxt = una;
+        self.lost_edge = una;
+        self.resend_first = false;
+        self.rack.forget_deliveries();
+    }
+
+    /// The peer took back what it had SACKed (RFC 2018 section 8): all that was SACKed or sent again below the lost edge
+    /// must be sent once more.
+    pub(crate) fn renege(&mut self, una: SeqNumber) {
+        self.board.clear();
+        self.ambiguous = self.ambiguous.max(self.high_rxt);
+        self.drop_resent();
+        self.high_rxt = una;
+    }
+
+    /// `[left, right)` leaves as a tail loss probe: `again` if it is old text.
+    pub(crate) fn probe_sent(&mut self, (left, right): (SeqNumber, SeqNumber), now: u32, again: bool) {
+        self.probe = Some(Probe { left, right, at: now, again });
+    }
+
+    /// Give heap memory back that is not in use.
+    pub(crate) fn shrink(&mut self) {
+        self.board.shrink();
+        if self.resent.is_empty() {
+            self.resent = VecDeque::new();
+        }
+    }
+}
+
+/// Keep the later of two transmissions.
+fn see(slot: &mut Option<Sent>, sent: Sent) {
+    if slot.is_none_or(|known| sent.is_after(known)) {
+        *slot = Some(sent);
+    }
+}

@@ -1,0 +1,262 @@
+//! When the octets in flight were first sent: what RACK (RFC 8985) and the round-trip samples of slow start need to know
+//! about segments, without a record for each of them.
+//!
+//! New octets leave in the order of their sequence numbers, so the times of first transmission rise with them, and the
+//! flight falls into *slices* of octets that left at nearly the same time. A slice spans at most 1/32 of the smoothed
+//! round-trip time, far less than the reordering window of a quarter; [`SLICES`] of them reach over two round trips, and
+//! beyond that slices grow. The newest slice is kept inline, the older ones on the heap, which a sender takes who has
+//! more than one slice in flight, once, and gives back when idle.
+//!
+//! Called by `output` when new octets left and by the acknowledgement step when SND.UNA moved. A slice has two times: what
+//! of it arrived counts as sent at its beginning, and what may be lost as sent at its end. What may never happen: an octet
+//! that seems to have left earlier than it did when others decide whether it is lost.
+
+use wire::SeqNumber;
+
+/// The most older slices remembered.
+const SLICES: usize = 64;
+
+/// When octets left, first and last of them; microseconds modulo 2^32.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    first: u32,
+    last: u32,
+}
+
+/// Octets up to `right`, not included.
+#[derive(Clone, Copy, Debug)]
+struct Slice {
+    right: SeqNumber,
+    left_at: Span,
+}
+
+/// A ring of slices, oldest at `head`.
+#[derive(Debug)]
+struct Older {
+    slices: [Slice; SLICES],
+    head: u8,
+    len: u8,
+}
+
+impl Older {
+    fn new() -> Box<Older> {
+        Box::new(Older {
+            slices: [Slice { right: SeqNumber(0), left_at: Span { first: 0, last: 0 } }; SLICES],
+            head: 0,
+            len: 0,
+        })
+    }
+
+    #[inline]
+    fn get(&self, i: u8) -> Slice {
+        self.slices[usize::from(self.head.wrapping_add(i)) % SLICES]
+    }
+
+    fn push(&mut self, slice: Slice) {
+        self.slices[usize::from(self.head.wrapping_add(self.len)) % SLICES] = slice;
+        self.len += 1;
+    }
+
+    #[inline]
+    fn pop(&mut self) {
+        self.head = self.head.wrapping_add(1) % SLICES as u8;
+        self.len -= 1;
+    }
+
+    /// Number of slices, from the oldest on, for which `before` holds; it must not hold again after it failed once.
+    fn partition_point(&self, before: impl Fn(Slice) -> bool) -> u8 {
+        let (mut low, mut high) = (0, self.len);
+        while low < high {
+            let mid = (low + high) / 2;
+            if before(self.get(mid)) { low = mid + 1 } else { high = mid }
+        }
+        low
+    }
+}
+
+/// See the module documentation. Sixteen octets inline.
+#[derive(Debug)]
+pub(crate) struct SendLog {
+    /// When the newest slice left.
+    newest: Span,
+    older: Option<Box<Older>>,
+}
+
+/// How long after `earlier` is `later`, both in microseconds modulo 2^32; 0 if it is not later (two threads may bring
+/// clock readings of different age).
+#[inline]
+pub(crate) fn since(later: u32, earlier: u32) -> u32 {
+    let elapsed = later.wrapping_sub(earlier);
+    if elapsed > u32::MAX / 2 { 0 } else { elapsed }
+}
+
+/// Is `a` before `b`, both in microseconds modulo 2^32?
+#[inline]
+pub(crate) fn is_before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}
+
+impl SendLog {
+    /// Nothing in flight.
+    pub(crate) const fn new() -> Self {
+        SendLog { newest: Span { first: 0, last: 0 }, older: None }
+    }
+
+    /// New octets left at `now`, from `from` on (SND.NXT before them), with `una` as SND.UNA; slices shorter than
+    /// `width` microseconds are not told apart. True if heap memory was taken.
+    #[inline]
+    pub(crate) fn sent(&mut self, una: SeqNumber, from: SeqNumber, now: u32, width: u32) -> bool {
+        if una == from {
+            // Nothing else is in flight.
+            self.newest = Span { first: now, last: now };
+            if let Some(older) = &mut self.older {
+                older.len = 0;
+            }
+            return false;
+        }
+        if since(now, self.newest.first) <= width {
+            self.newest.last = self.newest.last.wrapping_add(since(now, self.newest.last));
+            return false;
+        }
+        self.begin_slice(from, now)
+    }
+
+    fn begin_slice(&mut self, from: SeqNumber, now: u32) -> bool {
+        let fresh = self.older.is_none();
+        let older = self.older.get_or_insert_with(Older::new);
+        if usize::from(older.len) < SLICES {
+            older.push(Slice { right: from, left_at: self.newest });
+            self.newest.first = now;
+        }
+        self.newest.last = now;
+        fresh
+    }
+
+    /// SND.UNA has moved to `una`; when did the slice of the octet before it begin to leave?
+    #[inline]
+    pub(crate) fn acknowledge(&mut self, una: SeqNumber) -> u32 {
+        let Some(older) = &mut self.older else { return self.newest.first };
+        while older.len > 0 {
+            let oldest = older.get(0);
+            if oldest.right.gt(una) {
+                return oldest.left_at.first;
+            }
+            older.pop();
+            if oldest.right == una {
+                return oldest.left_at.first;
+            }
+        }
+        self.newest.first
+    }
+
+    /// When did the slice of the octet `seq`, which is in flight, begin to leave?
+    pub(crate) fn time_of(&self, seq: SeqNumber) -> u32 {
+        let Some(older) = &self.older else { return self.newest.first };
+        let i = older.partition_point(|slice| slice.right.le(seq));
+        if i < older.len { older.get(i).left_at.first } else { self.newest.first }
+    }
+
+    /// When did the newest octets leave?
+    pub(crate) fn newest(&self) -> u32 {
+        self.newest.last
+    }
+
+    /// The end of the octets that left at or before `limit` for certain; at least `una`, at most `nxt`.
+    pub(crate) fn sent_by(&self, limit: u32, una: SeqNumber, nxt: SeqNumber) -> SeqNumber {
+        if !is_before(limit, self.newest.last) {
+            return nxt;
+        }
+        let Some(older) = &self.older else { return una };
+        match older.partition_point(|slice| !is_before(limit, slice.left_at.last)) {
+            0 => una,
+            i => older.get(i - 1).right.max(una),
+        }
+    }
+
+    /// Is heap memory held?
+    pub(crate) fn is_spilled(&self) -> bool {
+        self.older.is_some()
+    }
+
+    /// Give heap memory back if it is not in use.
+    pub(crate) fn shrink(&mut self) {
+        if self.older.as_ref().is_some_and(|older| older.len == 0) {
+            self.older = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const UNA: SeqNumber = SeqNumber(u32::MAX - 499);
+
+    fn at(offset: u32) -> SeqNumber {
+        UNA + offset
+    }
+
+    #[test]
+    fn one_slice_needs_no_heap_and_two_are_told_apart() {
+        let mut log = SendLog::new();
+        assert!(!log.sent(UNA, UNA, 1000, 10));
+        assert!(!log.sent(UNA, at(100), 1010, 10), "within the width of the slice");
+        assert!(!log.is_spilled());
+        assert!(log.sent(UNA, at(200), 1020, 10));
+        assert!(!log.sent(UNA, at(700), 2000, 10));
+        assert_eq!([0, 199, 200, 699, 700, 900].map(|o| log.time_of(at(o))), [1000, 1000, 1020, 1020, 2000, 2000]);
+        let nxt = at(1000);
+        let ends = [1009, 1010, 1019, 1020, 1999, 2000].map(|limit| log.sent_by(limit, UNA, nxt));
+        assert_eq!(ends, [UNA, at(200), at(200), at(700), at(700), nxt]);
+        assert_eq!(log.acknowledge(at(100)), 1000);
+        assert_eq!(log.acknowledge(at(200)), 1000);
+        assert_eq!(log.acknowledge(at(201)), 1020);
+        assert_eq!(log.acknowledge(nxt), 2000);
+        log.shrink();
+        assert!(!log.is_spilled());
+    }
+
+    #[test]
+    fn what_a_full_log_cannot_tell_apart_is_one_long_slice() {
+        let mut log = SendLog::new();
+        for i in 0..200 {
+            log.sent(UNA, at(10 * i), 1000 * i, 1);
+        }
+        assert_eq!([5, 639, 640, 1999].map(|o| log.time_of(at(o))), [0, 63_000, 64_000, 64_000]);
+        assert_eq!(log.sent_by(198_999, UNA, at(2000)), at(640));
+        assert_eq!(log.sent_by(199_000, UNA, at(2000)), at(2000));
+    }
+
+    proptest! {
+        /// Against a record per octet: what is delivered never seems later than it was, nor earlier by more than the
+        /// width; and nothing counts as sent by a time before it was.
+        #[test]
+        fn agrees_with_a_record_per_octet(
+            steps in prop::collection::vec((1u32..50, 0u32..300, 0u32..60), 1..60),
+            width in 0u32..100,
+        ) {
+            let mut log = SendLog::new();
+            let mut truth: Vec<u32> = Vec::new();
+            let (mut una, mut now) = (0usize, u32::MAX - 2000);
+            for (len, gap, acked) in steps {
+                now = now.wrapping_add(gap);
+                log.sent(at(una as u32), at(truth.len() as u32), now, width);
+                truth.resize(truth.len() + len as usize, now);
+                let target = (una + acked as usize).min(truth.len());
+                if target > una {
+                    una = target;
+                    let told = log.acknowledge(at(una as u32));
+                    prop_assert!(!is_before(truth[una - 1], told) && since(truth[una - 1], told) <= width);
+                }
+                let (first, nxt) = (at(una as u32), at(truth.len() as u32));
+                for (i, &sent) in truth.iter().enumerate().skip(una) {
+                    let told = log.time_of(at(i as u32));
+                    prop_assert!(!is_before(sent, told) && since(sent, told) <= width, "{i} left at {sent}, not {told}");
+                    prop_assert!(log.sent_by(sent.wrapping_sub(1), first, nxt).le(at(i as u32)), "{i} had not left");
+                    prop_assert!(log.sent_by(told.wrapping_add(width), first, nxt).gt(at(i as u32)), "{i} had left");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! RACK (RFC 8985): loss found by time. A segment is lost if one that was sent sufficiently later has arrived.
+//!
+//! This file owns what RACK remembers of a connection: the most recently sent segment that was delivered, how much
+//! reordering the path shows, and the reordering window that follows from it. When segments left is known to the send log
+//! (first transmissions) and to `pcb/loss.rs` (those sent again), which apply the rule [`Rack::is_overdue`]; the
+//! acknowledgement step feeds it with deliveries and duplicates. Times are microseconds modulo 2^32.
+//!
+//! What may never happen: a retransmission whose acknowledgement may be that of the original counts as delivered.
+
+use wire::SeqNumber;
+
+use crate::pcb::{is_before, since};
+
+/// The reordering window is at least this while reordering is allowed for: timers tick at about a millisecond, and on a
+/// path of microseconds the threads of a host reorder more than a quarter of the round trip.
+const MIN_WINDOW_US: u32 = 1_000;
+
+/// Recoveries for which a window widened by D-SACKs stays wide (RFC 8985 section 6.2, step 4).
+const PERSIST: u8 = 16;
+
+/// One transmission that was delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// When it left.
+    pub(crate) at: u32,
+    /// One past its last octet.
+    pub(crate) end: SeqNumber,
+}
+
+impl Sent {
+    /// Did this leave after `other`? Of what left together, the higher sequence number left later.
+    pub(crate) fn is_after(self, other: Sent) -> bool {
+        is_before(other.at, self.at) || other.at == self.at && self.end.gt(other.end)
+    }
+}
+
+/// See the module documentation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rack {
+    /// RACK.xmit_ts and RACK.end_seq.
+    newest: Option<Sent>,
+    /// It had been sent again.
+    newest_again: bool,
+    /// RACK.rtt: of the last delivery.
+    rtt: u32,
+    /// RACK.dsack_round: SND.NXT when a D-SACK last widened the window.
+    round: Option<SeqNumber>,
+    /// RACK.reo_wnd_mult less one.
+    widened: u8,
+    /// RACK.reo_wnd_persist.
+    persist: u8,
+    /// RACK.reordering_seen.
+    pub(crate) reordering: bool,
+}
+
+impl Rack {
+    /// Section 6.2, step 2: `sent` was delivered at `now`. Of a segment sent again, `again`, only a delivery that cannot
+    /// be that of an earlier transmission counts: its timestamp echo must not be older (the caller's check), and it must
+    /// have taken at least the least round-trip time.
+    pub(crate) fn delivered(&mut self, sent: Sent, again: bool, now: u32, min_rtt: u32) {
+        let rtt = since(now, sent.at);
+        if again && rtt < min_rtt {
+            return;
+        }
+        self.rtt = rtt;
+        if self.newest.is_none_or(|newest| sent.is_after(newest)) {
+            self.newest = Some(sent);
+            self.newest_again = again;
+        }
+    }
+
+    /// The most recently sent segment that was delivered.
+    pub(crate) fn newest(&self) -> Option<Sent> {
+        self.newest
+    }
+
+    /// A new round of losses: what was delivered long ago says nothing (sequence numbers may have wrapped since).
+    pub(crate) fn forget_deliveries(&mut self) {
+        self.newest = None;
+    }
+
+    /// Section 6.2, step 4: a D-SACK says that the window was too narrow; widen it once per round trip.
+    pub(crate) fn duplicate_reported(&mut self, una: SeqNumber, nxt: SeqNumber) {
+        if self.round.is_none_or(|round| una.ge(round)) {
+            self.round = Some(nxt);
+            self.widened = self.widened.saturating_add(1);
+        }
+        self.persist = PERSIST;
+    }
+
+    /// A recovery has ended.
+    pub(crate) fn recovery_ended(&mut self) {
+        self.persist = self.persist.saturating_sub(1);
+        if self.persist == 0 {
+            self.widened = 0;
+        }
+        self.round = None;
+    }
+
+    /// The reordering window in microseconds (section 6.2, step 4). `certain`: recovery is under way, or three segments
+    /// are SACKed; then, as long as no reordering was seen, nothing is waited for.
+    pub(crate) fn window(&self, min_rtt: u32, srtt: u32, certain: bool) -> u32 {
+        if certain && !self.reordering {
+            return 0;
+        }
+        let quarter = (u64::from(min_rtt) * (u64::from(self.widened) + 1) / 4).min(u64::from(srtt));
+        (quarter as u32).max(MIN_WINDOW_US)
+    }
+
+    /// The latest time of transmission that is overdue at `now`: what left until then, and before the newest delivered,
+    /// is lost (section 6.2, step 5).
+    pub(crate) fn overdue(&self, window: u32, now: u32) -> u32 {
+        now.wrapping_sub(self.rtt).wrapping_sub(window)
+    }
+
+    /// Has something arrived that left after the retransmission `sent`? What left together went by sequence number only if
+    /// both were retransmissions.
+    pub(crate) fn overtook(&self, sent: Sent) -> bool {
+        self.newest.is_some_and(|newest| newest.is_after(sent) && (self.newest_again || newest.at != sent.at))
+    }
+
+    /// Is the retransmission `sent` lost? `overdue` is [`Rack::overdue`]'s.
+    pub(crate) fn is_overdue(&self, sent: Sent, overdue: u32) -> bool {
+        self.overtook(sent) && !is_before(overdue, sent.at)
+    }
+
+    /// How long from `now` until everything is overdue that left before the newest delivered.
+    pub(crate) fn settles_in(&self, window: u32, now: u32) -> u32 {
+        let at = self.newest.map_or(now, |newest| newest.at);
+        let due = at.wrapping_add(self.rtt).wrapping_add(window);
+        since(due, now)
+    }
+
+    /// RACK.reo_wnd_mult.
+    #[cfg(test)]
+    fn multiplier(&self) -> u32 {
+        u32::from(self.widened) + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(at: u32, end: u32) -> Sent {
+        Sent { at, end: SeqNumber(end) }
+    }
+
+    #[test]
+    fn what_left_later_decides_and_ties_go_by_sequence_number() {
+        assert!(sent(2, 10).is_after(sent(1, 20)) && !sent(1, 20).is_after(sent(2, 10)));
+        assert!(sent(2, 20).is_after(sent(2, 10)) && !sent(2, 10).is_after(sent(2, 10)));
+        assert!(sent(1, 0).is_after(sent(u32::MAX, 0)), "the clock wraps");
+    }
+
+    #[test]
+    fn a_segment_is_lost_once_the_window_has_passed() {
+        let mut rack = Rack::default();
+        rack.delivered(sent(1000, 200), false, 51_000, 50_000);
+        let old = sent(900, 100);
+        for (now, lost) in [(51_000, false), (63_399, false), (63_400, true)] {
+            assert_eq!(rack.is_overdue(old, rack.overdue(12_500, now)), lost, "at {now}");
+        }
+        assert!(!rack.is_overdue(sent(1001, 100), rack.overdue(0, 1_000_000)), "it left after the one that arrived");
+        assert_eq!(rack.settles_in(12_500, 51_000), 12_500);
+    }
+
+    #[test]
+    fn a_retransmission_that_returns_too_soon_is_the_original() {
+        let mut rack = Rack::default();
+        rack.delivered(sent(1000, 100), true, 1200, 50_000);
+        assert_eq!(rack.newest(), None);
+        rack.delivered(sent(1000, 100), true, 51_000, 50_000);
+        assert_eq!(rack.newest(), Some(sent(1000, 100)));
+    }
+
+    #[test]
+    fn the_window_follows_reordering_and_d_sacks() {
+        let mut rack = Rack::default();
+        assert_eq!(rack.window(40_000, 50_000, false), 10_000);
+        assert_eq!(rack.window(40_000, 50_000, true), 0, "three SACKed segments, and no reordering known");
+        rack.reordering = true;
+        assert_eq!(rack.window(40_000, 50_000, true), 10_000);
+        let (una, nxt) = (SeqNumber(100), SeqNumber(1000));
+        rack.duplicate_reported(una, nxt);
+        rack.duplicate_reported(una, nxt);
+        assert_eq!(rack.multiplier(), 2, "once per round trip");
+        rack.duplicate_reported(nxt, nxt + 900);
+        assert_eq!((rack.multiplier(), rack.window(40_000, 50_000, true)), (3, 30_000));
+        for _ in 0..10 {
+            rack.duplicate_reported(nxt + 900, nxt + 900);
+        }
+        assert_eq!(rack.window(40_000, 50_000, true), 50_000, "never more than SRTT");
+        for _ in 0..15 {
+            rack.recovery_ended();
+        }
+        assert!(rack.multiplier() > 1);
+        rack.recovery_ended();
+        assert_eq!(rack.multiplier(), 1, "after 16 recoveries without a D-SACK");
+        assert_eq!(rack.window(100, 100, true), 1000, "a timer cannot tell less");
+    }
+}

@@ -1,0 +1,103 @@
+//! Taking back a reduction of the congestion window that turns out to have been without cause: by the timestamp of the
+//! first acknowledgement after the first retransmission (the Eifel algorithm, RFC 3522, response after RFC 4015), or when
+//! every octet that was sent again is reported as a duplicate (D-SACK, RFC 2883 and 3708).
+//!
+//! Armed by the acknowledgement step and the time-outs when they cut the window, told by `output` what was sent again.
+//! What may never happen: a cut taken back of which one retransmission was needed.
+
+use crate::congestion::Saved;
+
+/// What there is to take back, and the evidence so far.
+#[derive(Debug, Default)]
+pub(crate) struct Undo {
+    saved: Option<Saved>,
+    /// Octets sent again since the cut, and not reported as duplicates.
+    outstanding: u32,
+    /// Value of our timestamp clock in the first retransmission, ms; `None` before it, and after the one
+    /// acknowledgement that may be judged by it.
+    stamp: Option<u32>,
+    /// Something was sent again since the cut.
+    any: bool,
+}
+
+impl Undo {
+    /// The window is being cut; `saved` is what it was. A second cut in the same round of losses keeps the first
+    /// state, and the evidence.
+    pub(crate) fn arm(&mut self, saved: Saved) {
+        *self = Undo { saved: Some(saved), ..Undo::default() };
+    }
+
+    /// `octets` were sent again in a segment with timestamp `stamp`.
+    pub(crate) fn sent_again(&mut self, octets: u32, stamp: u32) {
+        if self.saved.is_some() {
+            self.outstanding = self.outstanding.saturating_add(octets);
+            if !self.any {
+                self.any = true;
+                self.stamp = Some(stamp);
+            }
+        }
+    }
+
+    /// SND.UNA moved for the first time since; the acknowledgement echoes `echo`. True: it was triggered by a segment
+    /// that left before the first retransmission (RFC 3522 section 3.2), so that was needless.
+    pub(crate) fn first_advance(&mut self, echo: Option<u32>) -> bool {
+        let stamp = self.stamp.take();
+        matches!((stamp, echo), (Some(stamp), Some(echo)) if (echo.wrapping_sub(stamp) as i32) < 0)
+    }
+
+    /// The peer reported `octets` as duplicate. True: with them all that was sent again was needless.
+    pub(crate) fn duplicate(&mut self, octets: u32) -> bool {
+        if !self.any || self.outstanding == 0 {
+            return false;
+        }
+        self.outstanding = self.outstanding.saturating_sub(octets);
+        self.outstanding == 0
+    }
+
+    /// Was something sent again that the peer has not reported as a duplicate?
+    pub(crate) fn expects_duplicates(&self) -> bool {
+        self.outstanding > 0
+    }
+
+    /// The state before the cut; nothing is left to take back.
+    pub(crate) fn take(&mut self) -> Option<Saved> {
+        let saved = self.saved.take();
+        *self = Undo::default();
+        saved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::{Controller, Kind};
+
+    fn armed() -> Undo {
+        let mut undo = Undo::default();
+        undo.arm(Controller::new(Kind::Cubic, 1000, 10_000).save());
+        undo
+    }
+
+    #[test]
+    fn an_echo_older_than_the_first_retransmission_says_that_it_was_needless() {
+        for (echo, needless) in [(Some(99), true), (Some(100), false), (Some(101), false), (None, false)] {
+            let mut undo = armed();
+            undo.sent_again(1000, 100);
+            undo.sent_again(1000, 90);
+            assert_eq!(undo.first_advance(echo), needless, "{echo:?}");
+            assert!(!undo.first_advance(Some(0)), "only the first counts");
+        }
+        assert!(!armed().first_advance(Some(0)), "nothing was sent again");
+    }
+
+    #[test]
+    fn every_retransmission_must_be_reported() {
+        let mut undo = armed();
+        undo.sent_again(1000, 1);
+        undo.sent_again(500, 1);
+        assert!(!undo.duplicate(1000) && undo.expects_duplicates());
+        assert!(undo.duplicate(500));
+        assert!(undo.take().is_some());
+        assert!(!undo.duplicate(500) && undo.take().is_none());
+    }
+}

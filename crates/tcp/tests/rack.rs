@@ -1,0 +1,153 @@
+//! Loss found by time (RFC 8985 section 6): the reordering window, its timer, lost retransmissions, and what reordering
+//! and D-SACKs change. The path takes 100 ms, so the window is 25 ms and the first RTO 300 ms.
+
+mod support;
+
+use observe::Counter;
+use support::endpoint::Setup;
+use support::ms;
+use support::script::{Peer, Script, peer};
+use tcp::RecoveryState;
+use tcp::congestion::Kind;
+
+fn connected() -> Script {
+    let mut setup = Setup::default();
+    setup.config.congestion = Kind::NewReno;
+    Script::connected_over(setup, ms(100), Peer::sack_permitted)
+}
+
+/// Ten segments out, and their round trip over.
+fn ten_out() -> Script {
+    let mut t = connected();
+    t.send(10_000);
+    assert_eq!(t.ranges().len(), 10);
+    t.pass(ms(100));
+    t
+}
+
+#[test]
+fn one_sacked_segment_is_enough_after_the_reordering_window() {
+    let mut t = connected();
+    t.send(3000);
+    t.take();
+    t.pass(ms(100));
+    t.inject(peer(".").ack(1).sack(&[(1001, 2001)]));
+    assert_eq!(t.us.status().recovery, RecoveryState::Disorder);
+    assert_eq!(t.until_sent(ms(1000)), Some(ms(25)), "a quarter of the least round trip");
+    assert_eq!(t.ranges(), ["1:1001"]);
+    let status = t.us.status();
+    assert_eq!((status.recovery, status.sacked, status.resent), (RecoveryState::Recovery, 1000, 1000));
+    t.pass(ms(100));
+    t.inject(peer(".").ack(3001));
+    assert_eq!(t.us.status().recovery, RecoveryState::Open);
+    assert_eq!((t.us.count(Counter::Timeouts), t.us.count(Counter::FastRetransmits)), (0, 1));
+}
+
+#[test]
+fn three_sacked_segments_wait_for_nothing() {
+    let mut t = ten_out();
+    for right in [2001, 3001] {
+        t.inject(peer(".").ack(1).sack(&[(1001, right)]));
+        assert_eq!(t.ranges(), [""; 0]);
+    }
+    t.inject(peer(".").ack(1).sack(&[(1001, 4001)]));
+    assert_eq!(t.ranges(), ["1:1001"]);
+}
+
+#[test]
+fn what_left_after_the_newest_delivered_is_not_lost() {
+    let mut t = ten_out();
+    t.inject(peer(".").ack(1).sack(&[(3001, 4001), (1001, 2001)]));
+    t.pass(ms(25));
+    assert_eq!(t.ranges(), ["1:1001"]);
+    assert_eq!(t.us.status().lost, 1000, "2001..3001; nothing says that 4001..10001 is");
+}
+
+#[test]
+fn a_lost_retransmission_is_sent_again_without_a_time_out() {
+    let mut t = ten_out();
+    t.send(10_000);
+    t.inject(peer(".").ack(1).sack(&[(1001, 5001)]));
+    assert_eq!(t.ranges(), ["1:1001"]);
+    t.pass(ms(1));
+    // The rest of the first flight arrives; new text leaves after the retransmission.
+    t.inject(peer(".").ack(1).sack(&[(1001, 10_001)]));
+    let new = t.ranges();
+    assert!(new.len() >= 2 && new[0] == "10001:11001", "{new:?}");
+    t.pass(ms(100));
+    // It arrives, but what was sent again before it does not.
+    t.inject(peer(".").ack(1).sack(&[(1001, 11_001)]));
+    assert_eq!(t.ranges()[0], "1:1001");
+    assert_eq!((t.us.count(Counter::Timeouts), t.us.count(Counter::FastRetransmits)), (0, 1));
+}
+
+/// Two segments arrive in the wrong order; from then on the third duplicate waits for the window as well.
+#[test]
+fn once_reordering_was_seen_the_window_applies_whatever_the_count() {
+    let mut t = ten_out();
+    t.inject(peer(".").ack(1).sack(&[(1001, 2001)]));
+    t.inject(peer(".").ack(2001));
+    let status = t.us.status();
+    assert_eq!((status.recovery, status.reorderings_seen), (RecoveryState::Open, 1));
+    assert_eq!(t.us.count(Counter::ReordersSeen), 1);
+    t.inject(peer(".").ack(2001).sack(&[(3001, 9001)]));
+    assert_eq!(t.ranges(), [""; 0]);
+    t.inject(peer(".").ack(9001));
+    assert_eq!(t.us.count(Counter::Retransmits), 0);
+    t.inject(peer(".").ack(10_001));
+    t.pass(ms(1));
+    t.send(4000);
+    t.take();
+    t.pass(ms(100));
+    t.inject(peer(".").ack(10_001).sack(&[(11_001, 14_001)]));
+    assert_eq!(t.until_sent(ms(1000)), Some(ms(25)));
+}
+
+#[test]
+fn a_reordering_window_that_ends_after_the_text_arrived_does_nothing() {
+    let mut t = ten_out();
+    t.inject(peer(".").ack(1).sack(&[(1001, 2001)]));
+    t.pass(ms(10));
+    t.inject(peer(".").ack(10_001));
+    assert_eq!(t.until_sent(ms(10_000)), None);
+    assert_eq!(t.us.status().recovery, RecoveryState::Open);
+}
+
+#[test]
+fn a_peer_that_takes_back_what_it_had_is_found_out_by_its_acknowledgement() {
+    let mut t = ten_out();
+    t.inject(peer(".").ack(1).sack(&[(1001, 10_001)]));
+    assert_eq!(t.ranges(), ["1:1001"]);
+    t.pass(ms(100));
+    // It has thrown 1001..10001 away.
+    t.inject(peer(".").ack(1001));
+    assert_eq!(t.us.count(Counter::SackReneges), 1);
+    let mut end = 1001;
+    for _ in 0..40 {
+        for range in t.ranges() {
+            let (left, right) = range.split_once(':').unwrap();
+            if left.parse::<u32>().unwrap() <= end {
+                end = end.max(right.parse().unwrap());
+            }
+        }
+        t.pass(ms(100));
+        t.inject(peer(".").ack(end));
+    }
+    assert_eq!((t.us.status().unacknowledged, t.us.count(Counter::Timeouts)), (0, 0));
+}
+
+#[test]
+fn silence_in_recovery_is_probed_before_the_time_out() {
+    let mut t = ten_out();
+    t.inject(peer(".").ack(1).sack(&[(1001, 10_001)]));
+    assert_eq!(t.ranges(), ["1:1001"]);
+    // Nothing else is out: if that is lost, too, no acknowledgement will come.
+    let waited = t.until_sent(ms(1000)).unwrap();
+    assert!(ms(180) < waited && waited < ms(210), "two round trips, not {waited:?}");
+    assert_eq!(t.ranges(), ["1:1001"]);
+    assert_eq!((t.us.count(Counter::Timeouts), t.us.count(Counter::TailLossProbes)), (0, 1));
+    let cwnd = t.us.status().cwnd;
+    assert!(t.until_sent(ms(1000)).is_some());
+    assert_eq!(t.us.count(Counter::Timeouts), 1, "one probe, then the time-out");
+    assert!(t.us.status().cwnd < cwnd);
+}

@@ -1,0 +1,128 @@
+//! Tail loss probes (RFC 8985 section 7). The path takes 100 ms: a probe is due after 202 ms, the first RTO is 300 ms.
+
+mod support;
+
+use observe::Counter;
+use support::endpoint::Setup;
+use support::ms;
+use support::script::{Peer, Script, peer};
+use tcp::RecoveryState;
+use tcp::congestion::Kind;
+
+fn setup() -> Setup {
+    let mut setup = Setup::default();
+    setup.config.congestion = Kind::NewReno;
+    setup
+}
+
+fn connected() -> Script {
+    Script::connected_over(setup(), ms(100), Peer::sack_permitted)
+}
+
+#[test]
+fn a_lost_tail_is_probed_after_two_round_trips_and_repaired_without_a_time_out() {
+    let mut t = connected();
+    t.send(5000);
+    t.take();
+    t.pass(ms(100));
+    t.inject(peer(".").ack(2001));
+    // The last three are lost.
+    let waited = t.until_sent(ms(1000)).unwrap();
+    assert!(ms(200) <= waited && waited <= ms(203), "{waited:?}");
+    assert_eq!(t.ranges(), ["4001:5001"], "the end of the flight");
+    assert_eq!(t.us.count(Counter::TailLossProbes), 1);
+    t.pass(ms(100));
+    t.inject(peer(".").ack(2001).sack(&[(4001, 5001)]));
+    t.pass(ms(30));
+    assert_eq!(t.ranges(), ["2001:3001"], "one segment arrived, one leaves");
+    t.pass(ms(100));
+    t.inject(peer(".").ack(3001).sack(&[(4001, 5001)]));
+    assert_eq!(t.ranges(), ["3001:4001"]);
+    t.pass(ms(100));
+    t.inject(peer(".").ack(5001));
+    let status = t.us.status();
+    assert_eq!((status.recovery, status.unacknowledged), (RecoveryState::Open, 0));
+    assert_eq!((t.us.count(Counter::Timeouts), t.us.count(Counter::Retransmits)), (0, 3));
+}
+
+#[test]
+fn a_segment_alone_waits_for_a_delayed_acknowledgement_but_not_beyond_the_rto() {
+    let mut t = connected();
+    t.send(500);
+    t.take();
+    assert_eq!(t.until_sent(ms(1000)), Some(ms(300)));
+    assert_eq!(t.ranges(), ["1:501"]);
+    assert_eq!((t.us.count(Counter::TailLossProbes), t.us.count(Counter::Timeouts)), (1, 0));
+    // One probe only; the time-out follows with its full length.
+    assert_eq!(t.until_sent(ms(1000)), Some(ms(300)));
+    assert_eq!((t.us.count(Counter::TailLossProbes), t.us.count(Counter::Timeouts)), (1, 1));
+}
+
+#[test]
+fn new_text_is_the_better_probe_and_may_exceed_the_window() {
+    let mut t = connected();
+    t.send(15_000);
+    assert_eq!(t.ranges().len(), 10);
+    assert_eq!(t.until_sent(ms(1000)), Some(ms(202)));
+    assert_eq!(t.ranges(), ["10001:11001"]);
+    t.inject(peer(".").ack(11_001));
+    assert_eq!(t.us.status().recovery, RecoveryState::Open);
+    assert_eq!((t.us.count(Counter::Retransmits), t.us.count(Counter::CongestionEvents)), (0, 0));
+}
+
+#[test]
+fn a_probe_that_repaired_a_loss_is_paid_for_and_a_needless_one_is_not() {
+    for needless in [false, true] {
+        let mut t = connected();
+        t.send(3000);
+        t.take();
+        t.pass(ms(202));
+        assert_eq!(t.ranges(), ["2001:3001"]);
+        t.pass(ms(50));
+        t.inject(peer(".").ack(3001));
+        if needless {
+            t.inject(peer(".").ack(3001).sack(&[(2001, 3001)]));
+        }
+        t.send(1000);
+        t.take();
+        t.pass(ms(100));
+        t.inject(peer(".").ack(4001));
+        let cuts = u64::from(!needless);
+        assert_eq!(t.us.count(Counter::CongestionEvents), cuts, "needless: {needless}");
+        assert_eq!(t.us.status().recovery, RecoveryState::Open);
+        assert_eq!(t.us.count(Counter::SpuriousRetransmits), 1 - cuts);
+    }
+}
+
+#[test]
+fn what_leaves_later_has_its_own_two_round_trips() {
+    let mut t = connected();
+    t.send(2000);
+    t.pass(ms(60));
+    t.send(1000);
+    t.take();
+    assert_eq!(t.until_sent(ms(1000)), Some(ms(202)), "counted from the last transmission");
+}
+
+#[test]
+fn without_sack_there_is_no_probe() {
+    let mut t = Script::connected_over(setup(), ms(100), |syn| syn);
+    t.send(3000);
+    t.take();
+    assert_eq!(t.until_sent(ms(1000)), Some(ms(300)));
+    assert_eq!((t.us.count(Counter::TailLossProbes), t.us.count(Counter::Timeouts)), (0, 1));
+}
+
+#[test]
+fn a_fin_alone_is_probed_too() {
+    let mut t = connected();
+    t.send(100);
+    t.take();
+    t.pass(ms(100));
+    t.inject(peer(".").ack(101));
+    t.run(tcp::Close);
+    assert_eq!(t.ranges(), ["101:101"]);
+    assert!(t.until_sent(ms(1000)).is_some());
+    assert!(t.take()[0].starts_with("F."));
+    assert_eq!(t.us.count(Counter::TailLossProbes), 1);
+}
