@@ -283,7 +283,8 @@ impl HalfOpen {
         sw.nxt = sw.una + 1;
         sw.timed = sw.nxt;
         if self.retries == 0 && !self.has(feature::UNTIMED) {
-            sw.rtt.start(self.sent(now));
+            sw.rtt.start();
+            parts.retransmit_queue.log.sent(sw.una, sw.una, self.sent(now).as_micros() as u32, 0);
         }
         (0..self.retries).for_each(|_| sw.rtt.backoff());
         for state in [&mut pcb.header_in.state, &mut pcb.receive_window.state, &mut pcb.send_window.state] {

@@ -297,7 +297,7 @@ fn advance(sw: &mut SendWindow, len: u32, fin: bool, now: Time) {
     }
     if !sw.rtt.is_timing() && sw.mode == Mode::Open {
         sw.timed = sw.nxt;
-        sw.rtt.start(now);
+        sw.rtt.start();
     }
 }
 

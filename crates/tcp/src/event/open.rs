@@ -105,7 +105,8 @@ impl crate::access::PcbMut<'_> {
         let sw = &mut *self.send_window;
         sw.nxt = sw.una + 1;
         sw.timed = sw.nxt;
-        sw.rtt.start(now);
+        sw.rtt.start();
+        self.retransmit_queue.log.sent(sw.una, sw.una, now.as_micros() as u32, 0);
         sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
         sw.arm(out);
         output::syn(sw, self.header_out, out, now);

@@ -101,8 +101,8 @@ fn acknowledge(
     if sw.small_end.lt(sw.una) {
         sw.small_end = sw.una;
     }
+    sample_round_trip(sw, rq, header, out, now);
     let left_at = rq.log.acknowledge(sw.una);
-    sample_round_trip(sw, header, out, now);
     // Before recovery ends: the acknowledgement that ends it does not also open the window (RFC 6582 section 3.2).
     let limited = sw.cwnd_limited;
     if limited && sw.mode == Mode::Open && sw.congestion.watches_round_trips() {
@@ -138,10 +138,10 @@ fn grow_send_buffer(sw: &mut SendWindow, out: &Outbox<'_>) {
 /// One sample per round trip from our own clock, which has the resolution; after a retransmission (Karn) only the
 /// timestamp's echo can tell which transmission was acknowledged.
 #[inline]
-fn sample_round_trip(sw: &mut SendWindow, header: &Header, out: &Outbox<'_>, now: Time) {
+fn sample_round_trip(sw: &mut SendWindow, rq: &RetransmitQueue, header: &Header, out: &Outbox<'_>, now: Time) {
     if sw.rtt.is_timing() {
         if sw.una.ge(sw.timed) {
-            sw.rtt.finish(now);
+            sw.rtt.finish(since(now.as_micros() as u32, rq.log.time_of(sw.timed - 1)));
             out.count(Counter::RttSamples, 1);
         }
     } else if sw.timestamps && !sw.sack && (sw.mode != Mode::Open || sw.rtt.backoff_count() > 0) {

@@ -10,7 +10,7 @@ use crate::ecn::{self, EcnMode};
 use crate::error::Error;
 use crate::outbox::{Outbox, Readiness};
 use crate::output;
-use crate::pcb::{Ack, Tick, Timer};
+use crate::pcb::{Ack, Tick, Timer, since};
 use crate::segment::Segment;
 use crate::state::Cause;
 
@@ -78,7 +78,7 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, now: Time) {
     if sw.rtt.backoff_count() == 0 {
         // A cookie is not timed: nobody remembers when it was sent.
         if sw.rtt.is_timing() {
-            sw.rtt.finish(now);
+            sw.rtt.finish(since(now.as_micros() as u32, parts.retransmit_queue.log.newest()));
         }
     } else {
         // RFC 5681 section 3.1: a lost SYN, of either side, speaks of congestion; begin with one segment.
