@@ -19,7 +19,7 @@ use wire::tcp::{EcnCounters, Header, RareOptions, TcpFlags};
 use crate::access::PcbMut;
 use crate::config::{Config, Ecn, EcnOption};
 use crate::outbox::Outbox;
-use crate::pcb::{HeaderOut, Mode, SendWindow};
+use crate::pcb::{HeaderOut, SendWindow};
 use crate::segment::Segment;
 
 /// The ECN field of the IP header (RFC 3168 section 5).
