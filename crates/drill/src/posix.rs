@@ -196,6 +196,14 @@ impl Posix {
         }
     }
 
+    /// What the control message `TCP_CM_INQ` says after a receive, if `TCP_INQ` was set.
+    pub fn waiting(&self, fd: i32) -> Option<i32> {
+        match &self.files.get(&fd)?.object {
+            Object::Tcp(sock) => sock.waiting(&self.stack),
+            _ => None,
+        }
+    }
+
     /// `sendto(2)`, `send(2)` and `write(2)`. `transfer` keeps what was taken before the call had to wait.
     pub fn send(&mut self, fd: i32, transfer: &mut Transfer, flags: i32, to: Option<SocketAddr>) -> Answer<usize> {
         let stack = self.stack.clone();

@@ -300,6 +300,9 @@ impl Runner {
     fn finish(&mut self) -> Ran<()> {
         self.await_pending(self.last)?;
         self.step();
+        if self.settings.no_leftovers {
+            self.leftovers()?;
+        }
         self.reset_all();
         for fd in self.posix.open_fds() {
             // Every descriptor of the list is open.

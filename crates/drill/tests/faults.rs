@@ -70,6 +70,15 @@ fn an_unscripted_packet_in_the_way_is_noticed() {
 }
 
 #[test]
+fn what_is_left_over_is_an_error_if_the_script_asks() {
+    let more = "+0 write(4, ..., 100) = 100\n+.1 %{ }%";
+    let checked = check(&format!("{OPEN}{more}"), &[Plan::Up], &Options::new(Plan::Up), &[]);
+    assert!(checked.fault.is_none());
+    let (_, message) = fault(&format!("--no_leftovers\n{OPEN}{more}"));
+    assert!(message.contains("> P. 1:101(100) ack 1") && message.contains("at 0.010000 s"), "{message}");
+}
+
+#[test]
 fn timestamps_are_compared_when_the_tick_is_known() {
     let script = |val: u32| {
         format!(

@@ -14,12 +14,12 @@ fn plans() -> Vec<Plan> {
     ALL_PLANS.iter().map(|name| name.parse().expect("a plan")).collect()
 }
 
-#[test]
-fn every_script_goes_through_under_every_architecture() {
+fn all_go_through(ipv6: bool) {
     let paths = find(&[scripts()]).expect("the scripts are there");
     assert!(paths.len() >= 30, "only {} scripts were found", paths.len());
     let plans = plans();
-    let options = Options::new(plans[0]);
+    let mut options = Options::new(plans[0]);
+    options.ipv6 = ipv6;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let batch = Batch { plans, options, defines: Vec::new(), jobs, captures: None };
     let faults: Vec<String> = batch
@@ -28,4 +28,15 @@ fn every_script_goes_through_under_every_architecture() {
         .filter_map(|outcome| outcome.fault.map(|fault| format!("{}:{fault}", outcome.path.display())))
         .collect();
     assert!(faults.is_empty(), "{} of {} scripts failed:\n{}", faults.len(), paths.len(), faults.join("\n"));
+}
+
+#[test]
+fn every_script_goes_through_under_every_architecture() {
+    all_go_through(false);
+}
+
+/// But those that say that they are for IPv4.
+#[test]
+fn every_script_goes_through_over_ipv6() {
+    all_go_through(true);
 }

@@ -14,7 +14,7 @@ pub(super) const SIOCINQ: u64 = 0x541b;
 pub(super) const SIOCOUTQ: u64 = 0x5411;
 pub(super) const SIOCOUTQNSD: u64 = 0x894b;
 /// Not in every libc.
-const TCP_INQ: i32 = 36;
+pub(super) const TCP_INQ: i32 = 36;
 
 /// The value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -232,7 +232,9 @@ impl Settings {
         let octets = number as u32;
         let seconds =
             || u32::try_from(number).map(|seconds| Duration::from_secs(seconds.into())).map_err(|_| Errno::EINVAL);
-        let count = || u8::try_from(number).map_err(|_| Errno::EINVAL);
+        // Linux: 1 to 32767 seconds, 1 to 127 probes and retransmissions.
+        let seconds_within = || if (1..=32767).contains(&number) { seconds() } else { Err(Errno::EINVAL) };
+        let count = || u8::try_from(number).ok().filter(|n| (1..=127).contains(n)).ok_or(Errno::EINVAL);
         Ok(Some(match (level, name) {
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => SocketOption::NoDelay(on),
             (libc::IPPROTO_TCP, libc::TCP_CORK) => {
@@ -248,8 +250,8 @@ impl Settings {
                 let time = u32::try_from(number).map_err(|_| Errno::EINVAL)?;
                 SocketOption::UserTimeout((time > 0).then(|| Duration::from_millis(time.into())))
             }
-            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => SocketOption::KeepIdle(seconds()?),
-            (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => SocketOption::KeepInterval(seconds()?),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => SocketOption::KeepIdle(seconds_within()?),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => SocketOption::KeepInterval(seconds_within()?),
             (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => SocketOption::KeepCount(count()?),
             (libc::IPPROTO_TCP, libc::TCP_SYNCNT) => SocketOption::SynRetries(count()?),
             // Negative: no time at all in FIN-WAIT-2; zero: the stack's.
@@ -306,6 +308,11 @@ impl Settings {
     /// Options that only a connection has, not what it is opened with.
     pub(super) fn live_only(&self) -> Vec<SocketOption> {
         self.set.iter().copied().filter(|option| matches!(option, SocketOption::QuickAck(_))).collect()
+    }
+
+    /// Whether a number other than 0 was set.
+    pub(super) fn is_on(&self, level: i32, name: i32) -> bool {
+        matches!(self.values.get(&(level, name)), Some(OptionValue::Int(value)) if *value != 0)
     }
 
     pub(super) fn inherited(&self) -> Settings {

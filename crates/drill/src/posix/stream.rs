@@ -405,6 +405,18 @@ impl TcpSock {
         }
     }
 
+    /// What `TCP_CM_INQ` tells beside received text, if `TCP_INQ` asks for it: octets that wait, or 1 for the end of the
+    /// stream alone.
+    pub(super) fn waiting(&self, stack: &Stack<Real>) -> Option<i32> {
+        let Stage::Stream(stream) = &self.stage else { return None };
+        if !self.settings.is_on(libc::IPPROTO_TCP, super::options::TCP_INQ) {
+            return None;
+        }
+        let octets = i32::try_from(stream.readable(stack)).unwrap_or(i32::MAX);
+        let ended = || stream.status(stack).is_some_and(|status| status.ready.contains(Readiness::PEER_CLOSED));
+        Some(if octets == 0 && (stream.end || ended()) { 1 } else { octets })
+    }
+
     pub(super) fn ioctl(&mut self, stack: &Stack<Real>, request: u64) -> Result<i32, Errno> {
         let Stage::Stream(stream) = &self.stage else { return Err(Errno::EINVAL) };
         let status = stream.status(stack);

@@ -62,6 +62,29 @@ impl Runner {
         Ok(if matches!(when, When::Absolute(_) | When::Relative(_)) { from } else { at })
     }
 
+    /// Complains of the first packet that was sent and not looked at.
+    pub(super) fn leftovers(&self) -> Ran<()> {
+        let Some((at, bytes)) = self.host.sent.front() else { return Ok(()) };
+        let seconds = self.script_time(*at) as f64 / 1e9;
+        let (ip, payload) = frame::read(bytes).map_err(|error| self.error(format!("the stack sent {error}")))?;
+        let shown = match payload {
+            Payload::Tcp(segment) => {
+                let owner = self.connections.iter().position(|connection| connection.owns(&ip, segment.ports));
+                let window = Some(segment.window);
+                let spec =
+                    TcpSpec { ports: None, flags: 0, seq: 0, len: 0, ack: None, window, urgent: None, options: None };
+                owner.map_or_else(
+                    || "a segment of no connection".into(),
+                    |i| self.in_script(i, &segment, &spec).to_string(),
+                )
+            }
+            Payload::Udp { text, .. } => format!("udp ({})", text.len()),
+            Payload::Icmp(icmp) => icmp.to_string(),
+            Payload::Other(protocol) => format!("protocol {protocol}"),
+        };
+        Err(self.error(format!("{shown} was sent at {seconds:.6} s, which the script does not have")))
+    }
+
     fn belongs(&self, index: usize, wanted: &Packet, ip: &Ip, payload: &Payload) -> bool {
         let connection = &self.connections[index];
         match (&wanted.body, payload) {

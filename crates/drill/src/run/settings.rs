@@ -16,6 +16,8 @@ pub(super) struct Settings {
     pub tick: Option<Nanos>,
     /// A scripted segment is one segment, not several in a row.
     pub strict_segments: bool,
+    /// What is sent and not looked at is an error at the end of the script.
+    pub no_leftovers: bool,
     pub addresses: Addresses,
     pub mtu: usize,
     pub bind_port: u16,
@@ -52,6 +54,7 @@ impl Settings {
             tolerance: 4_000_000,
             tick: None,
             strict_segments: false,
+            no_leftovers: false,
             addresses: Addresses::V4,
             mtu: 1500,
             bind_port: 8080,
@@ -92,6 +95,7 @@ impl Settings {
             "tolerance_usecs" => self.tolerance = number()? * 1000,
             "tcp_ts_tick_usecs" => self.tick = Some(number()? * 1000).filter(|tick| *tick > 0),
             "strict_segments" => self.strict_segments = true,
+            "no_leftovers" => self.no_leftovers = true,
             "local_ip" => self.addresses.local = address()?,
             "remote_ip" => self.addresses.remote = address()?,
             "mtu" => {

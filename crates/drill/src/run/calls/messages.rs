@@ -38,6 +38,18 @@ impl Runner {
         Ok(total)
     }
 
+    /// The one control message that is had: how much waits after a receive.
+    fn control(&mut self, value: Option<&Expr>) -> Ran<Option<i64>> {
+        let Some(Expr::List(items)) = value else { return Ok(None) };
+        match &items[..] {
+            [] => Ok(None),
+            [Expr::Struct(fields)] if field(fields, "cmsg_type") == Some(&Expr::Word("TCP_CM_INQ".into())) => {
+                field(fields, "cmsg_data").map(|data| self.int(data)).transpose()
+            }
+            _ => Err(ScriptError::unsupported(self.line, "control messages other than TCP_CM_INQ")),
+        }
+    }
+
     fn length(&mut self, args: &[Expr], place: usize) -> Ran<usize> {
         let length = self.int_at(args, place)?;
         usize::try_from(length).map_err(|_| self.error("a length is negative"))
@@ -53,16 +65,14 @@ impl Runner {
             return Ok(immediate(|_| Err(Errno::EFAULT)));
         }
         let args = &call.args;
-        let mut stored_flags = None;
+        let (mut stored_flags, mut waiting) = (None, None);
         let (max, flags) = match call.name.as_str() {
             "read" => (self.length(args, 2)?, 0),
             "readv" => (self.vector(args.get(1))?, 0),
             "recv" | "recvfrom" => (self.length(args, 2)?, self.int_at(args, 3)?),
             _ => {
                 let Some(Expr::Struct(fields)) = args.get(1) else { return Err(missing(self.line, "recvmsg")) };
-                if field(fields, "msg_control").is_some() {
-                    return Err(ScriptError::unsupported(self.line, "control messages"));
-                }
+                waiting = self.control(field(fields, "msg_control"))?;
                 stored_flags = field(fields, "msg_flags").map(|flags| self.int(flags)).transpose()?;
                 (self.vector(field(fields, "msg_iov"))?, self.int_at(args, 2)?)
             }
@@ -74,8 +84,12 @@ impl Runner {
         Ok(Box::new(move |posix: &mut Posix, _| {
             posix.receive(fd, max, flags).map(|received| {
                 let (data, _) = received?;
-                let stored = stored_flags.map(|wanted| Stored { what: "msg_flags", wanted, got: 0 });
-                Ok(Done { data: data.clone(), stored: stored.into_iter().collect(), ..Done::value(data.len() as i64) })
+                let flags = stored_flags.map(|wanted| Stored { what: "msg_flags", wanted, got: 0 });
+                // Without the message -1, which no script expects.
+                let got = || posix.waiting(fd).map_or(-1, i64::from);
+                let waiting = waiting.map(|wanted| Stored { what: "TCP_CM_INQ", wanted, got: got() });
+                let stored = flags.into_iter().chain(waiting).collect();
+                Ok(Done { value: data.len() as i64, data, stored, ..Done::default() })
             })
         }))
     }
