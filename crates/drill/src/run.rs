@@ -188,6 +188,9 @@ impl Runner {
             Action::Code(block) => {
                 self.advance_to(self.live(from));
                 self.step();
+                if self.pending.as_ref().is_some_and(|pending| pending.outcome.is_some()) {
+                    self.settle_pending()?;
+                }
                 let mut environment = std::mem::take(&mut self.environment);
                 let result = environment.run(block, &mut values::Info { runner: self, info: None });
                 self.environment = environment;

@@ -31,11 +31,11 @@ pub(super) struct Connection {
     pub fd: Option<i32>,
     /// The descriptor was closed.
     pub closed: bool,
-    /// What a live sequence number of the stack's is less than the script's, once its SYN was seen.
-    pub offset: Option<u32>,
+    /// The live number of the stack's SYN, once it was seen.
+    pub live_isn: Option<u32>,
     /// The script's number of the stack's SYN.
     pub isn: u32,
-    /// The script's number of its own SYN.
+    /// The number of the script's own SYN, which is the live one, too.
     pub remote_isn: u32,
     /// Timestamps of the stack: the script's value to the live one.
     pub timestamps: HashMap<u32, u32>,
@@ -54,7 +54,7 @@ impl Connection {
             remote,
             fd: None,
             closed: false,
-            offset: None,
+            live_isn: None,
             isn: 0,
             remote_isn: 0,
             timestamps: HashMap::new(),
@@ -64,14 +64,20 @@ impl Connection {
         }
     }
 
-    /// A live sequence number of the stack's as the script counts.
-    pub(super) fn to_script(&self, seq: u32) -> u32 {
-        seq.wrapping_add(self.offset.unwrap_or(0))
+    /// A live sequence number of the stack's as the script counts: from the SYN, which itself has a number of the script's
+    /// choice.
+    pub(super) fn to_script(&self, seq: u32, syn: bool) -> u32 {
+        seq.wrapping_sub(self.live_isn.unwrap_or(0)).wrapping_add(if syn { self.isn } else { 0 })
     }
 
     /// The reverse.
-    pub(super) fn to_live(&self, seq: u32) -> u32 {
-        seq.wrapping_sub(self.offset.unwrap_or(0))
+    pub(super) fn to_live(&self, seq: u32, syn: bool) -> u32 {
+        seq.wrapping_add(self.live_isn.unwrap_or(0)).wrapping_sub(if syn { self.isn } else { 0 })
+    }
+
+    /// What the script's own numbers count from in a segment: its SYN, but in a SYN nothing.
+    pub(super) fn base(&self, syn: bool) -> u32 {
+        if syn { 0 } else { self.remote_isn }
     }
 
     /// Whether a packet of the stack's with these addresses belongs here.
@@ -95,8 +101,10 @@ impl Runner {
                 (None, UnderTest::Connection(index)) if !opens => {
                     let stranger = self.add_connection(local, remote);
                     self.under_test = UnderTest::Connection(index);
-                    let (offset, isn) = (self.connections[index].offset, self.connections[index].isn);
-                    (self.connections[stranger].offset, self.connections[stranger].isn) = (offset, isn);
+                    let known = &self.connections[index];
+                    let (live_isn, isn, remote_isn) = (known.live_isn, known.isn, known.remote_isn);
+                    let like = &mut self.connections[stranger];
+                    (like.live_isn, like.isn, like.remote_isn) = (live_isn, isn, remote_isn);
                     Ok(stranger)
                 }
                 _ => Ok(self.add_connection(local, remote)),

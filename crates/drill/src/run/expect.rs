@@ -235,8 +235,8 @@ impl Runner {
     /// The stack's SYN says where its numbers begin.
     fn learn_sequence(&mut self, index: usize, spec: &TcpSpec, segment: &Tcp) {
         let connection = &mut self.connections[index];
-        if segment.flags & flag::SYN != 0 && connection.offset.is_none() {
-            connection.offset = Some(spec.seq.wrapping_sub(segment.seq));
+        if segment.flags & flag::SYN != 0 && connection.live_isn.is_none() {
+            connection.live_isn = Some(segment.seq);
             connection.isn = spec.seq;
         }
     }
@@ -256,7 +256,12 @@ impl Runner {
     fn in_script(&self, index: usize, segment: &Tcp, spec: &TcpSpec) -> Packet {
         let connection = &self.connections[index];
         let wanted = timestamps(spec.options.as_deref());
+        let syn = segment.flags & flag::SYN != 0;
+        let remote = |seq: u32| seq.wrapping_sub(connection.base(syn));
         let options = segment.options.iter().map(|option| match option {
+            TcpOption::Sack(blocks) => {
+                TcpOption::Sack(blocks.iter().map(|(left, right)| (remote(*left), remote(*right))).collect())
+            }
             TcpOption::Timestamps { val, ecr } => {
                 let known =
                     connection.first_timestamp.map(|(_, script, live)| script.wrapping_add(val.wrapping_sub(live)));
@@ -272,9 +277,9 @@ impl Runner {
         let body = Body::Tcp(TcpSpec {
             ports: spec.ports.map(|_| segment.ports),
             flags: segment.flags,
-            seq: connection.to_script(segment.seq),
+            seq: connection.to_script(segment.seq, syn),
             len: segment.text.len() as u32,
-            ack: (segment.flags & flag::ACK != 0 || spec.ack.is_some()).then_some(segment.ack),
+            ack: (segment.flags & flag::ACK != 0).then(|| remote(segment.ack)),
             window: spec.window.map(|_| segment.window),
             urgent: (segment.flags & flag::URG != 0).then_some(segment.urgent),
             options: Some(options.collect()),
@@ -331,16 +336,16 @@ impl Runner {
     /// The text of a segment must be what was written, wherever it was cut and however often it was sent.
     fn check_text(&self, index: usize, segment: &Tcp) -> Ran<()> {
         let connection = &self.connections[index];
-        if connection.unchecked || segment.text.is_empty() || connection.offset.is_none() {
+        if connection.unchecked || segment.text.is_empty() || connection.live_isn.is_none() {
             return Ok(());
         }
-        let script = connection.to_script(segment.seq);
-        let first = script.wrapping_sub(connection.isn).wrapping_sub(u32::from(segment.flags & flag::SYN == 0));
+        // The first octet follows the SYN.
+        let first = connection.to_script(segment.seq, false).wrapping_sub(u32::from(segment.flags & flag::SYN == 0));
         let wrong = segment.text.iter().zip(0_u32..).find(|(octet, n)| **octet != pattern(first.wrapping_add(*n)));
         match wrong {
             None => Ok(()),
             Some((octet, n)) => Err(self.error(format!(
-                "octet {} of the stream was sent as {octet:#04x}, written as {:#04x} (segment {} {script})",
+                "octet {} of the stream was sent as {octet:#04x}, written as {:#04x} (in a segment {})",
                 first.wrapping_add(n),
                 pattern(first.wrapping_add(n)),
                 notation::flags(segment.flags),

@@ -57,10 +57,11 @@ impl Runner {
     /// The script's segment with live numbers.
     fn segment(&self, index: usize, spec: &TcpSpec) -> Tcp {
         let connection = &self.connections[index];
+        let syn = spec.flags & flag::SYN != 0;
+        let live = |seq| connection.to_live(seq, syn);
         let options = spec.options.clone().unwrap_or_default().into_iter().map(|option| match option {
             // What the stack's sender is told of is the stack's sequence space.
             TcpOption::Sack(blocks) => {
-                let live = |seq| connection.to_live(seq);
                 TcpOption::Sack(blocks.into_iter().map(|(left, right)| (live(left), live(right))).collect())
             }
             TcpOption::Timestamps { val, ecr } => {
@@ -68,14 +69,14 @@ impl Runner {
             }
             other => other,
         });
+        let seq = spec.seq.wrapping_add(connection.base(syn));
         // The first octet of text follows the SYN.
-        let first = spec.seq.wrapping_sub(connection.remote_isn);
-        let first = if spec.flags & flag::SYN != 0 { first } else { first.wrapping_sub(1) };
+        let first = seq.wrapping_sub(connection.remote_isn).wrapping_sub(u32::from(!syn));
         Tcp {
             ports: spec.ports.unwrap_or((connection.remote.port(), connection.local.port())),
             flags: spec.flags,
-            seq: spec.seq,
-            ack: spec.ack.map_or(0, |ack| connection.to_live(ack)),
+            seq,
+            ack: spec.ack.map_or(0, live),
             window: spec.window.unwrap_or(0),
             urgent: spec.urgent.unwrap_or(0),
             options: options.collect(),
@@ -89,7 +90,7 @@ impl Runner {
         // Without a quoted packet: the first segment of the connection.
         let quoted = spec.quoted.unwrap_or(Quoted::Tcp { seq: 0, len: 0 });
         let seq = match quoted {
-            Quoted::Tcp { seq, .. } => connection.to_live(seq),
+            Quoted::Tcp { seq, .. } => connection.to_live(seq, false),
             Quoted::Udp(_) => 0,
         };
         let offender = Offender {
