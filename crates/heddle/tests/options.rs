@@ -62,6 +62,10 @@ fn what_is_set_is_read_back(plan: Plan) {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+//= type=test
+//# where MMS_R is the maximum size for a transport-layer message that can be received (and reassembled at the IP layer)
+//# (MUST-67).
 #[every_arch]
 fn tcp_info_counts_what_went_to_and_fro(plan: Plan) {
     let mut world = World::with(plan, |config| config.measure_limits = true, Default::default());
@@ -135,6 +139,9 @@ fn unsent_text_is_bounded_by_its_mark(plan: Plan) {
     assert_eq!(read(&server).expect("text").len().min(1), 1);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
+//= type=test
+//# However, TCP implementations MUST still include support for the urgent mechanism (MUST-30).
 #[every_arch]
 fn urgent_data_stays_in_the_stream_and_a_read_stops_before_it(plan: Plan) {
     let mut world = World::new(plan);

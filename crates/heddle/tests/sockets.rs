@@ -86,6 +86,10 @@ fn linger_zero_resets(plan: Plan) {
 }
 
 /// RFC 9293, 3.6.1: the peer must learn that its text was lost, whether the connection or its handle still had it.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+//= type=test
+//# If such a host issues a CLOSE call while received data is still pending in the TCP connection, or if new data is
+//# received after CLOSE is called, its TCP implementation SHOULD send a RST to show that data was lost (SHLD-3).
 #[every_arch]
 fn unread_text_resets(plan: Plan) {
     for taken in [0, 1] {
@@ -123,6 +127,10 @@ fn an_open_that_nobody_answers_times_out(plan: Plan) {
     assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::HostUnreachable), "{error}");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+//= type=test
+//# The optional "local IP address" parameter MUST be supported to allow the specification of the local IP address
+//# (MUST-43).
 #[every_arch]
 fn opens_that_cannot_be_tried(plan: Plan) {
     let world = World::new(plan);
@@ -138,6 +146,10 @@ fn opens_that_cannot_be_tried(plan: Plan) {
     assert_eq!(nonsense, ConnectError::BadAddress("here:80".to_owned()));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+//= type=test
+//# Every passive OPEN call either creates a new connection record in LISTEN state, or it returns an error; it MUST NOT
+//# affect any previously created connection record (MUST-41).
 #[every_arch]
 fn an_address_is_bound_once_and_free_again(plan: Plan) {
     let world = World::new(plan);

@@ -107,6 +107,8 @@ fn receive_v4(
         icmpv4::Message::Redirect { code, gateway } => {
             received::redirect_v4(&datagram, code, gateway, interface).map(Received::Redirect)
         }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
+        //# TCP implementations MUST silently discard any received ICMP Source Quench messages (MUST-55).
         icmpv4::Message::Other { .. } => Err(DropReason::IcmpUnknownType),
         _ => received::error_v4(&datagram, message, interface, counters).map(Received::Error),
     }

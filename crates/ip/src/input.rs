@@ -231,6 +231,9 @@ fn v4_addresses(
         let martian = header.dst.is_loopback() || header.dst.is_unspecified();
         return Err(if martian { DropReason::IpMartianDestination } else { DropReason::NotForUs });
     }
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
+    //# An incoming SYN with an invalid source address MUST be ignored either by TCP or by the IP layer [(MUST-63)] (see
+    //# Section 3.2.1.3).
     if v4_martian(header.src, interface) {
         return Err(DropReason::IpMartianSource);
     }
@@ -239,6 +242,9 @@ fn v4_addresses(
     if to_one != (link == LinkCast::Unicast) && to_one {
         return Err(DropReason::IpBroadcastTransport);
     }
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
+    //# A TCP implementation MUST silently discard an incoming SYN segment that is addressed to a broadcast or multicast
+    //# address [(MUST-57)].
     if !to_one && header.protocol == protocol::TCP {
         return Err(DropReason::IpBroadcastTransport);
     }
@@ -273,6 +279,9 @@ fn v4_options(mut options: &[u8]) -> Result<(), DropReason> {
             NO_OPERATION => rest,
             LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE => return Err(DropReason::IpSourceRoute),
             _ => {
+                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2
+                //# When received options are passed up to TCP from the IP layer, a TCP implementation MUST ignore
+                //# options that it does not understand (MUST-50).
                 let len = usize::from(*rest.first().ok_or(DropReason::IpBadOption)?);
                 let after = if len >= 2 { options.get(len..) } else { None };
                 after.ok_or(DropReason::IpBadOption)?
@@ -357,6 +366,9 @@ fn v6_addresses(
         let martian = header.dst.is_loopback() || header.dst.is_unspecified();
         return Err(if martian { DropReason::IpMartianDestination } else { DropReason::NotForUs });
     }
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
+    //# An incoming SYN with an invalid source address MUST be ignored either by TCP or by the IP layer [(MUST-63)] (see
+    //# Section 3.2.1.3).
     if v6_martian(header.src, interface) {
         return Err(DropReason::IpMartianSource);
     }

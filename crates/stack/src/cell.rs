@@ -103,6 +103,9 @@ impl<P: Platform> Cell<P> {
         }
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
+    //# TCP implementations MUST act on an ICMP error message passed up from the IP layer, directing it to the
+    //# connection that created the error (MUST-54).
     #[cold]
     fn icmp_error(&mut self, slot: u32, error: &ip::IcmpError, now: Time, after: &mut After<P>) {
         match call::report(error) {

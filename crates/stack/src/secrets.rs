@@ -49,6 +49,16 @@ impl Secrets {
     }
 
     /// The initial send sequence number of a connection: F(tuple, secret) + a clock of 4 microseconds (RFC 6528).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
+    //# A TCP implementation MUST use the above type of "clock" for clock-driven selection of initial sequence numbers
+    //# (MUST-8),
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
+    //# and SHOULD generate its initial sequence numbers with the expression: ISN = M + F(localip, localport, remoteip,
+    //# remoteport, secretkey) where M is the 4 microsecond timer, and F() is a pseudorandom function (PRF) of the
+    //# connection's identifying parameters ("localip, localport, remoteip, remoteport") and a secret key ("secretkey")
+    //# (SHLD-1).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
+    //# F() MUST NOT be computable from the outside (MUST-9),
     pub fn initial_sequence_number(&self, tuple: &FourTuple, now: Time) -> SeqNumber {
         let mut hasher = SipHasher24::new_with_keys(self.isn.0, self.isn.1);
         write_tuple(&mut hasher, tuple);
@@ -169,6 +179,16 @@ mod tests {
         }
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
+    //= type=test
+    //# A TCP implementation MUST use the above type of "clock" for clock-driven selection of initial sequence numbers
+    //# (MUST-8),
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
+    //= type=test
+    //# and SHOULD generate its initial sequence numbers with the expression: ISN = M + F(localip, localport, remoteip,
+    //# remoteport, secretkey) where M is the 4 microsecond timer, and F() is a pseudorandom function (PRF) of the
+    //# connection's identifying parameters ("localip, localport, remoteip, remoteport") and a secret key ("secretkey")
+    //# (SHLD-1).
     #[test]
     fn sequence_numbers_of_one_tuple_follow_the_clock() {
         let secrets = Secrets::from_seed(7);
@@ -214,12 +234,24 @@ mod tests {
         assert_eq!(hashes.len(), tuples.len());
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
+    //= type=test
+    //# F() MUST NOT be computable from the outside (MUST-9),
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
+    //= type=test
+    //# and SHOULD generate its initial sequence numbers with the expression: ISN = M + F(localip, localport, remoteip,
+    //# remoteport, secretkey) where M is the 4 microsecond timer, and F() is a pseudorandom function (PRF) of the
+    //# connection's identifying parameters ("localip, localport, remoteip, remoteport") and a secret key ("secretkey")
+    //# (SHLD-1).
     #[test]
     fn other_tuples_other_seeds_and_other_keys_differ() {
         let (one, two) = (Secrets::from_seed(1), Secrets::from_seed(2));
         assert_ne!(one.table_hash(&tuple(1)), one.table_hash(&tuple(2)));
         assert_ne!(one.table_hash(&tuple(1)), two.table_hash(&tuple(1)));
         assert_ne!(one.timestamp_offset(&tuple(1)), one.timestamp_offset(&tuple(2)));
+        let isn = |secrets: &Secrets, port| secrets.initial_sequence_number(&tuple(port), Time::ZERO);
+        assert_ne!(isn(&one, 1), isn(&one, 2), "each connection has its own");
+        assert_ne!(isn(&one, 1), isn(&two, 1), "and without the key it cannot be computed");
         assert_eq!(one.table_hash(&tuple(1)), Secrets::from_seed(1).table_hash(&tuple(1)));
     }
 }

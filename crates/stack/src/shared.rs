@@ -256,6 +256,12 @@ impl<P: Platform> Shared<P> {
     }
 
     /// The largest TCP text towards `destination` without options: path MTU less headers.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+    //# where MMS_R is the maximum size for a transport-layer message that can be received (and reassembled at the IP
+    //# layer) (MUST-67).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.3
+    //# As a result, when the effective MTU of an interface varies packet-to- packet, TCP implementations SHOULD use the
+    //# smallest effective MTU of the interface to calculate the value to advertise in the MSS Option (SHLD-6).
     pub fn route_mss(&self, destination: IpAddr, now: Time) -> u16 {
         let Some((interface, _)) = self.route(destination) else { return 536 };
         let device = self.interfaces[interface].view.get().mtu_for(destination);

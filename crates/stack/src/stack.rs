@@ -238,7 +238,14 @@ impl<P: Platform> Stack<P> {
         options: &ConnectionOptions,
     ) -> Result<Arc<TcpSocket<P>>, ConnectRefused> {
         let source = match local.map(|local| local.ip()) {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+            //# The optional "local IP address" parameter MUST be supported to allow the specification of the local IP
+            //# address (MUST-43).
             Some(ip) if !ip.is_unspecified() => ip,
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+            //# If an application on a multihomed host does not specify the local IP address when actively opening a TCP
+            //# connection, then the TCP implementation MUST ask the IP layer to select a local IP address before
+            //# sending the (first) SYN (MUST-44).
             _ => self.core.shared.source_for(remote.ip()).ok_or(ConnectRefused::NoRoute)?,
         };
         if self.core.shared.is_local(remote.ip()) {
@@ -287,6 +294,9 @@ impl<P: Platform> Stack<P> {
         backlog: usize,
         options: ConnectionOptions,
     ) -> Result<Arc<ListenerShared<P>>, BindRefused> {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+        //# Every passive OPEN call either creates a new connection record in LISTEN state, or it returns an error; it
+        //# MUST NOT affect any previously created connection record (MUST-41).
         let local = self.bind(Transport::Tcp, address)?;
         let listener = ListenerShared::new(local, backlog, self.core.shared.tcp().syn_backlog as usize, options);
         self.core.arch.control(Control::Listen(listener.clone()));
@@ -382,6 +392,10 @@ impl<P: Platform> Stack<P> {
         Ok(shared.pings.wait(ident, seq, timeout).map(|reply| (reply, reply.at - sent)))
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+    //# A TCP implementation that supports multiple concurrent connections MUST provide an OPEN call that will
+    //# functionally allow an application to LISTEN on a port while a connection block with the same local port is in
+    //# SYN-SENT or SYN-RECEIVED state (MUST-42).
     fn bind(&self, transport: Transport, address: SocketAddr) -> Result<SocketAddr, BindRefused> {
         if !address.ip().is_unspecified() && !self.core.shared.is_local(address.ip()) {
             return Err(BindRefused::NotLocal);

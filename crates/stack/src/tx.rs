@@ -247,6 +247,9 @@ impl<P: Platform> Shared<P> {
         let Some(link) = &route.link else { return };
         let headers = |segment: &mut PktBuf| {
             let class = segment.meta().traffic_class;
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+            //# At all other times, a previous segment has either been sent or received on this connection, and TCP
+            //# implementations MUST use the same local address that was used in those previous segments (MUST-45).
             ip::output::header(segment, source, destination, wire::protocol::TCP, class, DEFAULT_TTL);
             link.prepend(segment);
         };

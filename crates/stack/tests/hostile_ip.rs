@@ -40,6 +40,14 @@ fn forged(mut frame: Vec<u8>, src: Ipv4Addr, dst: Ipv4Addr, link: [u8; 6]) -> Ve
 }
 
 /// P6 with transports behind the Internet layer: no SYN-ACK, no reset, no error.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
+//= type=test
+//# A TCP implementation MUST silently discard an incoming SYN segment that is addressed to a broadcast or multicast
+//# address [(MUST-57)].
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
+//= type=test
+//# An incoming SYN with an invalid source address MUST be ignored either by TCP or by the IP layer [(MUST-63)] (see
+//# Section 3.2.1.3).
 #[every_arch]
 fn impossible_senders_and_misdirected_segments_are_met_with_silence(plan: Plan) {
     let mut node = node(plan);
@@ -117,6 +125,14 @@ fn text(port: u16, at: u32, ack: u32, text: &[u8]) -> Segment<'_> {
 
 /// T7: an error about a segment that was never sent is not believed; one about a real one narrows the path, but not
 /// below the floor; a port unreachable does not end an established connection.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
+//= type=test
+//# TCP implementations MUST act on an ICMP error message passed up from the IP layer, directing it to the connection
+//# that created the error (MUST-54).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
+//= type=test
+//# Since these Unreachable messages indicate soft error conditions, a TCP implementation MUST NOT abort the connection
+//# (MUST-56),
 #[every_arch]
 fn icmp_errors_are_believed_only_of_what_is_in_flight(plan: Plan) {
     let mut node = node(plan);

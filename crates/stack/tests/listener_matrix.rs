@@ -192,6 +192,10 @@ fn a_port_can_be_listened_on_again_at_once(plan: Plan) {
 }
 
 /// The address is taken until the listener is closed, and free from then on.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+//= type=test
+//# Every passive OPEN call either creates a new connection record in LISTEN state, or it returns an error; it MUST NOT
+//# affect any previously created connection record (MUST-41).
 #[every_arch]
 fn two_listeners_cannot_share_an_address(plan: Plan) {
     let node = node(plan);

@@ -54,6 +54,8 @@ pub struct KeepAlive {
 
 impl Default for KeepAlive {
     fn default() -> Self {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+        //# and MUST default to no less than two hours (MUST-28).
         KeepAlive { idle: Duration::from_secs(7200), interval: Duration::from_secs(75), probes: 9 }
     }
 }
@@ -279,6 +281,8 @@ impl Default for Config {
             slow_start_after_idle: true,
             recovery: 1,
             tail_loss_probe: true,
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
+            //# in particular, the delay MUST be less than 0.5 seconds (MUST-40).
             delayed_ack: Duration::from_millis(40),
             peer_ack_delay: Duration::from_millis(200),
             quick_acks: 16,
@@ -287,7 +291,11 @@ impl Default for Config {
             fin_wait_2: Duration::from_secs(60),
             syn_retries: 6,
             syn_ack_retries: 5,
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+            //# The value of R1 SHOULD correspond to at least 3 retransmissions, at the current RTO (SHLD-10).
             suspicious_retries: 3,
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+            //# The value of R2 SHOULD correspond to at least 100 seconds (SHLD-11).
             retries: 15,
             orphan_retries: 0,
             keep_alive: KeepAlive::default(),

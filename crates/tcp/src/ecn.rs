@@ -151,6 +151,8 @@ impl EcnState {
 }
 
 /// The bits of an active open's SYN, the `retries`th time that it is sent.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+//# A TCP endpoint SHOULD implement ECN as described in RFC 3168 (SHLD-8).
 pub(crate) fn syn_flags(config: &Config, retries: u8) -> TcpFlags {
     // RFC 9768 section 3.1.4.1: what asks for accurate ECN is tried once more before the path is suspected.
     let patience = u8::from(config.ecn.requests_accurate());
@@ -165,6 +167,8 @@ pub(crate) fn syn_flags(config: &Config, retries: u8) -> TcpFlags {
 }
 
 /// What a listener grants to a SYN with these flags that came with `mark` (RFC 9768 table 2 and section 3.1.3).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+//# A TCP endpoint SHOULD implement ECN as described in RFC 3168 (SHLD-8).
 pub(crate) fn grant(flags: TcpFlags, mark: u8, ecn: Ecn) -> EcnMode {
     let asked = flags.intersection(ACE);
     if asked == TcpFlags::NONE || !ecn.accepts() {

@@ -224,6 +224,11 @@ fn send_one_new(
     if sw.shaping.is_some() {
         pace(sw, out, now)?;
     }
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+    //# If this happens, the sender SHOULD NOT send new data (SHLD-15),
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+    //# However, a sending TCP peer MUST be robust against window shrinking, which may cause the "usable window" (see
+    //# Section 3.8.6.2.1) to become negative (MUST-34).
     let window = (sw.right_edge() - sw.nxt).max(0) as u32;
     let super_segments = if ho.marks.are_plain() { out.prefer_super_segments } else { 0 };
     let len = next_len(sw, unsent, window, room, super_segments).inspect_err(|&hold| {
@@ -239,6 +244,12 @@ fn send_one_new(
         return Err(Hold::Starved);
     }
     let mut flags = ACK;
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+    //# The transmitter SHOULD collapse successive bits when it packetizes data, to send the largest possible segment
+    //# (SHLD-27).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+    //# and (2) MUST set the PSH bit in the last buffered segment (i.e., when there is no more queued data to be sent)
+    //# (MUST-61).
     if len > 0 && len == unsent {
         flags.insert(TcpFlags::PSH);
     }
@@ -302,6 +313,9 @@ fn advance(sw: &mut SendWindow, len: u32, fin: bool, now: Time) {
 }
 
 /// How many octets of text the next new segment carries; 0 for a FIN alone.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+//# However, a TCP implementation SHOULD send a maximum-sized segment whenever possible (SHLD-28) to improve performance
+//# (see Section 3.8.6.2.1).
 #[inline]
 fn next_len(sw: &SendWindow, unsent: u32, window: u32, room: Room, super_segments: usize) -> Result<u32, Hold> {
     let mss = u32::from(sw.mss);
@@ -330,6 +344,8 @@ fn next_len(sw: &SendWindow, unsent: u32, window: u32, room: Room, super_segment
 }
 
 /// Less than a segment fits although there is more: the sender's silly-window rule (RFC 9293 section 3.8.6.2.1, case 3).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.1
+//# A TCP implementation MUST include a SWS avoidance algorithm in the sender (MUST-38).
 #[cold]
 fn silly_window(sw: &SendWindow, len: u32, window: u32, room: Room) -> Result<u32, Hold> {
     let window_limits = window < room.congestion;
@@ -344,6 +360,11 @@ fn silly_window(sw: &SendWindow, len: u32, window: u32, room: Room) -> Result<u3
 
 /// May a segment leave that is not full: the cork, and Nagle's rule as modified by Minshall (it waits only while another
 /// such segment is unacknowledged).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+//# When an application issues a series of SEND calls without setting the PUSH flag, the TCP implementation MAY
+//# aggregate the data internally without sending it (MAY-16).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.4
+//# A TCP implementation SHOULD implement the Nagle algorithm to coalesce short segments (SHLD-7).
 #[inline]
 fn small_may_leave(sw: &SendWindow, push: bool) -> Result<(), Hold> {
     if push {
@@ -359,6 +380,8 @@ fn small_may_leave(sw: &SendWindow, push: bool) -> Result<(), Hold> {
 
 /// One timer guards whatever is under way: retransmission while anything is unacknowledged, else the probe of a closed
 /// window, else the end of a cork.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+//# If PUSH flags are not implemented, then the sending TCP peer: (1) MUST NOT buffer data indefinitely (MUST-60),
 #[inline]
 fn set_timer_after_sending(sw: &mut SendWindow, rq: &RetransmitQueue, hold: Hold, out: &mut Outbox<'_>, now: Time) {
     if sw.flight() > 0 {
@@ -381,6 +404,9 @@ fn set_timer_after_sending(sw: &mut SendWindow, rq: &RetransmitQueue, hold: Hold
             Hold::Paced => {}
             Hold::Cork if sw.timer_kind != Timer::Cork => sw.set_timer(Timer::Cork, now + out.config.cork_timeout),
             Hold::Cork => {}
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+            //# The transmitting host SHOULD send the first zero-window probe when a zero window has existed for the
+            //# retransmission timeout period (SHLD-29)
             _ if sw.timer_kind != Timer::Persist => sw.set_timer(Timer::Persist, sw.rtt.deadline(now)),
             _ => {}
         }
@@ -398,6 +424,8 @@ pub(crate) fn pure_ack(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>
 }
 
 /// A segment without text at an old sequence number: the peer must answer with what it expects and its window.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+//# An implementation SHOULD send a keep-alive segment with no data (SHLD-12);
 pub(crate) fn probe(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
     acknowledge_at(sw.una + u32::MAX, ho, out, now);
 }
@@ -429,6 +457,13 @@ fn acknowledge_at(seq: SeqNumber, ho: &mut HeaderOut, out: &mut Outbox<'_>, now:
 }
 
 /// Our SYN, or SYN-ACK once the peer's SYN is known.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+//# TCP endpoints MUST implement both sending and receiving the MSS Option (MUST-14).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+//# TCP implementations SHOULD send an MSS Option in every SYN segment when its receive MSS differs from the default 536
+//# for IPv4 or 1220 for IPv6 (SHLD-5),
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+//# and MAY send it always (MAY-3).
 pub(crate) fn syn(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
     if sw.state != State::SynSent {
         return syn_ack(sw.una, sw.sack, &RareOptions::NONE, ho, out, now);
@@ -518,6 +553,8 @@ impl HeaderOut {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.2
+//# and MUST NOT be sent in other segments (MUST-65).
 #[inline]
 fn usual_options(ho: &mut HeaderOut, now: Time) -> Options {
     let mut options = Options::NONE;
@@ -544,6 +581,10 @@ fn text_draft(sw: &SendWindow, ho: &mut HeaderOut, seq: SeqNumber, len: u32, fla
 
 /// While urgent text is not acknowledged, every segment before its end points at the octet behind it (RFC 9293 section
 /// 3.8.5, RFC 6093), or as far as a pointer reaches.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
+//# The urgent pointer MUST point to the sequence number of the octet following the urgent data (MUST-62).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
+//# A TCP implementation MUST support a sequence of urgent data of any length (MUST-31) [19].
 #[cold]
 fn urgency(sw: &SendWindow, seq: SeqNumber, flags: TcpFlags) -> (TcpFlags, u16) {
     match sw.shaping.as_ref().and_then(|shaping| shaping.urgent) {
@@ -630,6 +671,8 @@ fn make(
     match rare {
         None if !left_to_device => {
             // The header's length is even, so the text's sum joins without a byte swap.
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+            //# The sender MUST generate it (MUST-2)
             header.emit_sealed(out.config.option_order, pseudo.add(text), front);
         }
         None => {

@@ -82,6 +82,9 @@ fn rfc() -> Config {
         delayed_ack: Duration::from_millis(200),
         quick_acks: 0,
         time_wait: Duration::from_secs(240),
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+        //# In particular, R2 for a SYN segment MUST be set large enough to provide retransmission of the segment for at
+        //# least 3 minutes (MUST-23).
         syn_retries: 7,
         syn_ack_retries: 7,
         ecn: Ecn::Request,

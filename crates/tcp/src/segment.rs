@@ -50,6 +50,8 @@ impl Segment {
         let unchecked = match (buf.meta().checksum, verify) {
             (Checksum::None, Verify::Now) => {
                 // Header and text in one pass.
+                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+                //# and the receiver MUST check it (MUST-3).
                 if !pktbuf::sum(&buf).add(pseudo(buf.len())).is_valid() {
                     return Err(DropReason::TcpBadChecksum);
                 }

@@ -56,6 +56,10 @@ fn challenges_are_limited_per_connection() {
     assert_eq!(t.us.count(Counter::ChallengeAcksOut), sent as u64);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+//= type=test
+//# RFC 5961 [9], Section 5 describes a potential blind data injection attack, and mitigation that implementations MAY
+//# choose to include (MAY-12).
 #[test]
 fn text_with_an_impossible_acknowledgement_is_never_read() {
     for ack in [2, 70_000, 1u32.wrapping_sub(70_000), 1u32.wrapping_add(1 << 31), 0u32.wrapping_sub(1 << 30)] {

@@ -18,6 +18,10 @@ fn plain() -> Script {
     Script::connected(Setup::default(), |syn| syn)
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+//= type=test
+//# When a connection is closed actively, it MUST linger in the TIME-WAIT state for a time 2xMSL (Maximum Segment
+//# Lifetime) (MUST-13).
 #[test]
 fn we_close_first() {
     let mut t = plain();
@@ -37,6 +41,10 @@ fn we_close_first() {
     t.expect(&[]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.6
+//= type=test
+//# If the local TCP connection is closed by the remote side due to a FIN or RST received from the remote side, then the
+//# local application MUST be informed whether it closed normally or was aborted (MUST-12).
 #[test]
 fn the_peer_closes_first() {
     let mut t = plain();
@@ -133,6 +141,10 @@ fn shutdown_of_reading_discards() {
     assert!(received.end && received.data.is_empty());
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+//= type=test
+//# When a connection is closed actively, it MUST linger in the TIME-WAIT state for a time 2xMSL (Maximum Segment
+//# Lifetime) (MUST-13).
 #[test]
 fn time_wait_acknowledges_a_repeated_fin_and_begins_again() {
     let mut t = plain();
@@ -148,6 +160,10 @@ fn time_wait_acknowledges_a_repeated_fin_and_begins_again() {
     assert!(t.us.removed);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+//= type=test
+//# However, it MAY accept a new SYN from the remote TCP endpoint to reopen the connection directly from TIME-WAIT state
+//# (MAY-2), if it:
 #[test]
 fn time_wait_ignores_a_reset_and_gives_way_to_a_new_syn() {
     let mut t = plain();
@@ -167,6 +183,14 @@ fn time_wait_ignores_a_reset_and_gives_way_to_a_new_syn() {
     t.expect(&["S. 0:0(0) ack 5001 win 65535 <mss 1460>"]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+//= type=test
+//# A host MAY implement a "half-duplex" TCP close sequence, so that an application that has called CLOSE cannot
+//# continue to read data from the connection (MAY-1).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+//= type=test
+//# If such a host issues a CLOSE call while received data is still pending in the TCP connection, or if new data is
+//# received after CLOSE is called, its TCP implementation SHOULD send a RST to show that data was lost (SHLD-3).
 #[test]
 fn closing_with_unread_text_resets() {
     let mut t = plain();
@@ -216,6 +240,9 @@ fn an_orphan_before_a_closed_window_does_not_stay_for_ever() {
     assert!((ms(30_000)..ms(120_000)).contains(&(t.now - start)), "{:?}", t.now - start);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+//= type=test
+//# The sender MUST generate it (MUST-2)
 #[test]
 fn ipv6_is_only_another_pseudo_header() {
     let mut setup = Setup::default();
@@ -263,6 +290,10 @@ fn abort_in_every_state_leaves_nothing() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.6
+//= type=test
+//# If the local TCP connection is closed by the remote side due to a FIN or RST received from the remote side, then the
+//# local application MUST be informed whether it closed normally or was aborted (MUST-12).
 #[test]
 fn a_reset_ends_it_and_the_reason_is_told_once() {
     let mut t = plain();
@@ -279,6 +310,20 @@ fn a_reset_ends_it_and_the_reason_is_told_once() {
     assert!(t.us.removed);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+//= type=test
+//# Implementers MAY include "keep-alives" in their TCP implementations (MAY-5), although this practice is not
+//# universally accepted.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+//= type=test
+//# This interval MUST be configurable (MUST-27)
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+//= type=test
+//# Consequently, if a keep-alive mechanism is implemented it MUST NOT interpret failure to respond to any specific
+//# probe as a dead connection (MUST-29).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+//= type=test
+//# An implementation SHOULD send a keep-alive segment with no data (SHLD-12);
 #[test]
 fn keep_alive_probes_and_gives_up() {
     let timing = KeepAlive { idle: ms(10_000), interval: ms(1000), probes: 3 };
@@ -303,6 +348,10 @@ fn keep_alive_probes_and_gives_up() {
     assert!(t.take().last().unwrap().starts_with("R."));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
+//= type=test
+//# Since these Unreachable messages indicate soft error conditions, a TCP implementation MUST NOT abort the connection
+//# (MUST-56),
 #[test]
 fn icmp_errors_are_believed_only_if_they_quote_what_is_in_flight_and_never_end_a_connection() {
     let mut t = Script::new(Setup::default());

@@ -52,6 +52,9 @@ fn connected() -> Script {
     t
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+//= type=test
+//# A TCP endpoint SHOULD implement ECN as described in RFC 3168 (SHLD-8).
 #[test]
 fn it_is_requested_and_granted() {
     connected();
@@ -115,6 +118,9 @@ fn a_mark_is_echoed_until_the_peer_has_reduced() {
     assert_eq!(t.us.count(Counter::EcnMarksIn), 2);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+//= type=test
+//# A TCP endpoint SHOULD implement ECN as described in RFC 3168 (SHLD-8).
 #[test]
 fn an_echo_cuts_the_window_once_per_window_of_text() {
     let mut t = connected();

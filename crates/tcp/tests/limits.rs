@@ -45,6 +45,9 @@ fn a_user_timeout_before_a_closed_window_counts_from_the_text() {
     assert_eq!(t.us.status().error, Some(Error::TimedOut), "though the peer answers");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+//= type=test
+//# An application MUST (MUST-21) be able to set the value for R2 for a particular connection.
 #[test]
 fn a_user_timeout_set_late_counts_from_the_last_progress() {
     let mut t = connected(|_| {});
@@ -98,6 +101,9 @@ fn receive(t: &mut Script, segments: u32) {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+//= type=test
+//# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the left (SHLD-14).
 #[test]
 fn a_receive_buffer_stops_growing_under_pressure_and_shrinks_without_taking_a_window_back() {
     let small = |setup: &mut Setup| {

@@ -9,6 +9,19 @@ use support::ms;
 use support::script::{Script, peer};
 use tcp::{Disposition, Error, Readiness, Receive, State};
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+//= type=test
+//# TCP endpoints MUST implement both sending and receiving the MSS Option (MUST-14).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+//= type=test
+//# TCP implementations SHOULD send an MSS Option in every SYN segment when its receive MSS differs from the default 536
+//# for IPv4 or 1220 for IPv6 (SHLD-5),
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+//= type=test
+//# and MAY send it always (MAY-3).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.2
+//= type=test
+//# and MUST NOT be sent in other segments (MUST-65).
 #[test]
 fn active_open_offers_everything_and_acknowledges_at_once() {
     let mut t = Script::new(Setup::default());
@@ -35,6 +48,10 @@ fn options_that_the_peer_does_not_offer_are_off() {
     assert_eq!((status.send_shift, status.receive_shift, status.mss), (0, 0, 1000));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.5
+//= type=test
+//# Note that a TCP implementation MUST keep track of whether a connection has reached SYN-RECEIVED state as the result
+//# of a passive OPEN or an active OPEN (MUST-11).
 #[test]
 fn passive_open_answers_only_what_was_offered() {
     let mut t = Script::new(Setup::default());
@@ -49,6 +66,10 @@ fn passive_open_answers_only_what_was_offered() {
     assert_eq!((status.state, status.send_window), (State::Established, 400));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+//= type=test
+//# If an MSS Option is not received at connection setup, TCP implementations MUST assume a default send MSS of 536 (576
+//# - 40) for IPv4 or 1220 (1280 - 60) for IPv6 (MUST-15).
 #[test]
 fn a_peer_without_mss_gets_536() {
     let mut t = Script::new(Setup::default());
@@ -67,6 +88,9 @@ fn a_tiny_mss_is_not_believed() {
     assert_eq!(t.us.status().mss, 216);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.5
+//= type=test
+//# A TCP implementation MUST support simultaneous open attempts (MUST-10).
 #[test]
 fn simultaneous_open() {
     let setup = Setup::default();
@@ -87,6 +111,10 @@ fn simultaneous_open() {
     assert_eq!(world.ends[1].received, b"both");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.5
+//= type=test
+//# Note that a TCP implementation MUST keep track of whether a connection has reached SYN-RECEIVED state as the result
+//# of a passive OPEN or an active OPEN (MUST-11).
 #[test]
 fn simultaneous_open_segment_by_segment() {
     let mut t = Script::new(Setup::default());
@@ -100,6 +128,10 @@ fn simultaneous_open_segment_by_segment() {
     assert!(!t.us.accepted, "an active open is not accepted");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+//= type=test
+//# SYN retransmissions MUST be handled in the general way just described for data retransmissions, including
+//# notification of the application layer.
 #[test]
 fn syn_is_sent_again_with_back_off_and_then_given_up() {
     let mut t = Script::new(Setup::default());
@@ -256,6 +288,9 @@ fn a_lost_syn_means_one_segment_to_begin_with() {
     assert_eq!(t.us.status().cwnd, 1000);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+//= type=test
+//# and the receiver MUST check it (MUST-3).
 #[test]
 fn a_segment_with_a_bad_checksum_is_dropped_where_the_knob_says() {
     for placement in [tcp::config::ChecksumPlacement::Before, tcp::config::ChecksumPlacement::Inside] {

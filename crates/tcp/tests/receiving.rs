@@ -22,6 +22,14 @@ fn modern(syn: Peer) -> Peer {
     syn.sack_permitted().scale(0)
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
+//= type=test
+//# A TCP endpoint SHOULD implement a delayed ACK (SHLD-18),
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
+//= type=test
+//# An ACK SHOULD be generated for at least every second full-sized segment or 2*RMSS bytes of new data (where RMSS is
+//# the MSS specified by the TCP endpoint receiving the segments to be acknowledged, or the default value if not
+//# specified) (SHLD-19).
 #[test]
 fn every_second_full_segment_is_acknowledged_at_once_and_a_single_one_after_the_delay() {
     let mut t = plain();
@@ -49,6 +57,10 @@ fn batch(t: &mut Script, count: u32) {
 //= type=test
 //# For example, if the TCP endpoint is processing a series of queued segments, it MUST process them all before sending
 //# any ACK segments (MUST-59).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+//= type=test
+//# In general, the processing of received segments MUST be implemented to aggregate ACK segments whenever possible
+//# (MUST-58).
 #[test]
 fn a_batch_is_acknowledged_once() {
     let mut t = plain();
@@ -128,6 +140,9 @@ fn receive_hands_out_whole_buffers() {
     assert_eq!((received.data.len(), received.more), (2, false));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.2
+//= type=test
+//# A TCP implementation MUST include a SWS avoidance algorithm in the receiver (MUST-39).
 #[test]
 fn a_full_buffer_closes_the_window_and_reading_opens_it_again() {
     let mut setup = delayed();
@@ -211,6 +226,13 @@ fn the_window_clamp_holds() {
     t.expect(&[". 1:1(0) ack 2001 win 3000"]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+//= type=test
+//# Segments with higher beginning sequence numbers SHOULD be held for later processing (SHLD-31).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+//= type=test
+//# A TCP implementation MAY send an ACK segment acknowledging RCV.NXT when a valid segment arrives that is in the
+//# window but not at the left window edge (MAY-13).
 #[test]
 fn out_of_order_text_is_reported_and_delivered_in_order() {
     let mut t = Script::connected(delayed(), modern);
@@ -301,6 +323,13 @@ fn an_old_timestamp_is_refused() {
     assert_eq!(t.read(), 200);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
+//= type=test
+//# However, TCP implementations MUST still include support for the urgent mechanism (MUST-30).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
+//= type=test
+//# The TCP implementation MUST (MUST-33) provide a way for the application to learn how much urgent data remains to be
+//# read from the connection, or at least to determine whether more urgent data remains to be read [19].
 #[test]
 fn urgent_text_stays_in_line_and_its_mark_is_kept() {
     let mut t = plain();

@@ -134,6 +134,10 @@ fn sack_blocks_that_say_nothing_new_or_nonsense_change_nothing() {
     assert!(!t.us.status().recovering);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+//= type=test
+//# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion avoidance, and
+//# exponential backoff of RTO to avoid creating congestion collapse conditions (MUST-19).
 #[test]
 fn a_lost_tail_is_rescued_by_the_timer() {
     let mut t = without_sack();
@@ -148,6 +152,10 @@ fn a_lost_tail_is_rescued_by_the_timer() {
     assert!(!t.us.status().recovering);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+//= type=test
+//# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion avoidance, and
+//# exponential backoff of RTO to avoid creating congestion collapse conditions (MUST-19).
 #[test]
 fn time_outs_back_off_and_give_up() {
     let mut setup = setup();
@@ -176,6 +184,10 @@ fn a_user_timeout_ends_it_earlier() {
     assert_eq!(t.us.status().error, Some(Error::TimedOut));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.1
+//= type=test
+//# The RTO MUST be computed according to the algorithm in [10], including Karn's algorithm for taking RTT samples
+//# (MUST-18).
 #[test]
 fn karn_no_sample_from_what_was_sent_twice() {
     let mut t = without_sack();
@@ -241,6 +253,10 @@ fn a_reneging_peer_gets_everything_again() {
     assert_eq!(t.us.status().unacknowledged, 0);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+//= type=test
+//# An endpoint MAY implement such alternative algorithms provided that the algorithms are conformant with the TCP
+//# specifications from the IETF Standards Track as described in RFC 2914, RFC 5033 [7], and RFC 8961 [15] (MAY-18).
 #[test]
 fn cubic_cuts_to_seven_tenths() {
     let mut cubic = setup();

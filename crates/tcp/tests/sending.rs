@@ -13,6 +13,14 @@ fn plain() -> Script {
     Script::connected(Setup::default(), |syn| syn)
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+//= type=test
+//# and (2) MUST set the PSH bit in the last buffered segment (i.e., when there is no more queued data to be sent)
+//# (MUST-61).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+//= type=test
+//# However, a TCP implementation SHOULD send a maximum-sized segment whenever possible (SHLD-28) to improve performance
+//# (see Section 3.8.6.2.1).
 #[test]
 fn text_is_cut_into_segments_and_the_last_has_psh() {
     let mut t = plain();
@@ -24,6 +32,10 @@ fn text_is_cut_into_segments_and_the_last_has_psh() {
     ]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+//= type=test
+//# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion avoidance, and
+//# exponential backoff of RTO to avoid creating congestion collapse conditions (MUST-19).
 #[test]
 fn the_initial_window_is_ten_segments_and_doubles() {
     let mut t = plain();
@@ -44,6 +56,17 @@ fn a_super_segment_is_whole_segments() {
     t.expect(&[". 1:4001(4000) ack 1 win 65535", "P. 4001:6301(2300) ack 1 win 65535"]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+//= type=test
+//# When an application issues a series of SEND calls without setting the PUSH flag, the TCP implementation MAY
+//# aggregate the data internally without sending it (MAY-16).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+//= type=test
+//# The transmitter SHOULD collapse successive bits when it packetizes data, to send the largest possible segment
+//# (SHLD-27).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.4
+//= type=test
+//# A TCP implementation SHOULD implement the Nagle algorithm to coalesce short segments (SHLD-7).
 #[test]
 fn nagle_holds_the_second_small_segment() {
     let mut t = plain();
@@ -61,6 +84,10 @@ fn nagle_holds_the_second_small_segment() {
     t.expect(&["P. 1031:1041(10) ack 1 win 65535"]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.4
+//= type=test
+//# However, there MUST be a way for an application to disable the Nagle algorithm on an individual connection
+//# (MUST-17).
 #[test]
 fn no_delay_sends_small_segments_and_releases_held_ones() {
     let mut t = plain();
@@ -73,6 +100,9 @@ fn no_delay_sends_small_segments_and_releases_held_ones() {
     t.expect(&["P. 21:31(10) ack 1 win 65535"]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+//= type=test
+//# If PUSH flags are not implemented, then the sending TCP peer: (1) MUST NOT buffer data indefinitely (MUST-60),
 #[test]
 fn cork_holds_until_full_uncorked_or_late() {
     let mut t = plain();
@@ -90,6 +120,9 @@ fn cork_holds_until_full_uncorked_or_late() {
     t.expect(&["P. 1201:1206(5) ack 1 win 65535"]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.1
+//= type=test
+//# A TCP implementation MUST include a SWS avoidance algorithm in the sender (MUST-38).
 #[test]
 fn the_peers_window_limits() {
     let mut t = plain();
@@ -111,6 +144,23 @@ fn half_of_the_largest_window_may_leave() {
     t.expect(&[". 1:601(600) ack 1 win 65535"]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+//= type=test
+//# If the window shrinks to zero, the TCP implementation MUST probe it in the standard way (described below) (MUST-35).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+//= type=test
+//# Probing of zero (offered) windows MUST be supported (MUST-36).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+//= type=test
+//# The transmitting host SHOULD send the first zero-window probe when a zero window has existed for the retransmission
+//# timeout period (SHLD-29)
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+//= type=test
+//# and SHOULD increase exponentially the interval between successive probes (SHLD-30).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+//= type=test
+//# As long as the receiving TCP peer continues to send acknowledgments in response to the probe segments, the sending
+//# TCP peer MUST allow the connection to stay open (MUST-37).
 #[test]
 fn a_closed_window_is_probed_for_ever_while_the_peer_answers() {
     let mut t = plain();
@@ -142,6 +192,9 @@ fn a_closed_window_whose_peer_is_silent_ends() {
     assert_eq!(t.us.status().error, Some(Error::TimedOut));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+//= type=test
+//# If PUSH flags are not implemented, then the sending TCP peer: (1) MUST NOT buffer data indefinitely (MUST-60),
 #[test]
 fn a_window_too_small_for_the_silly_window_rule_is_used_when_the_timer_expires() {
     let mut t = plain();

@@ -75,6 +75,8 @@ pub struct Header {
 /// # Errors
 /// [`ParseError::Truncated`] if `segment` is shorter than the header, [`ParseError::BadLength`] if the data offset is
 /// below five.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+//# A TCP implementation MUST be able to receive a TCP Option in any segment (MUST-5).
 #[inline(always)]
 pub fn parse(segment: &[u8]) -> Result<Header, ParseError> {
     let (view, _) = View::ref_from_prefix(segment).map_err(|_| ParseError::Truncated)?;

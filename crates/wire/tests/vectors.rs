@@ -513,6 +513,9 @@ mod tcp_segments {
         );
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+    //= type=test
+    //# The content of the header beyond the End of Option List Option MUST be header padding of zeros (MUST-69).
     #[test]
     fn freebsd_order() {
         let freebsd = |options| emitted(options, OptionOrder::FreeBsd);
@@ -536,6 +539,9 @@ mod tcp_segments {
         assert_eq!(header(Options { sack, ..SYN }).emitted_len(), 20 + 20 + 20);
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.2
+    //= type=test
+    //# receivers MUST be prepared to process options even if they do not begin on a word boundary (MUST-64).
     #[test]
     fn both_timestamp_layouts_are_read() {
         let expected = Options { timestamps: TS, ..Options::NONE };
@@ -545,6 +551,17 @@ mod tcp_segments {
         assert_eq!(options(&[1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8, 1]), expected);
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+    //= type=test
+    //# the following options MUST be supported (MUST-4
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+    //= type=test
+    //# All TCP Options except End of Option List Option (EOL) and No-Operation (NOP) MUST have length fields, including
+    //# all future options (MUST-68).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+    //= type=test
+    //# TCP implementations MUST be prepared to handle an illegal option length (e.g., zero); a suggested procedure is
+    //# to reset the connection and log the error cause (MUST-7).
     #[test]
     fn malformed_lengths_end_the_walk_and_keep_what_came_before() {
         let kept = Options { mss: Some(1460), ..Options::NONE };
@@ -561,6 +578,10 @@ mod tcp_segments {
         }
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+    //= type=test
+    //# A TCP implementation MUST (MUST-6) ignore without error any TCP Option it does not implement, assuming that the
+    //# option has a length field.
     #[test]
     fn known_kinds_of_foreign_length_are_stepped_over() {
         let bytes = [2, 3, 5, 3, 4, 7, 7, 4, 3, 0, 5, 2, 5, 9, 0, 0, 0, 0, 0, 0, 0, 8, 4, 1, 1, 3, 3, 200];

@@ -25,6 +25,14 @@ fn linked(mut frame: Vec<u8>, to: [u8; 6]) -> Vec<u8> {
     frame
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
+//= type=test
+//# A TCP implementation MUST silently discard an incoming SYN segment that is addressed to a broadcast or multicast
+//# address [(MUST-57)].
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
+//= type=test
+//# An incoming SYN with an invalid source address MUST be ignored either by TCP or by the IP layer [(MUST-63)] (see
+//# Section 3.2.1.3).
 #[test]
 fn fourteen_packets_of_each_family_are_met_with_silence() {
     let (us, peer) = (OURS.octets(), PEER.octets());

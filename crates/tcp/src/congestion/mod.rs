@@ -39,6 +39,9 @@ const BURST: u32 = 10;
 
 /// Which algorithm governs congestion avoidance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+//# An endpoint MAY implement such alternative algorithms provided that the algorithms are conformant with the TCP
+//# specifications from the IETF Standards Track as described in RFC 2914, RFC 5033 [7], and RFC 8961 [15] (MAY-18).
 pub enum Kind {
     /// RFC 5681: one segment per round trip, half after a loss.
     NewReno,
@@ -134,6 +137,9 @@ impl Window {
     /// Every octet acknowledged opens the window by one (RFC 3465 with L unlimited, as its peers do now: a receiver
     /// that coalesces segments acknowledges dozens at once). After a time-out an acknowledgement may cover octets that
     /// left the network long ago, and counts for one segment at most (RFC 3465 section 2.3).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+    //# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion avoidance, and
+    //# exponential backoff of RTO to avoid creating congestion collapse conditions (MUST-19).
     fn slow_start(&mut self, acked: u32) -> u32 {
         let counted = match self.phase {
             Phase::Loss => acked.min(self.mss()),

@@ -15,6 +15,9 @@ pub(super) fn threshold(flight: u32) -> u32 {
 ///
 /// `credit` counts octets; one acknowledgement of several windows still opens the window by one segment, so that a peer
 /// who is silent for long does not cause a burst.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+//# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion avoidance, and
+//# exponential backoff of RTO to avoid creating congestion collapse conditions (MUST-19).
 #[inline]
 pub(super) fn grow(window: &mut Window, acked: u32) {
     window.credit = window.credit.saturating_add(acked);
@@ -44,6 +47,10 @@ mod tests {
         c.on_ack(octets, flight, None, Time::ZERO, true);
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+    //= type=test
+    //# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion avoidance, and
+    //# exponential backoff of RTO to avoid creating congestion collapse conditions (MUST-19).
     #[test]
     fn one_segment_per_window_however_it_is_acknowledged() {
         for step in [1, 100, 1000, 2000, 10_000] {

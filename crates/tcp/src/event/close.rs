@@ -35,6 +35,13 @@ impl Event for Close {
         pcb.whole(out, |mut parts, out| {
             parts.header_in.held = false;
             parts.header_in.recount(out);
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+            //# A host MAY implement a "half-duplex" TCP close sequence, so that an application that has called CLOSE
+            //# cannot continue to read data from the connection (MAY-1).
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+            //# If such a host issues a CLOSE call while received data is still pending in the TCP connection, or if new
+            //# data is received after CLOSE is called, its TCP implementation SHOULD send a RST to show that data was
+            //# lost (SHLD-3).
             let unread = parts.receive_window.queued > 0;
             if parts.header_in.resets_on_close() || unread || one_too_many(&parts, out) {
                 reset(&mut parts, out, now);

@@ -53,6 +53,9 @@ fn in_flight(sw: &SendWindow, seq: SeqNumber) -> bool {
     seq.ge(sw.una) && seq.lt(sw.nxt)
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
+//# Since these Unreachable messages indicate soft error conditions, a TCP implementation MUST NOT abort the connection
+//# (MUST-56),
 impl Event for IcmpError {
     /// Whether the error was believed.
     type Reply = bool;

@@ -47,8 +47,13 @@ impl Negotiation {
     /// Read a received SYN under the features that `config` allows.
     pub(crate) fn read(header: &Header, tuple: &FourTuple, config: &Config) -> Self {
         let Options { mss, window_scale, sack_permitted, timestamps, .. } = header.options;
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+        //# If an MSS Option is not received at connection setup, TCP implementations MUST assume a default send MSS of
+        //# 536 (576 - 40) for IPv4 or 1220 (1280 - 60) for IPv6 (MUST-15).
         let default = if tuple.remote_addr.is_ipv4() { DEFAULT_MSS_V4 } else { DEFAULT_MSS_V6 };
         Negotiation {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+            //# TCP endpoints MUST implement both sending and receiving the MSS Option (MUST-14).
             peer_mss: mss.unwrap_or(default).max(config.min_mss),
             // RFC 7323 section 2.3: larger shifts are used as 14.
             shift: window_scale.filter(|_| config.window_scaling).map(|shift| shift.min(14)),
@@ -138,6 +143,10 @@ impl crate::access::PcbMut<'_> {
         sw.timestamps = agreed.timestamps.is_some();
         sw.sack = agreed.sack;
         let options = if sw.timestamps { TIMESTAMPS_LEN } else { 0 };
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+        //# The maximum size of a segment that a TCP endpoint really sends, the "effective send MSS", MUST be the
+        //# smaller (MUST-16) of the send MSS (that reflects the available reassembly buffer size at the remote host,
+        //# the EMTU_R [19]) and the largest transmission size permitted by the IP layer (EMTU_S [19]):
         sw.mss = agreed.peer_mss.min(self.header_out.announce_mss).saturating_sub(options).max(1);
         let initial = initial_window(config, sw.mss);
         sw.congestion = Controller::new(sw.congestion.kind(), u32::from(sw.mss), initial);

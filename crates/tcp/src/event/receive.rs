@@ -62,6 +62,10 @@ impl Event for Receive {
         }
         if received.data.is_empty() && !received.end {
             return Err(match state {
+                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6
+                //# If the local TCP connection is closed by the remote side due to a FIN or RST received from the
+                //# remote side, then the local application MUST be informed whether it closed normally or was aborted
+                //# (MUST-12).
                 State::Closed => pcb.header_in(|header_in| header_in.error.take()).unwrap_or(Error::NotConnected),
                 _ => Error::WouldBlock,
             });

@@ -78,6 +78,9 @@ impl Event for SetOption {
 fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Result<(), Error> {
     let (sw, rw) = (&mut *parts.send_window, &mut *parts.receive_window);
     match option {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.4
+        //# However, there MUST be a way for an application to disable the Nagle algorithm on an individual connection
+        //# (MUST-17).
         SocketOption::NoDelay(on) => {
             sw.no_delay = on;
             release_held(&mut parts, on, out, now);
@@ -90,6 +93,9 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
             parts.header_in.settings(out.config).keep_alive(timing, now);
             parts.header_in.arm(out);
         }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+        //# If keep-alives are included, the application MUST be able to turn them on or off for each TCP connection
+        //# (MUST-24),
         SocketOption::KeepsAlive(on) => {
             let settings = parts.header_in.settings(out.config);
             let timing = on.then_some(settings.timing);
@@ -115,6 +121,8 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
         SocketOption::SynRetries(retries) => {
             parts.header_in.settings(out.config).syn_retries = Some(within(retries.into(), 1..=127)? as u8);
         }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+        //# An application MUST (MUST-21) be able to set the value for R2 for a particular connection.
         SocketOption::UserTimeout(time) => {
             let limit = time.map_or(0, crate::pcb::milliseconds);
             parts.header_in.settings(out.config).user_timeout = limit;
@@ -151,6 +159,8 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
 fn keep_timing(option: SocketOption, settings: &mut Settings, heard: Time) -> Result<(), Error> {
     let seconds = |time: Duration| within(time.as_secs(), 1..=32_767).map(|_| time);
     match option {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+        //# This interval MUST be configurable (MUST-27)
         SocketOption::KeepIdle(time) => settings.timing.idle = seconds(time)?,
         SocketOption::KeepInterval(time) => settings.timing.interval = seconds(time)?,
         SocketOption::KeepCount(probes) => settings.timing.probes = within(probes.into(), 1..=127)? as u8,

@@ -125,6 +125,10 @@ fn push(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
 
 /// The peer's window is closed: probe it, for ever as long as it answers (RFC 9293 section 3.8.6.1). What is sent is
 /// text if the window has any room; else a segment without text just before SND.UNA, which the peer must answer.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+//# If the window shrinks to zero, the TCP implementation MUST probe it in the standard way (described below) (MUST-35).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+//# Probing of zero (offered) windows MUST be supported (MUST-36).
 fn persist(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     // Nobody waits for an orphan: its memory is not the peer's to keep for ever.
     let orphan_expired =
@@ -136,6 +140,8 @@ fn persist(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let sw = &mut *parts.send_window;
     sw.unanswered = sw.unanswered.saturating_add(1);
     sw.rtt.backoff();
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+    //# and SHOULD increase exponentially the interval between successive probes (SHLD-30).
     sw.set_timer(Timer::Persist, sw.rtt.deadline(now));
     // Text that only waits for the device needs no probe.
     if !push(parts, out, now) && parts.send_window.timer_kind == Timer::Persist {
@@ -186,6 +192,9 @@ fn reordering_settled(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
 }
 
 /// RFC 6298 section 5.4 to 5.7.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+//# SYN retransmissions MUST be handled in the general way just described for data retransmissions, including
+//# notification of the application layer.
 fn retransmit(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let limit = match parts.header_in.state {
         State::SynSent => {
@@ -227,6 +236,9 @@ fn retransmit(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
 /// All that is out and not SACKed counts as lost. What the peer said by SACK is kept: if it was taken back (RFC 2018
 /// section 8), the acknowledgement of the first segment will show that. If the time-out repeats itself, it is not relied
 /// upon any more.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+//# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion avoidance, and
+//# exponential backoff of RTO to avoid creating congestion collapse conditions (MUST-19).
 fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let sw = &mut *parts.send_window;
     out.count(Counter::CongestionEvents, 1);
@@ -285,6 +297,15 @@ fn user_timeout(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
 }
 
 /// RFC 9293 section 3.8.4: probe a peer that was silent for too long.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+//# Implementers MAY include "keep-alives" in their TCP implementations (MAY-5), although this practice is not
+//# universally accepted.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+//# Keep-alive packets MUST only be sent when no sent data is outstanding, and no data or acknowledgment packets have
+//# been received for the connection within an interval (MUST-26).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+//# Consequently, if a keep-alive mechanism is implemented it MUST NOT interpret failure to respond to any specific
+//# probe as a dead connection (MUST-29).
 fn keep_alive(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let silence = parts.header_in.silence(now);
     let synchronised = parts.header_in.state.is_synchronised();

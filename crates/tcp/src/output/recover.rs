@@ -132,6 +132,10 @@ pub(crate) fn probe_recovery(
 }
 
 /// Send `[left, right)` of what is lost again, and note it. False if there is no credit or no buffer.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+//# but SHOULD retransmit normally the old unacknowledged data between SND.UNA and SND.UNA+SND.WND (SHLD-16).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+//# The sender MAY also retransmit old data beyond SND.UNA+SND.WND (MAY-7),
 fn resend(
     sw: &mut SendWindow,
     rq: &RetransmitQueue,

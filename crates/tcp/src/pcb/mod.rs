@@ -108,6 +108,9 @@ impl PcbMut<'_> {
     }
 
     /// TIME-WAIT keeps the header parts and nothing else: text that is not yet read stays, all other memory goes.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+    //# When a connection is closed actively, it MUST linger in the TIME-WAIT state for a time 2xMSL (Maximum Segment
+    //# Lifetime) (MUST-13).
     fn enter_time_wait(&mut self, out: &mut Outbox<'_>, now: Time) {
         out.count(Counter::TimeWaitEntered, 1);
         let crowded = out.config.gauges.get(Gauge::TimeWaits) > u64::from(out.config.max_time_wait);

@@ -229,6 +229,10 @@ impl ReceiveWindow {
 
     /// Move the right edge if that opens the window by a useful amount (receiver's silly-window avoidance, RFC 9293
     /// section 3.8.6.2.2). It never moves back.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+    //# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the left (SHLD-14).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.2
+    //# A TCP implementation MUST include a SWS avoidance algorithm in the receiver (MUST-39).
     #[inline]
     pub(crate) fn open_window(&mut self) {
         let most = u32::from(u16::MAX) << self.shift;
@@ -303,11 +307,17 @@ impl ReceiveWindow {
         //# For example, if the TCP endpoint is processing a series of queued segments, it MUST process them all before
         //# sending any ACK segments (MUST-59).
         let may_wait = followed && pending <= self.limit / 4;
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
+        //# An ACK SHOULD be generated for at least every second full-sized segment or 2*RMSS bytes of new data (where
+        //# RMSS is the MSS specified by the TCP endpoint receiving the segments to be acknowledged, or the default
+        //# value if not specified) (SHLD-19).
         if !may_wait && (pending > u32::from(self.peer_segment) || self.quick > 0) {
             self.quick = self.quick.saturating_sub(1);
             return Ack::Now;
         }
         if self.ack_deadline == Time::MAX {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
+            //# A TCP endpoint SHOULD implement a delayed ACK (SHLD-18),
             self.ack_deadline = now + out.config.delayed_ack;
             self.arm(out);
         }
@@ -344,6 +354,9 @@ impl ReceiveWindow {
     }
 
     /// Octets from the first that the user has not taken up to and with the urgent one, if it lies there or further on.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
+    //# The TCP implementation MUST (MUST-33) provide a way for the application to learn how much urgent data remains to
+    //# be read from the connection, or at least to determine whether more urgent data remains to be read [19].
     pub(crate) fn urgent_ahead(&self) -> Option<u32> {
         let first = self.nxt - (self.queued + u32::from(self.finished));
         u32::try_from(self.urgent - first).ok().filter(|ahead| self.urgent_valid && *ahead > 0)

@@ -70,6 +70,9 @@ impl Timer {
 pub struct SendWindow {
     pub(crate) una: SeqNumber,
     pub(crate) nxt: SeqNumber,
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+    //# It is RECOMMENDED that implementations will reserve 32-bit fields for the send and receive window sizes in the
+    //# connection record and do all window computations with 32 bits (REC-1).
     pub(crate) wnd: u32,
     /// SEG.SEQ of the last window update.
     pub(crate) wl1: SeqNumber,

@@ -32,6 +32,8 @@ impl Settings {
     /// Nothing set.
     pub(crate) fn new(config: &Config) -> Box<Settings> {
         Box::new(Settings {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+            //# and they MUST default to off (MUST-25).
             keeps_alive: false,
             timing: config.keep_alive,
             sent: 0,

@@ -195,13 +195,26 @@ impl Options {
         }
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+    //# the following options MUST be supported (MUST-4
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.2
+    //# receivers MUST be prepared to process options even if they do not begin on a word boundary (MUST-64).
     pub(super) fn walk(mut rest: &[u8]) -> Self {
         let mut options = Self::NONE;
         loop {
             rest = match *rest {
                 [] | [END, ..] => return options,
                 [NOP, ref after @ ..] => after,
+                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+                //# A TCP implementation MUST (MUST-6) ignore without error any TCP Option it does not implement,
+                //# assuming that the option has a length field.
+                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+                //# All TCP Options except End of Option List Option (EOL) and No-Operation (NOP) MUST have length
+                //# fields, including all future options (MUST-68).
                 [kind, len, ref after @ ..] => {
+                    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+                    //# TCP implementations MUST be prepared to handle an illegal option length (e.g., zero); a
+                    //# suggested procedure is to reset the connection and log the error cause (MUST-7).
                     let Some((body, after)) = usize::from(len).checked_sub(2).and_then(|n| after.split_at_checked(n))
                     else {
                         return options;
@@ -317,6 +330,9 @@ impl Options {
             OptionOrder::FreeBsd => {
                 self.put_scale(&mut writer);
                 let last = blocks == 0 && *rare == RareOptions::NONE;
+                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+                //# The content of the header beyond the End of Option List Option MUST be header padding of zeros
+                //# (MUST-69).
                 let pad = if last { END } else { NOP };
                 self.put_timestamps(&mut writer, [SACK_PERMITTED, 2, pad, pad]);
                 writer.rest = rare.put_ecn(core::mem::take(&mut writer.rest));

@@ -44,6 +44,9 @@ pub(crate) fn process(
     if advance < 0 {
         // RFC 5961 section 5: not older than the largest window that the peer ever had.
         let age = advance.unsigned_abs();
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+        //# RFC 5961 [9], Section 5 describes a potential blind data injection attack, and mitigation that
+        //# implementations MAY choose to include (MAY-12).
         return if age > sw.max_wnd { Acked::Invalid } else { Acked::Valid { work: false, fin: false } };
     }
     if advance as u32 > sw.flight() {
@@ -56,6 +59,9 @@ pub(crate) fn process(
         acknowledge(sw, rq, header, advance as u32, out, now);
     }
     if update {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+        //# The window size MUST be treated as an unsigned number, or else large window sizes will appear like negative
+        //# windows and TCP will not work (MUST-1).
         sw.wnd = u32::from(header.window) << sw.shift;
         sw.max_wnd = sw.max_wnd.max(sw.wnd);
         if sw.wnd == 0 && old_window > 0 {
@@ -70,6 +76,11 @@ pub(crate) fn process(
     }
     // A closed window is an answer; any other acknowledgement must make progress, or R2 would never be reached while
     // the peer talks but nothing of ours arrives.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+    //# As long as the receiving TCP peer continues to send acknowledgments in response to the probe segments, the
+    //# sending TCP peer MUST allow the connection to stay open (MUST-37).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+    //# but SHOULD NOT time out the connection if data beyond the right window edge is not acknowledged (SHLD-17).
     if advance > 0 || sw.wnd == 0 || !sw.timer_kind.guards_flight() {
         sw.unanswered = 0;
     }

@@ -63,6 +63,8 @@ pub(super) fn arrives(mut segment: Segment, mut parts: PcbMut<'_>, out: &mut Out
 }
 
 /// Sixth: URG. RFC 6093: the octet stays in line, only the mark is kept; the pointer is the one past it.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
+//# However, TCP implementations MUST still include support for the urgent mechanism (MUST-30).
 fn urgent(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
     let rw = &mut *parts.receive_window;
     if !segment.header.flags.contains(TcpFlags::URG) || !rw.state.accepts_text() {
@@ -73,6 +75,10 @@ fn urgent(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
     if first && mark.gt(rw.nxt - rw.queued) {
         rw.urgent = mark;
         rw.urgent_valid = true;
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
+        //# A TCP implementation MUST (MUST-32) inform the application layer asynchronously whenever it receives an
+        //# urgent pointer and there was previously no pending urgent data, or whenever the urgent pointer advances in
+        //# the data stream.
         out.ready |= Readiness::URGENT;
     }
 }
@@ -91,6 +97,10 @@ fn after_acknowledgement(
     let mut ack = Ack::None;
     let mut dropped = None;
     if segment.seq_len() > 0 {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+        //# If such a host issues a CLOSE call while received data is still pending in the TCP connection, or if new
+        //# data is received after CLOSE is called, its TCP implementation SHOULD send a RST to show that data was lost
+        //# (SHLD-3).
         if text_after_close(&segment, &parts) {
             output::reset(parts.send_window, parts.header_out, out, now);
             parts.fail(Error::Aborted, out, now);
@@ -233,6 +243,9 @@ fn established_passively(parts: &mut PcbMut<'_>, segment: &Segment, out: &mut Ou
     sw.wl1 = segment.header.seq;
     sw.wl2 = segment.header.ack;
     parts.header_in.held = true;
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.5
+    //# Note that a TCP implementation MUST keep track of whether a connection has reached SYN-RECEIVED state as the
+    //# result of a passive OPEN or an active OPEN (MUST-11).
     if parts.header_in.is_passive() {
         out.table = TableChange::Established;
         out.ready |= Readiness::ACCEPTABLE | Readiness::WRITABLE;
@@ -259,6 +272,8 @@ fn acknowledge_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
 }
 
 /// Second: the RST bit (RFC 5961 section 3.2): only an exact sequence number resets.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.5.3
+//# TCP implementations SHOULD allow a received RST segment to include data (SHLD-2).
 fn reset(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
     if segment.header.seq != parts.receive_window.nxt {
         challenge(&mut parts, out, now);
@@ -309,6 +324,12 @@ fn repeats_syn(segment: &Segment, parts: &PcbMut<'_>) -> bool {
 }
 
 /// RFC 9293 section 3.10.7.4, TIME-WAIT, and RFC 6191: a SYN that cannot be an old one begins a new incarnation.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+//# However, it MAY accept a new SYN from the remote TCP endpoint to reopen the connection directly from TIME-WAIT state
+//# (MAY-2), if it:
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+//# This algorithm for reducing TIME-WAIT is a Best Current Practice that SHOULD be implemented since Timestamp Options
+//# are commonly used, and using them to reduce TIME-WAIT provides benefits for busy Internet servers (SHLD-4).
 fn reopens(segment: &Segment, parts: &PcbMut<'_>) -> bool {
     let flags = segment.header.flags;
     // While somebody still reads from the old one, it cannot make way.

@@ -39,6 +39,9 @@ pub(crate) fn check(
     }
     let len = segment.seq_len();
     let end = header.seq + len;
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4
+    //# A TCP receiver MUST process the RST and URG fields of all incoming segments, even when the receive window is
+    //# zero (MUST-66).
     let acceptable = if header.seq == rw.nxt {
         // Even into a closed window: the ACK counts (RFC 9293 section 3.10.7.4).
         true

@@ -92,6 +92,8 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, now: Time) {
 }
 
 /// SYN without ACK: both ends opened at once (RFC 9293 figure 8).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.5
+//# A TCP implementation MUST support simultaneous open attempts (MUST-10).
 fn simultaneous(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
     parts.synchronise(&segment.header, out, now);
     // What we asked for counts for both, if the peer asks as well.

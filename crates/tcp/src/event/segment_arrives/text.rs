@@ -120,6 +120,8 @@ fn in_disorder(
     (ack, None)
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+//# Segments with higher beginning sequence numbers SHOULD be held for later processing (SHLD-31).
 fn insert(
     rw: &mut ReceiveWindow,
     ra: &mut Reassembly,
@@ -148,6 +150,9 @@ fn insert(
         }
         Inserted::Dropped(reason) => Some(reason),
     };
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+    //# A TCP implementation MAY send an ACK segment acknowledging RCV.NXT when a valid segment arrives that is in the
+    //# window but not at the left window edge (MAY-13).
     out.count(Counter::DupAcksOut, 1);
     (Ack::Pure, reason)
 }
