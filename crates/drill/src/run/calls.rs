@@ -42,6 +42,10 @@ impl Done {
     pub(super) fn value(value: i64) -> Done {
         Done { value, ..Done::default() }
     }
+
+    fn descriptor(fd: i32) -> Done {
+        Done { descriptor: true, ..Done::value(fd.into()) }
+    }
 }
 
 type Outcome = Result<Done, Errno>;
@@ -197,33 +201,8 @@ impl Runner {
         let fd_or = || fd.ok_or_else(|| missing(self.line, &call.name));
         let attempt = match call.name.as_str() {
             "socket" => self.prepare_socket(args)?,
-            "bind" => {
-                let (fd, address) = (fd_or()?, self.address(args.get(1), false)?);
-                immediate(move |posix| nothing(posix.bind(fd, address.ok_or(Errno::EAFNOSUPPORT)?)))
-            }
-            "listen" => {
-                let (fd, backlog) = (fd_or()?, self.int_at(args, 1)? as i32);
-                immediate(move |posix| nothing(posix.listen(fd, backlog)))
-            }
-            "accept" | "accept4" => {
-                let (fd, flags) = (fd_or()?, if args.len() > 3 { self.int_at(args, 3)? as i32 } else { 0 });
-                Box::new(move |posix: &mut Posix, _| {
-                    posix.accept(fd, flags).map(|accepted| {
-                        accepted.map(|(child, _)| Done { descriptor: true, ..Done::value(child.into()) })
-                    })
-                })
-            }
-            "connect" => {
-                let (fd, address) = (fd_or()?, self.address(args.get(1), true)?);
-                Box::new(move |posix: &mut Posix, _| posix.connect(fd, address).map(nothing))
-            }
-            "close" => {
-                let fd = fd_or()?;
-                immediate(move |posix| nothing(posix.close(fd)))
-            }
-            "shutdown" => {
-                let (fd, how) = (fd_or()?, self.int_at(args, 1)? as i32);
-                immediate(move |posix| nothing(posix.shutdown(fd, how)))
+            "bind" | "listen" | "accept" | "accept4" | "connect" | "close" | "shutdown" => {
+                self.prepare_life(call, fd_or()?)?
             }
             "read" | "recv" | "recvfrom" | "readv" | "recvmsg" => self.prepare_receive(call, fd_or()?)?,
             "write" | "send" | "sendto" | "writev" | "sendmsg" => self.prepare_send(call, fd_or()?)?,
@@ -236,21 +215,49 @@ impl Runner {
             "setsockopt" => self.prepare_set_option(args, fd_or()?)?,
             "getsockopt" => self.prepare_get_option(args, fd_or()?)?,
             "poll" => return self.prepare_poll(args),
-            "epoll_create" | "epoll_create1" => {
-                immediate(|posix| Ok(Done { descriptor: true, ..Done::value(posix.epoll_create().into()) }))
-            }
+            "epoll_create" | "epoll_create1" => immediate(|posix| Ok(Done::descriptor(posix.epoll_create()))),
             "epoll_ctl" => self.prepare_epoll_ctl(args, fd_or()?)?,
             "epoll_wait" => return self.prepare_epoll_wait(args, fd_or()?),
             "pipe" => self.prepare_pipe(args)?,
             "open" => {
                 let Some(Expr::Text(path)) = args.first() else { return Err(missing(self.line, "open")) };
                 let path = String::from_utf8_lossy(path).into_owned();
-                immediate(move |posix| Ok(Done { descriptor: true, ..Done::value(posix.open(&path)?.into()) }))
+                immediate(move |posix| posix.open(&path).map(Done::descriptor))
             }
             "sendfile" | "splice" => self.prepare_between(call, fd_or()?)?,
             other => return Err(ScriptError::unsupported(self.line, format!("the system call {other}()"))),
         };
         Ok((attempt, None))
+    }
+
+    /// Calls that begin and end what a socket is.
+    fn prepare_life(&mut self, call: &Call, fd: i32) -> Ran<Attempt> {
+        let args = &call.args;
+        Ok(match call.name.as_str() {
+            "bind" => {
+                let address = self.address(args.get(1), false)?;
+                immediate(move |posix| nothing(posix.bind(fd, address.ok_or(Errno::EAFNOSUPPORT)?)))
+            }
+            "listen" => {
+                let backlog = self.int_at(args, 1)? as i32;
+                immediate(move |posix| nothing(posix.listen(fd, backlog)))
+            }
+            "connect" => {
+                let address = self.address(args.get(1), true)?;
+                Box::new(move |posix: &mut Posix, _| posix.connect(fd, address).map(nothing))
+            }
+            "close" => immediate(move |posix| nothing(posix.close(fd))),
+            "shutdown" => {
+                let how = self.int_at(args, 1)? as i32;
+                immediate(move |posix| nothing(posix.shutdown(fd, how)))
+            }
+            _ => {
+                let flags = if args.len() > 3 { self.int_at(args, 3)? as i32 } else { 0 };
+                Box::new(move |posix: &mut Posix, _| {
+                    posix.accept(fd, flags).map(|accepted| accepted.map(|(child, _)| Done::descriptor(child)))
+                })
+            }
+        })
     }
 
     fn prepare_socket(&mut self, args: &[Expr]) -> Ran<Attempt> {
@@ -260,10 +267,7 @@ impl Runner {
             _ => self.int_at(args, 0)?,
         };
         let (kind, protocol) = (self.int_at(args, 1)? as i32, self.int_at(args, 2)? as i32);
-        Ok(immediate(move |posix| {
-            let fd = posix.socket(domain as i32, kind, protocol)?;
-            Ok(Done { descriptor: true, ..Done::value(fd.into()) })
-        }))
+        Ok(immediate(move |posix| posix.socket(domain as i32, kind, protocol).map(Done::descriptor)))
     }
 
     fn prepare_ioctl(&mut self, args: &[Expr], fd: i32) -> Ran<Attempt> {
