@@ -226,6 +226,12 @@ impl Builder {
         self
     }
 
+    /// Resets that each CPU may send in a second to segments of no connection, at least 4; 1,000 if this is not called.
+    pub fn resets_per_second(mut self, resets: u32) -> Self {
+        self.config.resets_per_second = resets;
+        self
+    }
+
     /// Draws nothing at random: two stacks of the same seed that see the same frames send the same frames. For tests.
     pub fn seed(mut self, seed: u64) -> Self {
         self.config.seed = Some(seed);

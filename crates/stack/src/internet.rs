@@ -38,17 +38,18 @@ pub struct Internet<P: Platform> {
 }
 
 impl<P: Platform> Internet<P> {
-    /// Empty tables for so many interfaces and workers; `seed` blurs their timing.
-    pub fn new(interfaces: usize, workers: usize, seed: u64) -> Self {
+    /// Empty tables for so many interfaces and workers, each of which may send `resets` a second; `seed` blurs their
+    /// timing.
+    pub fn new(interfaces: usize, (workers, resets): (usize, u32), seed: u64) -> Self {
         let blocking = LockKind::Blocking;
         let table = |index: usize| NeighbourTable::new(seed.wrapping_add(index as u64));
-        let resets = |index: usize| {
-            let limit = RateLimit::resets(seed.rotate_left(17).wrapping_add(index as u64));
+        let limits = |index: usize| {
+            let limit = RateLimit::resets(resets, seed.rotate_left(17).wrapping_add(index as u64));
             CachePadded::new(Lock::new(blocking, LockClass::Neighbours, limit))
         };
         Internet {
             neighbours: (0..interfaces).map(|i| Lock::new(blocking, LockClass::Neighbours, table(i))).collect(),
-            reset_limits: (0..workers.max(1)).map(resets).collect(),
+            reset_limits: (0..workers.max(1)).map(limits).collect(),
             identifications: Lock::new(blocking, LockClass::Neighbours, Identifications::new(seed)),
             reassembly: Lock::new(blocking, LockClass::Neighbours, ReassemblyTable::new()),
             path_mtu: Lock::new(blocking, LockClass::Neighbours, PathMtuTable::new()),

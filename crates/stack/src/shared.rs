@@ -93,6 +93,8 @@ pub struct Settings<P: Platform> {
     pub rss: Toeplitz,
     /// Workers that what is limited per worker is counted for; at least 1.
     pub workers: usize,
+    /// See [`crate::StackConfig::resets_per_second`].
+    pub resets_per_second: u32,
 }
 
 /// A parameter could not be set on a running stack.
@@ -129,9 +131,9 @@ impl<P: Platform> Shared<P> {
         routes: RouteTable,
         addresses: Addresses<P>,
     ) -> Arc<Self> {
-        let Settings { clock, secrets, lock_kind, tcp, rss, workers } = settings;
+        let Settings { clock, secrets, lock_kind, tcp, rss, workers, resets_per_second } = settings;
         let now = clock.now();
-        let internet = Internet::new(interfaces.len(), workers, secrets.table_hash(&UNSPECIFIED));
+        let internet = Internet::new(interfaces.len(), (workers, resets_per_second), secrets.table_hash(&UNSPECIFIED));
         Arc::new(Shared {
             batch: CachePadded::new(P::AtomicU64::new(now.as_nanos())),
             clock,

@@ -46,6 +46,9 @@ pub struct StackConfig<P: Platform> {
     pub clock: Clock<P>,
     /// A seed for the secrets, for runs that must repeat; `None` draws them.
     pub seed: Option<u64>,
+    /// Resets that each CPU may send in a second to segments of no connection, at least 4. A flood of strays must not
+    /// double itself; who scans ports sees no difference; a peer that is not told waits for its own time-outs.
+    pub resets_per_second: u32,
 }
 
 impl<P: Platform> StackConfig<P> {
@@ -59,6 +62,7 @@ impl<P: Platform> StackConfig<P> {
             tcp: tcp::Config::default(),
             clock: Clock::Platform,
             seed: None,
+            resets_per_second: 1000,
         }
     }
 }
@@ -170,7 +174,8 @@ impl<P: Platform> Stack<P> {
         config.tcp.gauges = Default::default();
         let workers = config.cpus.max(1);
         let (clock, lock_kind, tcp) = (config.clock, config.lock_kind, config.tcp);
-        let settings = Settings { clock, secrets, lock_kind, tcp, rss: rss.clone(), workers };
+        let resets_per_second = config.resets_per_second;
+        let settings = Settings { clock, secrets, lock_kind, tcp, rss: rss.clone(), workers, resets_per_second };
         let shared = Shared::new(settings, built, routes, Addresses::new(machines));
         let staffing = Staffing { cpus: config.cpus.max(1), own_threads: config.own_threads };
         let arch = select::build(config.plan, &shared, staffing);

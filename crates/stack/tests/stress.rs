@@ -72,6 +72,7 @@ impl Host {
         config.clock = clock;
         // Loss recovery that is driven by time must have no occasion, however busy the machine is.
         config.tcp.sack = false;
+        config.resets_per_second = 1_000_000;
         config.tcp.rto.initial_rto = PATIENCE;
         config.tcp.rto.min_rto = PATIENCE;
         config.tcp.rto.max_rto = 2 * PATIENCE;

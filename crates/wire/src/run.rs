@@ -13,12 +13,13 @@ const IP: usize = 14;
 /// name is found out when it is parsed.
 #[inline]
 pub fn continues(frame: &[u8], next: &[u8]) -> bool {
-    match (frame.first_chunk(), next.first_chunk()) {
-        (Some(frame), Some(next)) if frame[ETHERTYPE..=IP] == next[ETHERTYPE..=IP] => match frame[ETHERTYPE..=IP] {
-            [0x08, 0x00, 0x45] => continues_v4(frame, next),
-            [0x86, 0xdd, 0x60..=0x6f] => continues_v6(frame, next),
-            _ => false,
-        },
+    let (Some(head), Some(next_head)) = (frame.first_chunk(), next.first_chunk()) else { return false };
+    if head[ETHERTYPE..=IP] != next_head[ETHERTYPE..=IP] {
+        return false;
+    }
+    match head[ETHERTYPE..=IP] {
+        [0x08, 0x00, 0x45] => continues_v4(head, next_head),
+        [0x86, 0xdd, 0x60..=0x6f] => continues_v6(frame, next),
         _ => false,
     }
 }

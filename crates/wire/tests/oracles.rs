@@ -233,8 +233,14 @@ proptest! {
         for pair in list.windows(2) {
             let ((kind, len8), (next, _)) = (pair[0], pair[1]);
             let len8 = if kind == 44 { 0 } else { len8 };
+            let body = 6 + 8 * usize::from(len8);
+            let end = bytes.len() + 2 + body;
             bytes.extend([next, len8]);
-            bytes.resize(bytes.len() + 6 + 8 * usize::from(len8), 0);
+            if matches!(kind, 0 | 60) {
+                // One PadN: a longer run of Pad1 is refused here.
+                bytes.extend([1, body as u8 - 2]);
+            }
+            bytes.resize(end, 0);
         }
         bytes.truncate(cut);
         let first = list[0].0;

@@ -297,10 +297,13 @@ mod ipv6_headers {
         let nine = [pad(60); 9].concat();
         assert_eq!(ipv6::walk(60, &nine), Err(ParseError::ChainTooLong));
         let mut long = vec![0; 264];
-        long[..2].copy_from_slice(&[6, 31]);
+        long[..4].copy_from_slice(&[6, 31, 1, 252]);
         assert_eq!(ipv6::walk(60, &long).unwrap().offset, 256);
         long[1] = 32;
         assert_eq!(ipv6::walk(60, &long), Err(ParseError::ChainTooLong));
+        let mut pads = [0; 16];
+        pads[..2].copy_from_slice(&[6, 1]);
+        assert_eq!(ipv6::walk(60, &pads), Err(ParseError::ChainTooLong), "more than seven Pad1 in a row");
         assert_eq!(ipv6::walk(60, &pad(6)[..7]), Err(ParseError::Truncated));
         assert_eq!(ipv6::walk(60, &[6]), Err(ParseError::Truncated));
         assert_eq!(ipv6::walk(60, &[6, 0, 1, 5, 0, 0, 0, 0]), Err(ParseError::BadOption));

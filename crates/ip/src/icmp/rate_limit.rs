@@ -34,10 +34,10 @@ impl RateLimit {
         Self::new(1000 - 50, 50, seed)
     }
 
-    /// The limit for TCP resets to segments of no connection, for one worker: never more than 1,000 in any second, 250 of
-    /// them at once. A port scan sees no difference; a flood of strays does not double itself.
-    pub fn resets(seed: u64) -> Self {
-        Self::new(1000 - 250, 250, seed)
+    /// The limit for TCP resets to segments of no connection, for one worker: never more than `rate` (at least 4) in any
+    /// second, a quarter of them at once.
+    pub fn resets(rate: u32, seed: u64) -> Self {
+        Self::new(rate - rate / 4, rate / 4, seed)
     }
 
     /// Takes a token if there is one.
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn no_second_sees_more_than_a_thousand() {
-        for mut limit in [RateLimit::icmp(3), RateLimit::resets(3)] {
+        for mut limit in [RateLimit::icmp(3), RateLimit::resets(1000, 3)] {
             // A flood that begins after a rest: the bucket is full, the worst case.
             let grants: Vec<u64> =
                 (0..60_000u64).filter(|n| limit.allow(Time::from_secs(5) + micros(n * 50))).collect();
