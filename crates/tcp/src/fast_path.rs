@@ -29,9 +29,10 @@ pub(crate) fn take_header<A: PcbAccess>(
     out: &mut Outbox<'_>,
     now: Time,
 ) -> Option<Disposition> {
-    if let Err(refused) = pcb.receive_side(|rw, ra| sequence::check(rw, ra, segment, now)) {
-        return Some(refuse(refused, pcb, out, now));
-    }
+    let echo = match pcb.receive_side(|rw, ra| sequence::check(rw, ra, segment, out.config, now)) {
+        Ok(echo) => echo,
+        Err(refused) => return Some(refuse(refused, pcb, out, now)),
+    };
     let len = segment.text.len() as u32;
     let acked = pcb.send_side(|sw, rq| acknowledgement::process(sw, rq, &segment.header, len, out, now));
     let Acked::Valid { work, .. } = acked else {
@@ -42,8 +43,8 @@ pub(crate) fn take_header<A: PcbAccess>(
         return None;
     }
     out.count(Counter::PureAcksIn, 1);
-    if work {
-        transmit(pcb, out, now);
+    if work || echo.is_some() {
+        transmit(pcb, out, echo, now);
     }
     Some(Disposition::Done)
 }
@@ -53,9 +54,11 @@ pub(crate) fn take_header<A: PcbAccess>(
 pub(crate) fn take_text<A: PcbAccess>(segment: Segment, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Disposition {
     let Segment { header, text, followed, .. } = segment;
     let taken = pcb.receive_side(|rw, ra| text::accept(rw, ra, (header.seq, text, false), followed, out, now));
+    // With a FIN behind it, one acknowledgement tells both.
+    let ack = if taken.fin { Ack::None } else { taken.ack };
     let told = pcb.transmit(out, |sw, rq, ho, out| {
         ho.merge(taken.snapshot);
-        output::transmit(sw, rq, ho, out, now, taken.ack)
+        output::transmit(sw, rq, ho, out, now, ack)
     });
     if taken.ack == Ack::Delayed {
         match told {
@@ -72,10 +75,16 @@ pub(crate) fn take_text<A: PcbAccess>(segment: Segment, pcb: &mut A, out: &mut O
     }
 }
 
-/// Send what an acknowledgement made room for. A segment that leaves carries a delayed acknowledgement with it.
+/// Send what an acknowledgement made room for. A segment that leaves carries a delayed acknowledgement with it, and from
+/// now on the timestamp `echo`.
 #[inline]
-pub(crate) fn transmit<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
-    let told = pcb.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
+pub(crate) fn transmit<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, echo: Option<u32>, now: Time) {
+    let told = pcb.transmit(out, |sw, rq, ho, out| {
+        if let Some(value) = echo {
+            ho.echo(value);
+        }
+        output::transmit(sw, rq, ho, out, now, Ack::None)
+    });
     if let Some((nxt, edge)) = told {
         pcb.receive_side(|rw, _| {
             // The user answers at once: no need to acknowledge quickly.

@@ -7,6 +7,7 @@
 
 use core::time::Duration;
 
+use crate::congestion::MAX_WINDOW;
 use crate::event::{RecoveryState, StatusReport};
 use crate::state::State;
 
@@ -243,7 +244,7 @@ impl TcpInfo {
         self.rttvar = report.rttvar.map_or(0, micros);
         self.unacked = report.unacknowledged.div_ceil(mss);
         self.snd_cwnd = report.cwnd / mss;
-        self.snd_ssthresh = if report.ssthresh >= NO_THRESHOLD { NO_THRESHOLD } else { report.ssthresh / mss };
+        self.snd_ssthresh = if report.ssthresh >= MAX_WINDOW { NO_THRESHOLD } else { report.ssthresh / mss };
         self.snd_wnd = report.send_window;
         self.notsent_bytes = report.send_queue.saturating_sub(report.unacknowledged);
         self.reordering = report.reordering;

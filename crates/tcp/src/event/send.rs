@@ -162,7 +162,7 @@ impl Event for TransmitReady {
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
         if pcb.send_side(|sw, rq| sw.state != State::Closed && sw.has_work(rq)) {
-            fast_path::transmit(pcb, out, now);
+            fast_path::transmit(pcb, out, None, now);
         }
     }
 }

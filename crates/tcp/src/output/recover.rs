@@ -112,7 +112,9 @@ pub(crate) fn probe_tail(
     if sw.flight() == 0 || !retransmit(sw, rq, ho, out, now, last) {
         return false;
     }
-    sw.begin_disorder().probe_sent(last, clock, true);
+    let loss = sw.begin_disorder();
+    loss.probe_sent(last, clock, true);
+    loss.totals.retransmits = loss.totals.retransmits.saturating_add(1);
     true
 }
 
@@ -153,6 +155,7 @@ fn resend(
         loss.sent_again(range.0, range.1, now.as_micros() as u32, width);
         loss.prr.sent(octets);
         loss.undo.sent_again(octets, ho.clock(now));
+        loss.totals.retransmits = loss.totals.retransmits.saturating_add(1);
     }
     true
 }
@@ -187,9 +190,6 @@ fn retransmit(
     // Karn: an acknowledgement of it says nothing about the round trip.
     sw.rtt.cancel();
     sw.last_sent = Tick::of(now);
-    if let Some(loss) = &mut sw.loss {
-        loss.totals.retransmits = loss.totals.retransmits.saturating_add(1);
-    }
     out.count(Counter::Retransmits, 1);
     out.count(Counter::RetransmittedBytes, u64::from(len));
     true

@@ -106,6 +106,14 @@ impl HeaderOut {
         }
     }
 
+    /// The timestamp to echo has become `value`, unless a later segment was faster.
+    #[inline]
+    pub(crate) fn echo(&mut self, value: u32) {
+        if value.wrapping_sub(self.ts_recent) as i32 > 0 {
+            self.ts_recent = value;
+        }
+    }
+
     /// The duplicate, if the blocks begin with one, has been reported; the peer would count it again (RFC 2883 section 4).
     #[cold]
     pub(crate) fn drop_dsack(&mut self) {

@@ -145,6 +145,12 @@ impl Reassembly {
         }
     }
 
+    /// Nothing is to be reported as duplicate.
+    #[inline]
+    pub fn forget_duplicate(&mut self) {
+        self.dsack = NOTHING;
+    }
+
     /// Queues the segment of `text` at `seq`, followed by a FIN if `fin`.
     ///
     /// Octets below `rcv_nxt`, from `window_end` (RCV.NXT + RCV.WND) on, beyond a FIN, or queued already are cut off. If

@@ -33,8 +33,9 @@ pub(super) fn arrives(mut segment: Segment, mut parts: PcbMut<'_>, out: &mut Out
         _ => {}
     }
     // First.
-    if let Err(refused) = parts.receive_side(|rw, ra| sequence::check(rw, ra, &segment, now)) {
-        return refused_segment(refused, &segment, &mut parts, out, now);
+    match parts.receive_side(|rw, ra| sequence::check(rw, ra, &segment, out.config, now)) {
+        Ok(echo) => parts.header_out.ts_recent = echo.unwrap_or(parts.header_out.ts_recent),
+        Err(refused) => return refused_segment(refused, &segment, &mut parts, out, now),
     }
     // Second.
     if segment.header.flags.contains(TcpFlags::RST) {

@@ -3,6 +3,7 @@
 use observe::{DropReason, Time};
 use wire::tcp::TcpFlags;
 
+use crate::config::Config;
 use crate::pcb::{Reassembly, ReceiveWindow};
 use crate::segment::Segment;
 
@@ -21,7 +22,7 @@ pub(crate) struct Unacceptable {
     pub(crate) answer: Answer,
 }
 
-/// Check timestamps and sequence number, and take over the timestamp to echo.
+/// Check timestamps and sequence number, and take over the timestamp to echo: that is returned if it is news.
 ///
 /// Segments without text are accepted from Last.ACK.sent on and up to the window's right edge inclusive, which is a
 /// little more than the RFC's table: otherwise an acknowledgement overtaken by text, or sent behind a full window,
@@ -31,8 +32,9 @@ pub(crate) fn check(
     rw: &mut ReceiveWindow,
     ra: &mut Reassembly,
     segment: &Segment,
+    config: &Config,
     now: Time,
-) -> Result<(), Unacceptable> {
+) -> Result<Option<u32>, Unacceptable> {
     let header = &segment.header;
     if rw.timestamps {
         paws(rw, segment, now)?;
@@ -51,7 +53,7 @@ pub(crate) fn check(
         end.gt(rw.nxt) && header.seq.lt(rw.accept_edge())
     };
     if !acceptable {
-        return Err(outside(rw, ra, segment));
+        return Err(outside(rw, ra, segment, config));
     }
     // RFC 7323 section 4.3: only a segment that covers the left edge of what was acknowledged may set it, so that a
     // delayed acknowledgement echoes the older timestamp.
@@ -60,10 +62,12 @@ pub(crate) fn check(
         && !header.flags.contains(TcpFlags::RST)
         && header.seq.le(rw.last_ack_sent)
     {
+        let news = timestamps.value != rw.ts_recent;
         rw.ts_recent = timestamps.value;
         rw.confirm_timestamp(now);
+        return Ok(news.then_some(timestamps.value));
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Protection against wrapped sequence numbers.
@@ -101,7 +105,7 @@ fn urgency(segment: &Segment) -> Answer {
 
 /// Why the segment is outside the window. Text that was received before is reported with a D-SACK block (RFC 2883).
 #[cold]
-fn outside(rw: &ReceiveWindow, ra: &mut Reassembly, segment: &Segment) -> Unacceptable {
+fn outside(rw: &ReceiveWindow, ra: &mut Reassembly, segment: &Segment, config: &Config) -> Unacceptable {
     if segment.header.flags.contains(TcpFlags::RST) {
         return Unacceptable { reason: DropReason::TcpOutOfWindow, answer: Answer::None };
     }
@@ -109,7 +113,7 @@ fn outside(rw: &ReceiveWindow, ra: &mut Reassembly, segment: &Segment) -> Unacce
     let end = segment.end();
     let len = segment.seq_len();
     let old = len > 0 && end.le(rw.nxt) && (rw.nxt - seq) as u32 <= rw.limit.max(1 << 16);
-    if old && !segment.text.is_empty() && !segment.header.flags.contains(TcpFlags::SYN) {
+    if config.dsack && old && !segment.text.is_empty() && !segment.header.flags.contains(TcpFlags::SYN) {
         ra.record_duplicate(seq, end);
     }
     let reason = if old { DropReason::TcpOldDuplicate } else { DropReason::TcpOutOfWindow };

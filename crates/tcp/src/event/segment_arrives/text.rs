@@ -150,6 +150,9 @@ fn insert(
         }
         Inserted::Dropped(reason) => Some(reason),
     };
+    if !out.config.dsack {
+        ra.forget_duplicate();
+    }
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
     //# A TCP implementation MAY send an ACK segment acknowledging RCV.NXT when a valid segment arrives that is in the
     //# window but not at the left window edge (MAY-13).
