@@ -42,10 +42,18 @@ impl Runner {
     fn connection_of(&mut self, spec: &TcpSpec) -> Ran<usize> {
         let opens = spec.flags & (flag::SYN | flag::ACK | flag::RST) == flag::SYN;
         let index = self.connection(spec.ports.map(|(from, to)| (to, from)), opens)?;
-        if spec.flags & flag::SYN != 0 {
+        if spec.flags & flag::SYN != 0 && !self.is_synchronised(index) {
             self.connections[index].remote_isn = spec.seq;
         }
         Ok(index)
+    }
+
+    /// A SYN within such a connection begins nothing, and no number counts from it.
+    fn is_synchronised(&mut self, index: usize) -> bool {
+        let info = self.connections[index].fd.and_then(|fd| self.posix.tcp_info(fd).ok());
+        let state = info.and_then(|info| info.field("state"));
+        // All but SYN-SENT, SYN-RECEIVED, TIME-WAIT, CLOSED and LISTEN.
+        matches!(state, Some(1 | 4 | 5 | 8 | 9 | 11))
     }
 
     /// From the script's peer to the stack.
