@@ -325,18 +325,18 @@ fn rare(segment: &Segment) -> RareOptions {
     segment.rare_options()
 }
 
-/// A segment of an established connection has been found acceptable, and its acknowledgement processed; `acked`: it
-/// acknowledged something new. True: the peer must hear at once.
-pub(crate) fn arrives(segment: &Segment, acked: bool, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> bool {
+/// A segment of an established connection has been found acceptable, and its acknowledgement processed; `acked`:
+/// octets of sequence space that it acknowledged for the first time. True: the peer must hear at once.
+pub(crate) fn arrives(segment: &Segment, acked: u32, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> bool {
     let Some(mode) = parts.header_out.ecn.as_deref().map(|ecn| ecn.mode) else { return false };
     match mode {
         EcnMode::Off => false,
-        EcnMode::Classic => classic(segment, parts, out, now),
+        EcnMode::Classic => classic(segment, acked, parts, out, now),
         EcnMode::Accurate => accurate(segment, acked, parts, out, now),
     }
 }
 
-fn classic(segment: &Segment, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> bool {
+fn classic(segment: &Segment, acked: u32, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> bool {
     let flags = segment.header.flags;
     let ho = &mut *parts.header_out;
     let mut marked = false;
@@ -356,14 +356,14 @@ fn classic(segment: &Segment, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Tim
         if let Some(ecn) = ho.ecn.as_deref_mut() {
             ecn.marks_out = ecn.marks_out.wrapping_add(1);
         }
-        if cut(parts.send_window, ho, out, now) {
+        if cut(parts.send_window, ho, acked, out, now) {
             ho.marks.0 |= Marks::REDUCED;
         }
     }
     marked
 }
 
-fn accurate(segment: &Segment, acked: bool, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> bool {
+fn accurate(segment: &Segment, acked: u32, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> bool {
     let ho = &mut *parts.header_out;
     let Some(ecn) = ho.ecn.as_deref_mut() else { return false };
     let handshake = ecn.first;
@@ -373,12 +373,12 @@ fn accurate(segment: &Segment, acked: bool, parts: &mut PcbMut<'_>, out: &Outbox
     }
     let marked = count_arrival(ecn, segment, out);
     let told =
-        if handshake && parts.header_in.is_passive() { false } else { heard(ecn, &segment.header, segment, acked) };
+        if handshake && parts.header_in.is_passive() { false } else { heard(ecn, &segment.header, segment, acked > 0) };
     ho.marks.set_capable(ecn.capable);
     ho.marks.set_echo(ace_flags(ecn.marks_in));
     if told {
         out.count(Counter::EcnEchoesIn, 1);
-        cut(parts.send_window, ho, out, now);
+        cut(parts.send_window, ho, acked, out, now);
     }
     marked
 }
@@ -422,8 +422,9 @@ fn heard(ecn: &mut EcnState, header: &Header, segment: &Segment, acked: bool) ->
     more
 }
 
-/// Cut the congestion window, unless that was done for this window of text. True if it was cut.
-fn cut(sw: &mut SendWindow, ho: &mut HeaderOut, out: &Outbox<'_>, now: Time) -> bool {
+/// Cut the congestion window, unless that was done for this window of text. What the same segment acknowledged, `acked`
+/// octets, was in flight when it met congestion, and counts. True if it was cut.
+fn cut(sw: &mut SendWindow, ho: &mut HeaderOut, acked: u32, out: &Outbox<'_>, now: Time) -> bool {
     let Some(ecn) = ho.ecn.as_deref_mut() else { return false };
     if ecn.cut_at.is_some_and(|at| sw.una.lt(at)) {
         return false;
@@ -431,7 +432,7 @@ fn cut(sw: &mut SendWindow, ho: &mut HeaderOut, out: &Outbox<'_>, now: Time) -> 
     ecn.cut_at = Some(sw.nxt);
     // In recovery the window was cut already; the peer is told all the same.
     if !sw.mode.recovers() {
-        sw.congestion.on_ecn(sw.flight(), now);
+        sw.congestion.on_ecn(sw.flight() + acked, now);
         out.count(Counter::CongestionEvents, 1);
     }
     true

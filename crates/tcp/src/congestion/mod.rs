@@ -313,16 +313,19 @@ impl Controller {
     }
 
     /// Congestion was marked and nothing was lost (RFC 3168 section 6.1.2), with `flight` octets outstanding: cuts
-    /// threshold and window as for a loss, without recovery. The caller sees to it that this happens once per window.
+    /// threshold and window as for a loss, without recovery, the window down to one segment (RFC 9438 section 4.6). The
+    /// caller sees to it that this happens once per window.
     pub fn on_ecn(&mut self, flight: u32, _now: Time) {
-        if self.window.phase == Phase::Open {
-            self.cut(flight);
-            self.window.set_cwnd(self.window.ssthresh);
+        if matches!(self.window.phase, Phase::Open | Phase::Conservative) {
+            let target = self.cut(flight);
+            self.window.set_cwnd(self.window.cwnd.min(target));
+            self.window.phase = Phase::Open;
         }
     }
 
     /// Sets the threshold for a loss with `flight` octets outstanding; never below two segments (RFC 5681 equation 4).
-    fn cut(&mut self, flight: u32) {
+    /// Returns what it would be without that bound.
+    fn cut(&mut self, flight: u32) -> u32 {
         let window = &mut self.window;
         // What limited transmit sent beyond the window does not count (RFC 5681 section 3.2, step 2).
         let flight = flight.min(window.cwnd.max(2 * window.mss()));
@@ -332,6 +335,7 @@ impl Controller {
         };
         window.ssthresh = target.clamp(2 * window.mss(), MAX_WINDOW);
         window.credit = 0;
+        target
     }
 
     /// Everything that was outstanding at [`Controller::on_congestion`] or [`Controller::on_timeout`] is acknowledged, and

@@ -56,7 +56,7 @@ pub(super) fn arrives(mut segment: Segment, mut parts: PcbMut<'_>, out: &mut Out
     }
     // The segment that completes a simultaneous open is a SYN, whose bits do not count.
     let counts = before.0 != State::SynReceived || parts.header_in.is_passive();
-    let acked = parts.send_window.una != before.1;
+    let acked = (parts.send_window.una - before.1).max(0) as u32;
     let marked = counts && ecn::arrives(&segment, acked, &mut parts, out, now);
     // Sixth, seventh, eighth.
     urgent(&segment, &mut parts, out);
