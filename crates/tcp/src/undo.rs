@@ -7,6 +7,9 @@
 
 use crate::congestion::Saved;
 
+/// No original is older than this when it is sent again for the first time (70 minutes), ms.
+const MAX_AGE_MS: u32 = 1 << 22;
+
 /// What there is to take back, and the evidence so far.
 #[derive(Debug, Default)]
 pub(crate) struct Undo {
@@ -42,7 +45,8 @@ impl Undo {
     /// that left before the first retransmission (RFC 3522 section 3.2), so that was needless.
     pub(crate) fn first_advance(&mut self, echo: Option<u32>) -> bool {
         let stamp = self.stamp.take();
-        matches!((stamp, echo), (Some(stamp), Some(echo)) if (echo.wrapping_sub(stamp) as i32) < 0)
+        // A peer that echoes rubbish, 0 most of all, proves nothing: what is in flight is not that old.
+        matches!((stamp, echo), (Some(stamp), Some(echo)) if (1..MAX_AGE_MS).contains(&stamp.wrapping_sub(echo)))
     }
 
     /// The peer reported `octets` as duplicate. True: with them all that was sent again was needless.
