@@ -43,6 +43,9 @@ pub(crate) fn take_header<A: PcbAccess>(
         return None;
     }
     out.count(Counter::PureAcksIn, 1);
+    if echo.is_some() {
+        pcb.receive_side(|rw, _| sequence::take_timestamp(rw, &segment.header, now));
+    }
     if work || echo.is_some() {
         transmit(pcb, out, echo, now);
     }
@@ -53,7 +56,10 @@ pub(crate) fn take_header<A: PcbAccess>(
 #[inline]
 pub(crate) fn take_text<A: PcbAccess>(segment: Segment, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Disposition {
     let Segment { header, text, followed, .. } = segment;
-    let taken = pcb.receive_side(|rw, ra| text::accept(rw, ra, (header.seq, text, false), followed, out, now));
+    let taken = pcb.receive_side(|rw, ra| {
+        sequence::take_timestamp(rw, &header, now);
+        text::accept(rw, ra, (header.seq, text, false), followed, out, now)
+    });
     // With a FIN behind it, one acknowledgement tells both.
     let ack = if taken.fin { Ack::None } else { taken.ack };
     let told = pcb.transmit(out, |sw, rq, ho, out| {

@@ -169,3 +169,28 @@ fn every_combination_of_flags_in_every_state() {
         }
     }
 }
+
+/// A forged segment in the window whose acknowledgement is impossible leaves no trace: not its text, and not its
+/// timestamp either, or PAWS would refuse the peer's own from then on.
+#[test]
+fn an_impossible_acknowledgement_does_not_move_the_timestamp() {
+    let mut setup = Setup::default();
+    setup.config.quick_acks = 0;
+    let mut t = Script::accepted(setup, |syn| syn.ts(700, 0));
+    t.inject(peer(".").ack(90_000).len(100).ts(2_000_000_000, 0));
+    t.take();
+    t.inject(peer("P.").len(100).ts(701, 0));
+    assert_eq!(t.read(), 100, "the peer's own text is taken");
+}
+
+/// What is sent after an acknowledgement without text echoes its timestamp (RFC 7323 section 4.3).
+#[test]
+fn the_timestamp_of_an_acknowledgement_is_echoed() {
+    let mut t = Script::accepted(Setup::default(), |syn| syn.ts(700, 0));
+    t.send(10);
+    t.take();
+    t.inject(peer(".").ack(11).ts(750, 0));
+    t.send(10);
+    let sent = t.take();
+    assert!(sent[0].contains(" 750>"), "{sent:?}");
+}

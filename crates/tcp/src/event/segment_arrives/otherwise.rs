@@ -33,10 +33,10 @@ pub(super) fn arrives(mut segment: Segment, mut parts: PcbMut<'_>, out: &mut Out
         _ => {}
     }
     // First.
-    match parts.receive_side(|rw, ra| sequence::check(rw, ra, &segment, out.config, now)) {
-        Ok(echo) => parts.header_out.ts_recent = echo.unwrap_or(parts.header_out.ts_recent),
+    let echo = match parts.receive_side(|rw, ra| sequence::check(rw, ra, &segment, out.config, now)) {
+        Ok(echo) => echo,
         Err(refused) => return refused_segment(refused, &segment, &mut parts, out, now),
-    }
+    };
     // Second.
     if segment.header.flags.contains(TcpFlags::RST) {
         return reset(&segment, parts, out, now);
@@ -54,6 +54,8 @@ pub(super) fn arrives(mut segment: Segment, mut parts: PcbMut<'_>, out: &mut Out
     if let Err(disposition) = acknowledge(&segment, &mut parts, out, now) {
         return disposition;
     }
+    sequence::take_timestamp(parts.receive_window, &segment.header, now);
+    parts.header_out.ts_recent = echo.unwrap_or(parts.header_out.ts_recent);
     // The segment that completes a simultaneous open is a SYN, whose bits do not count.
     let counts = before.0 != State::SynReceived || parts.header_in.is_passive();
     let acked = (parts.send_window.una - before.1).max(0) as u32;

@@ -1,7 +1,7 @@
 //! First: check the sequence number (RFC 9293 section 3.10.7.4), after PAWS (RFC 7323 section 5.3).
 
 use observe::{DropReason, Time};
-use wire::tcp::TcpFlags;
+use wire::tcp::{Header, TcpFlags};
 
 use crate::config::Config;
 use crate::pcb::{Reassembly, ReceiveWindow};
@@ -22,7 +22,9 @@ pub(crate) struct Unacceptable {
     pub(crate) answer: Answer,
 }
 
-/// Check timestamps and sequence number, and take over the timestamp to echo: that is returned if it is news.
+/// Check timestamps and sequence number. The timestamp to echo is returned if it is news, for [`take_timestamp`] once the
+/// acknowledgement has been found possible: else one forged segment could move TS.Recent ahead, and PAWS would refuse the
+/// peer's own from then on.
 ///
 /// Segments without text are accepted from Last.ACK.sent on and up to the window's right edge inclusive, which is a
 /// little more than the RFC's table: otherwise an acknowledgement overtaken by text, or sent behind a full window,
@@ -55,19 +57,28 @@ pub(crate) fn check(
     if !acceptable {
         return Err(outside(rw, ra, segment, config));
     }
-    // RFC 7323 section 4.3: only a segment that covers the left edge of what was acknowledged may set it, so that a
-    // delayed acknowledgement echoes the older timestamp.
-    if let Some(timestamps) = header.options.timestamps
-        && rw.timestamps
-        && !header.flags.contains(TcpFlags::RST)
-        && header.seq.le(rw.last_ack_sent)
+    Ok(news(rw, header))
+}
+
+/// RFC 7323 section 4.3: only a segment that covers the left edge of what was acknowledged may set TS.Recent, so that a
+/// delayed acknowledgement echoes the older timestamp.
+#[inline]
+fn news(rw: &ReceiveWindow, header: &Header) -> Option<u32> {
+    let timestamps = header.options.timestamps?;
+    let sets = rw.timestamps && !header.flags.contains(TcpFlags::RST) && header.seq.le(rw.last_ack_sent);
+    (sets && timestamps.value != rw.ts_recent).then_some(timestamps.value)
+}
+
+/// Take over the timestamp of a segment whose acknowledgement was possible, if it is one to echo.
+#[inline]
+pub(crate) fn take_timestamp(rw: &mut ReceiveWindow, header: &Header, now: Time) {
+    // Between two hold-sets of a staged driver another segment may have brought a later one.
+    if let Some(value) = news(rw, header)
+        && (value.wrapping_sub(rw.ts_recent) as i32 > 0 || !rw.timestamp_is_fresh(now))
     {
-        let news = timestamps.value != rw.ts_recent;
-        rw.ts_recent = timestamps.value;
+        rw.ts_recent = value;
         rw.confirm_timestamp(now);
-        return Ok(news.then_some(timestamps.value));
     }
-    Ok(None)
 }
 
 /// Protection against wrapped sequence numbers.
