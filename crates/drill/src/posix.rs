@@ -311,6 +311,7 @@ impl From<ConnectRefused> for Errno {
     fn from(refused: ConnectRefused) -> Errno {
         match refused {
             ConnectRefused::NoRoute => Errno::ENETUNREACH,
+            ConnectRefused::NotAHost => Errno::ENETUNREACH,
             ConnectRefused::OwnAddress => Errno::ECONNREFUSED,
             ConnectRefused::AddressInUse | ConnectRefused::NoPort => Errno::EADDRNOTAVAIL,
             ConnectRefused::NoBuffer => Errno::ENOBUFS,

@@ -111,6 +111,7 @@ impl fmt::Display for ConnectError {
 pub(crate) fn remedy(refused: ConnectRefused) -> &'static str {
     match refused {
         ConnectRefused::NoRoute => "no route: give the interface an address of this family, or a gateway",
+        ConnectRefused::NotAHost => "a broadcast, group or unspecified address: connect to that of one host",
         ConnectRefused::OwnAddress => "the address is this stack's own, and it has no loopback: use a second stack",
         ConnectRefused::AddressInUse => "the local port already has a connection there: choose another port",
         ConnectRefused::NoPort => "every local port has a connection there: close some, or add an address",
@@ -124,6 +125,7 @@ impl From<ConnectError> for io::Error {
     fn from(error: ConnectError) -> Self {
         let kind = match &error {
             ConnectError::BadAddress(_) => io::ErrorKind::InvalidInput,
+            ConnectError::Refused(_, ConnectRefused::NotAHost) => io::ErrorKind::InvalidInput,
             ConnectError::Refused(_, ConnectRefused::AddressInUse) => io::ErrorKind::AddrInUse,
             ConnectError::Refused(..) => io::ErrorKind::AddrNotAvailable,
             ConnectError::Failed(_, error) => kind(*error),
@@ -163,6 +165,7 @@ pub(crate) fn kind(error: tcp::Error) -> io::ErrorKind {
         tcp::Error::Reset => io::ErrorKind::ConnectionReset,
         tcp::Error::TimedOut => io::ErrorKind::TimedOut,
         tcp::Error::Aborted => io::ErrorKind::ConnectionAborted,
+        tcp::Error::Unanswered => io::ErrorKind::TimedOut,
         tcp::Error::HostUnreachable => io::ErrorKind::HostUnreachable,
         tcp::Error::NetworkUnreachable => io::ErrorKind::NetworkUnreachable,
         tcp::Error::NetworkDown => io::ErrorKind::NetworkDown,

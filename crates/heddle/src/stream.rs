@@ -339,6 +339,9 @@ impl TcpStream {
     ///
     /// # Errors
     /// As a read.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
+    //# TCP implementations MAY pass the most recently received Differentiated Services field up to the application
+    //# (MAY-9).
     pub fn receive_buffers(&self, max: usize) -> io::Result<Vec<PktBuf>> {
         loop {
             let mut residue = self.inner.residue.lock();

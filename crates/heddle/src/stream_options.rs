@@ -143,6 +143,57 @@ impl TcpStream {
         Ok(self.options()?.fin_wait_2)
     }
 
+    /// Sends with this Differentiated Services field from now on: the high six bits of `class` (`IP_TOS`, `IPV6_TCLASS`).
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn set_traffic_class(&self, class: u8) -> io::Result<()> {
+        self.set_option(SocketOption::TrafficClass(class))
+    }
+
+    /// What [`TcpStream::set_traffic_class`] set.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn traffic_class(&self) -> io::Result<u8> {
+        Ok(self.options()?.traffic_class)
+    }
+
+    /// Sends with this time to live or hop limit from now on, 1 to 255; `None`: 64 (`IP_TTL`, `IPV6_UNICAST_HOPS`).
+    ///
+    /// # Errors
+    /// The value is zero, or the connection is gone.
+    pub fn set_hop_limit(&self, limit: Option<u8>) -> io::Result<()> {
+        self.set_option(SocketOption::HopLimit(limit))
+    }
+
+    /// What [`TcpStream::set_hop_limit`] set.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn hop_limit(&self) -> io::Result<Option<u8>> {
+        Ok(self.options()?.hop_limit)
+    }
+
+    /// Whether trouble that may pass raises [`Readiness::SOFT_ERROR`](crate::Readiness::SOFT_ERROR): an ICMP error, or a
+    /// peer that does not answer. It does unless switched off.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn set_error_reports(&self, on: bool) -> io::Result<()> {
+        self.set_option(SocketOption::ErrorReports(on))
+    }
+
+    /// What is wrong with the connection and may pass, if anything was noted since the peer was last heard. Clears
+    /// [`Readiness::SOFT_ERROR`](crate::Readiness::SOFT_ERROR).
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn soft_error(&self) -> io::Result<Option<io::Error>> {
+        self.socket().ready.clear(tcp::Readiness::SOFT_ERROR);
+        Ok(self.report()?.soft_error.map(|error| self.error(error)))
+    }
+
     /// Octets that can be read now (`SIOCINQ`).
     ///
     /// # Errors

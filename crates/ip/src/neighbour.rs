@@ -392,6 +392,18 @@ impl NeighbourTable {
         entry.set(State::Reachable, until);
     }
 
+    /// A transport hears nothing from beyond `next_hop` (negative advice, RFC 1122 section 3.3.1.4): whether it is still
+    /// there is asked at the next [`NeighbourTable::timeouts`], however lately it was heard from.
+    pub fn suspect(&mut self, now: Time, next_hop: IpAddr) {
+        let Some(&slot) = self.by_address.get(&next_hop) else { return };
+        let entry = self.entry(slot);
+        if matches!(entry.state, State::Reachable | State::Stale | State::Delay) {
+            entry.set(State::Delay, now);
+            entry.in_doubt = true;
+            self.earliest = self.earliest.min(now);
+        }
+    }
+
     /// Solicits again, gives up, lets confirmations expire.
     pub fn timeouts(&mut self, now: Time, counters: &Counters) -> Effects {
         let mut out = Effects::default();

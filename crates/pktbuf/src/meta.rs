@@ -21,6 +21,8 @@ pub struct Meta {
     /// Type of service (IPv4) or traffic class (IPv6): DSCP in the high six bits, the ECN codepoint in the low two. Of a
     /// received packet what its IP header said; of one to send what a transport wants its IP header to say.
     pub traffic_class: u8,
+    /// Time to live or hop limit that a transport wants its IP header to have; 0: the default.
+    pub hop_limit: u8,
 }
 
 impl Meta {

@@ -158,6 +158,9 @@ impl<P: Platform> Cell<P> {
             reply = f(&mut connection.pcb.parts(), &mut out);
             self.shared.emit(&connection.flow, &mut connection.route, &mut out.segments, &self.counters, after);
             after.wake(&connection.socket, out.ready);
+            if out.suspect_path {
+                self.shared.suspect_path(connection.flow.tuple.remote_addr);
+            }
             effects = Effects { deadline: out.deadline, table: out.table };
             if out.starved {
                 let target = connection.socket.target();

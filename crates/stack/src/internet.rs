@@ -116,6 +116,18 @@ impl<P: Platform> Shared<P> {
         Some((LinkHeader::new(view.mac, mac, destination), in_doubt))
     }
 
+    /// Asks the next hop towards `destination` whether it is still there, because a transport hears nothing from beyond
+    /// it. A gateway that does not answer gives way to another.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+    //# The following procedure MUST be used to handle excessive retransmissions of data segments (MUST-20):
+    #[cold]
+    pub fn suspect_path(&self, destination: IpAddr) {
+        let Some((interface, next_hop)) = self.route(destination) else { return };
+        let mut neighbours = self.internet.neighbours(interface);
+        neighbours.suspect(self.batch_now(), next_hop);
+        self.internet.note(neighbours.next_deadline());
+    }
+
     /// Puts a link header in front of an IP packet, or lets it wait for its neighbour. The frames to send now: the
     /// packet, or the solicitation.
     pub fn resolve_or_queue(

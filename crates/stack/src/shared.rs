@@ -252,6 +252,12 @@ impl<P: Platform> Shared<P> {
         self.route(flow.tuple.remote_addr).is_some_and(|(leaves_by, _)| leaves_by == interface)
     }
 
+    /// Whether a single host can have `address`: it is no broadcast of a network of ours, no group, and not unspecified.
+    pub fn may_be_host(&self, address: IpAddr) -> bool {
+        let broadcast = |address| self.interfaces.iter().any(|interface| interface.view.get().is_broadcast(address));
+        ip::interface::is_unicast(address) && !matches!(address, IpAddr::V4(v4) if broadcast(v4))
+    }
+
     /// Whether `address` is one of this stack's.
     pub fn is_local(&self, address: IpAddr) -> bool {
         self.interfaces.iter().any(|interface| interface.view.get().is_local(address))

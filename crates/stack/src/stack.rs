@@ -242,6 +242,12 @@ impl<P: Platform> Stack<P> {
         remote: SocketAddr,
         options: &ConnectionOptions,
     ) -> Result<Arc<TcpSocket<P>>, ConnectRefused> {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+        //# A TCP implementation MUST reject as an error a local OPEN call for an invalid remote IP address (e.g., a
+        //# broadcast or multicast address) (MUST-46).
+        if !self.core.shared.may_be_host(remote.ip()) {
+            return Err(ConnectRefused::NotAHost);
+        }
         let source = match local.map(|local| local.ip()) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
             //# The optional "local IP address" parameter MUST be supported to allow the specification of the local IP
@@ -414,6 +420,8 @@ impl<P: Platform> Stack<P> {
 pub enum ConnectRefused {
     /// No route, or no address of the right family on the interface it leads to.
     NoRoute,
+    /// The remote address is a broadcast, group or unspecified one.
+    NotAHost,
     /// The remote address is one of this stack's own.
     OwnAddress,
     /// The local address and port already have a connection to that remote.

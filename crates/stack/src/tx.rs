@@ -46,6 +46,16 @@ fn acknowledgement(segment: &[u8]) -> u16 {
     segment.get(10..12).map_or(0, |low| u16::from_be_bytes([low[0], low[1]]))
 }
 
+/// Traffic class and hop limit that the transport wants in the segment's IP header.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
+//# TCP implementations SHOULD pass the current Differentiated Services field value without change to the IP layer, when
+//# it sends segments on the connection (SHLD-22).
+#[inline]
+fn wishes(segment: &PktBuf) -> (u8, u8) {
+    let meta = segment.meta();
+    (meta.traffic_class, if meta.hop_limit == 0 { DEFAULT_TTL } else { meta.hop_limit })
+}
+
 /// Frames that may wait for room in a device beyond its own ring.
 const OVERFLOW: usize = 4096;
 
@@ -246,11 +256,11 @@ impl<P: Platform> Shared<P> {
         // By reference: a copy of fourteen bytes is made in other pieces than it is read back in.
         let Some(link) = &route.link else { return };
         let headers = |segment: &mut PktBuf| {
-            let class = segment.meta().traffic_class;
+            let (class, hops) = wishes(segment);
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
             //# At all other times, a previous segment has either been sent or received on this connection, and TCP
             //# implementations MUST use the same local address that was used in those previous segments (MUST-45).
-            ip::output::header(segment, source, destination, wire::protocol::TCP, class, DEFAULT_TTL);
+            ip::output::header(segment, source, destination, wire::protocol::TCP, class, hops);
             link.prepend(segment);
         };
         let egress = &self.interfaces[route.interface as usize].egress;
@@ -298,8 +308,8 @@ impl<P: Platform> Shared<P> {
     ) {
         for mut segment in segments.drain(..) {
             let (source, destination) = (flow.tuple.local_addr, flow.tuple.remote_addr);
-            let class = segment.meta().traffic_class;
-            ip::output::header(&mut segment, source, destination, wire::protocol::TCP, class, DEFAULT_TTL);
+            let (class, hops) = wishes(&segment);
+            ip::output::header(&mut segment, source, destination, wire::protocol::TCP, class, hops);
             self.send_packet(segment, flow.tuple.remote_addr, flow.hash, counters, after);
         }
     }

@@ -376,6 +376,10 @@ pub struct ConnectionOptions {
     pub not_sent_low_water: Option<u32>,
     /// Upper bound of the pacing rate in octets per second; switches pacing on.
     pub max_pacing_rate: Option<u64>,
+    /// Differentiated Services field of what is sent, in the high six bits; the low two are not used.
+    pub traffic_class: u8,
+    /// Time to live or hop limit of what is sent, 1 to 255; `None`: IP's default.
+    pub hop_limit: Option<u8>,
 }
 
 /// What an active open needs (RFC 9293 section 3.10.1). The secrets come from outside: this crate draws no randomness.

@@ -20,6 +20,8 @@ pub enum Error {
     NetworkUnreachable,
     /// The interface that led to the peer has vanished.
     NetworkDown,
+    /// Nothing was heard though text was sent again several times; it is tried further (R1, RFC 9293 section 3.8.3).
+    Unanswered,
     /// The connection is not (or no longer) established.
     NotConnected,
     /// This direction was shut down by an earlier close or shutdown.
@@ -42,6 +44,7 @@ impl fmt::Display for Error {
             Error::HostUnreachable => "host unreachable: a router reported it; check the address and the route",
             Error::NetworkUnreachable => "network unreachable: a router reported it; check the route",
             Error::NetworkDown => "network down: the interface to the peer has vanished; open the device again",
+            Error::Unanswered => "the peer does not answer, and is tried further: check the path to it",
             Error::NotConnected => "not connected: open the connection (again) first",
             Error::Shutdown => "this direction of the connection was shut down before; open a new connection",
             Error::WouldBlock => "not ready: wait for the socket to become readable or writable and call again",

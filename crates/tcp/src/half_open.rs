@@ -174,11 +174,10 @@ impl HalfOpen {
         if let Some(stamp) = stamp {
             isn.ts_offset = stamp.wrapping_sub(now.as_millis() as u32);
         }
-        let mut ho = HeaderOut::new(&self.tuple, self.announce, &isn, now);
+        let mut ho = HeaderOut::new(&self.tuple, self.announce, &isn, now).with_options(&params.options);
         ho.nxt = self.irs + 1;
         ho.edge = ho.nxt + first_window(&params.options, out.config);
-        ho.scales = self.shift != NO_SHIFT;
-        ho.timestamps = self.has(feature::TIMESTAMPS);
+        ho.set_features(self.shift != NO_SHIFT, self.has(feature::TIMESTAMPS));
         ho.ts_recent = self.ts_recent;
         ho.marks.set_echo(ecn::syn_ack_flags(self.ecn(), self.mark));
         // The option may be what a path does not let pass.

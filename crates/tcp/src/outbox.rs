@@ -35,6 +35,8 @@ impl Readiness {
     pub const CLOSED: Readiness = Readiness(64);
     /// Urgent data was announced (RFC 6093).
     pub const URGENT: Readiness = Readiness(128);
+    /// Something is wrong that may pass: the status says what ([`crate::StatusReport::soft_error`]).
+    pub const SOFT_ERROR: Readiness = Readiness(256);
 
     /// Are all bits of `other` set?
     #[inline]
@@ -92,6 +94,9 @@ pub struct Outbox<'c> {
     pub credit: u32,
     /// Set when text could have been sent but `credit` (or the buffer pool) was exhausted: run `TransmitReady` later.
     pub starved: bool,
+    /// Set when the peer has been silent for so long that the path is in doubt (R1, RFC 9293 section 3.8.3): IP is to look
+    /// for another.
+    pub suspect_path: bool,
     /// Phase INSIDE: whole TCP segments (header and text, checksum done or `Checksum::Partial`) with at least 64 octets
     /// of headroom, in the order in which they were made.
     pub segments: SmallVec<[PktBuf; 8]>,
@@ -114,6 +119,7 @@ impl<'c> Outbox<'c> {
             counters,
             credit: u32::MAX,
             starved: false,
+            suspect_path: false,
             segments: SmallVec::new(),
             ready: Readiness::NONE,
             deadline: None,

@@ -490,9 +490,9 @@ pub(crate) fn syn_ack(
 ) {
     let options = Options {
         mss: Some(ho.announce_mss),
-        window_scale: ho.scales.then(|| out.config.window_shift()),
+        window_scale: ho.scales().then(|| out.config.window_shift()),
         sack_permitted: sack,
-        timestamps: ho.timestamps.then(|| Timestamps { value: ho.clock(now), echo: ho.ts_recent }),
+        timestamps: ho.timestamps().then(|| Timestamps { value: ho.clock(now), echo: ho.ts_recent }),
         sack: SackBlocks::EMPTY,
     };
     if emit_syn(iss, TcpFlags::SYN.union(ACK), options, rare, ho, out) {
@@ -558,7 +558,7 @@ impl HeaderOut {
 #[inline]
 fn usual_options(ho: &mut HeaderOut, now: Time) -> Options {
     let mut options = Options::NONE;
-    if ho.timestamps {
+    if ho.timestamps() {
         options.timestamps = Some(Timestamps { value: ho.clock(now), echo: ho.ts_recent });
     }
     options
@@ -692,7 +692,11 @@ fn make(
     let meta = buf.meta_mut();
     meta.flow_hash = (ho.flow_hash != 0).then_some(ho.flow_hash);
     meta.segment_size = draft.segment_size;
-    meta.traffic_class = draft.class;
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
+    //# TCP implementations SHOULD pass the current Differentiated Services field value without change to the IP layer,
+    //# when it sends segments on the connection (SHLD-22).
+    meta.traffic_class = draft.class | ho.class();
+    meta.hop_limit = ho.hop_limit;
     if draft.flags.contains(ACK) {
         if draft.window == 0 && ho.told_edge != ho.acked && !draft.flags.contains(TcpFlags::RST) {
             out.count(Counter::ZeroWindowsOut, 1);

@@ -58,9 +58,6 @@ impl Default for RttConfig {
 
 /// SRTT, RTTVAR, RTO and its back-off (RFC 6298 sections 2 and 5).
 #[derive(Clone, Debug)]
-//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.1
-//# The RTO MUST be computed according to the algorithm in [10], including Karn's algorithm for taking RTT samples
-//# (MUST-18).
 pub struct RttEstimator {
     /// 8 * SRTT in microseconds; the three fraction bits keep the filter from sticking.
     srtt8: u32,

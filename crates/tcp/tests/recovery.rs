@@ -156,6 +156,9 @@ fn a_lost_tail_is_rescued_by_the_timer() {
 //= type=test
 //# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion avoidance, and
 //# exponential backoff of RTO to avoid creating congestion collapse conditions (MUST-19).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+//= type=test
+//# The following procedure MUST be used to handle excessive retransmissions of data segments (MUST-20):
 #[test]
 fn time_outs_back_off_and_give_up() {
     let mut setup = setup();

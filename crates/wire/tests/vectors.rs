@@ -593,6 +593,18 @@ mod tcp_segments {
         assert_eq!(options(&[254, 4, 0xf9, 0x89, 4, 2, 1, 1]), Options { sack_permitted: true, ..Options::NONE });
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+    //= type=test
+    //# A TCP implementation MUST be able to receive a TCP Option in any segment (MUST-5).
+    #[test]
+    fn options_are_read_whatever_the_flags() {
+        for flags in (0..=0x1ff).map(TcpFlags) {
+            let mut out = [0; 60];
+            let len = tcp::Header { flags, ..header(SYN) }.emit(&mut out);
+            assert_eq!(tcp::parse(&out[..len]).map(|header| (header.flags, header.options)), Ok((flags, SYN)));
+        }
+    }
+
     #[test]
     fn data_offset() {
         let mut bytes = [0; 24];

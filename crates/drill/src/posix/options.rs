@@ -52,7 +52,11 @@ const KEPT: [(i32, i32); 10] = [
     (libc::IPPROTO_TCP, TCP_INQ),
 ];
 
-const KNOWN: [(i32, i32); 25] = [
+const KNOWN: [(i32, i32); 29] = [
+    (libc::IPPROTO_IP, libc::IP_TOS),
+    (libc::IPPROTO_IP, libc::IP_TTL),
+    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+    (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
     (libc::SOL_SOCKET, libc::SO_ERROR),
     (libc::SOL_SOCKET, libc::SO_TYPE),
     (libc::SOL_SOCKET, libc::SO_DOMAIN),
@@ -258,6 +262,17 @@ impl Settings {
             (libc::IPPROTO_TCP, libc::TCP_LINGER2) if number < 0 => SocketOption::FinWait2(Some(Duration::ZERO)),
             (libc::IPPROTO_TCP, libc::TCP_LINGER2) => SocketOption::FinWait2(Some(seconds()?).filter(|_| on)),
             (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => SocketOption::NotSentLowWater(octets),
+            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                SocketOption::TrafficClass(u8::try_from(number).map_err(|_| Errno::EINVAL)?)
+            }
+            // Minus one: the stack's.
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) if number == -1 => {
+                SocketOption::HopLimit(None)
+            }
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => {
+                let limit = u8::try_from(number).ok().filter(|limit| *limit > 0).ok_or(Errno::EINVAL)?;
+                SocketOption::HopLimit(Some(limit))
+            }
             (libc::SOL_SOCKET, libc::SO_SNDBUF) => SocketOption::SendBuffer(octets.saturating_mul(2)),
             (libc::SOL_SOCKET, libc::SO_RCVBUF) => SocketOption::ReceiveBuffer(octets.max(1)),
             (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => SocketOption::ReceiveLowWater(octets),
@@ -298,7 +313,9 @@ impl Settings {
                 SocketOption::ReceiveLowWater(octets) => options.receive_low_water = Some(octets),
                 SocketOption::NotSentLowWater(octets) => options.not_sent_low_water = Some(octets).filter(|o| *o > 0),
                 SocketOption::MaxPacingRate(rate) => options.max_pacing_rate = Some(rate),
-                SocketOption::KeepAlive(_) | SocketOption::QuickAck(_) => {}
+                SocketOption::TrafficClass(class) => options.traffic_class = class,
+                SocketOption::HopLimit(limit) => options.hop_limit = limit,
+                SocketOption::KeepAlive(_) | SocketOption::QuickAck(_) | SocketOption::ErrorReports(_) => {}
             }
         }
         options.keep_alive = keeps_alive.then_some(KeepAlive { ..timing });

@@ -90,6 +90,10 @@ fn malformed_ipv4_ends_in_a_reason() {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2
+//= type=test
+//# When received options are passed up to TCP from the IP layer, a TCP implementation MUST ignore options that it does
+//# not understand (MUST-50).
 #[test]
 fn malformed_ipv4_options_end_in_a_reason() {
     let options: [(&str, [u8; 8], Option<DropReason>); 8] = [

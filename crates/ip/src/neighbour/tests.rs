@@ -160,6 +160,29 @@ fn a_transport_confirms_without_a_packet() {
     assert!(story.pass(DELAY_FIRST_PROBE_TIME).frames.is_empty());
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+//= type=test
+//# The following procedure MUST be used to handle excessive retransmissions of data segments (MUST-20):
+#[test]
+fn a_transport_that_hears_nothing_has_the_neighbour_asked_at_once() {
+    let mut story = Story::begin();
+    story.table.suspect(story.now, PEER.into());
+    assert!(story.table.is_empty(), "nobody is asked for of whom nothing is known");
+    story.send(PEER.into());
+    story.answered(PEER_MAC);
+    story.pass(Duration::from_secs(1));
+    story.table.suspect(story.now, PEER.into());
+    assert_eq!(story.table.lookup(PEER.into()), Some(PEER_MAC), "until it is known to be gone it is used");
+    let probe = story.pass(Duration::ZERO).frames.remove(0);
+    assert_eq!(asks(&probe).0, PEER_MAC);
+    story.answered(PEER_MAC);
+    assert_eq!(story.state(PEER.into()), Some(State::Reachable));
+    story.table.suspect(story.now, PEER.into());
+    story.pass(Duration::ZERO);
+    let silence = (0..MAX_SOLICITS).map(|_| story.pass(RETRANS_TIMER).failed).last().unwrap_or_default();
+    assert_eq!(silence.as_slice(), [IpAddr::from(PEER)], "and one that is silent is given up");
+}
+
 #[test]
 fn a_confirmed_address_yields_to_another_only_when_it_is_silent() {
     let mut story = Story::begin();

@@ -175,6 +175,9 @@ impl<P: Platform> MsgP<P> {
         };
         held.release();
         after.wake(&connection.socket, out.ready);
+        if out.suspect_path {
+            self.shared.suspect_path(connection.flow.tuple.remote_addr);
+        }
         let effects = Effects { deadline: out.deadline, table: out.table };
         if out.starved {
             let port = self.shared.port_of(&connection.flow, &RouteCache::default());

@@ -86,6 +86,9 @@ impl Cubic {
     }
 
     /// Grows the window for an acknowledgement in congestion avoidance (sections 4.2 to 4.5).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+    //# An endpoint MAY implement such alternative algorithms provided that the algorithms are conformant with the TCP
+    //# specifications from the IETF Standards Track as described in RFC 2914, RFC 5033 [7], and RFC 8961 [15] (MAY-18).
     pub(super) fn grow(&mut self, window: &mut Window, ack: &Acked) {
         let now = millis(ack.now);
         if !self.running {

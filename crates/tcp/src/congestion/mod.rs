@@ -39,9 +39,6 @@ const BURST: u32 = 10;
 
 /// Which algorithm governs congestion avoidance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
-//# An endpoint MAY implement such alternative algorithms provided that the algorithms are conformant with the TCP
-//# specifications from the IETF Standards Track as described in RFC 2914, RFC 5033 [7], and RFC 8961 [15] (MAY-18).
 pub enum Kind {
     /// RFC 5681: one segment per round trip, half after a loss.
     NewReno,

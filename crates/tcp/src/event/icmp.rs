@@ -67,16 +67,17 @@ impl Event for IcmpError {
             }
             let error = match self.kind {
                 IcmpKind::PortUnreachable => Error::Refused,
-                IcmpKind::HostUnreachable => Error::HostUnreachable,
+                IcmpKind::HostUnreachable | IcmpKind::Transient => Error::HostUnreachable,
                 IcmpKind::NetworkUnreachable => Error::NetworkUnreachable,
-                IcmpKind::Transient => return true,
             };
             // RFC 5927 section 5.2: hard errors end a connection only before it is established.
             if parts.header_in.state == State::SynSent && error == Error::Refused {
                 parts.fail(error, out, now);
                 release(&mut parts, out);
-            } else if !parts.header_in.state.is_synchronised() {
-                parts.header_in.soft_error = Some(error);
+            } else {
+                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
+                //# and it SHOULD make the information available to the application (SHLD-25).
+                parts.header_in.note_soft_error(error, out, now);
             }
             true
         })

@@ -90,7 +90,7 @@ impl Pcb {
         let mut send_window = SendWindow::new(isn.iss, mss, options, config, now);
         send_window.ts_offset = isn.ts_offset;
         let receive_window = ReceiveWindow::new(State::Closed, options, config, now);
-        let mut header_out = HeaderOut::new(&tuple, mss, &isn, now);
+        let mut header_out = HeaderOut::new(&tuple, mss, &isn, now).with_options(options);
         // The window field of our SYN, before there is anything to acknowledge.
         header_out.edge = header_out.nxt + receive_window.limit.min(receive_window.clamp);
         Pcb {
@@ -135,8 +135,7 @@ impl crate::access::PcbMut<'_> {
         rw.sack = agreed.sack;
         let snapshot = RecvSnapshot { nxt: rw.nxt, edge: rw.edge, ts_recent: rw.ts_recent, sack: None };
         self.header_out.shift = rw.shift;
-        self.header_out.scales = agreed.shift.is_some();
-        self.header_out.timestamps = rw.timestamps;
+        self.header_out.set_features(agreed.shift.is_some(), rw.timestamps);
         self.header_out.synchronise(&snapshot);
         let sw = &mut *self.send_window;
         sw.shift = agreed.shift.unwrap_or(0);

@@ -43,6 +43,12 @@ pub struct OptionValues {
     pub send_buffer: u32,
     /// `SO_RCVBUF`.
     pub receive_buffer: u32,
+    /// `IP_TOS`, `IPV6_TCLASS`, without the bits of ECN.
+    pub traffic_class: u8,
+    /// `IP_TTL`, `IPV6_UNICAST_HOPS`; `None` for IP's default.
+    pub hop_limit: Option<u8>,
+    /// Soft errors raise a readiness bit.
+    pub error_reports: bool,
 }
 
 /// Read all options of a connection.
@@ -68,5 +74,8 @@ pub(super) fn read(parts: &PcbMut<'_>, config: &Config) -> OptionValues {
         max_pacing_rate: shaping.map_or(u64::MAX, |shaping| shaping.max_rate),
         send_buffer: sw.limit,
         receive_buffer: rw.limit,
+        traffic_class: parts.header_out.class(),
+        hop_limit: Some(parts.header_out.hop_limit).filter(|limit| *limit != 0),
+        error_reports: settings.is_none_or(|settings| !settings.silent),
     }
 }

@@ -63,6 +63,14 @@ pub enum SocketOption {
     NotSentLowWater(u32),
     /// Pace segments, at this many octets per second or less; `u64::MAX` paces without a bound (`SO_MAX_PACING_RATE`).
     MaxPacingRate(u64),
+    /// Differentiated Services field of all that is sent from now on, in the high six bits (`IP_TOS`, `IPV6_TCLASS`); the
+    /// low two are those of ECN and the stack's.
+    TrafficClass(u8),
+    /// Time to live or hop limit of all that is sent from now on, 1 to 255 (`IP_TTL`, `IPV6_UNICAST_HOPS`); `None`: IP's
+    /// default.
+    HopLimit(Option<u8>),
+    /// Whether soft errors raise [`Readiness::SOFT_ERROR`]; they do unless switched off.
+    ErrorReports(bool),
 }
 
 impl Event for SetOption {
@@ -142,6 +150,21 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
             sw.shaping(out.config).not_sent_low_water = mark;
         }
         SocketOption::MaxPacingRate(rate) => sw.shaping(out.config).pace_at_most(rate.max(1)),
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
+        //# The application layer MUST be able to specify the Differentiated Services field for segments that are sent
+        //# on a connection (MUST-48).
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
+        //# It is not required, but the application SHOULD be able to change the Differentiated Services field during
+        //# the connection lifetime (SHLD-21).
+        SocketOption::TrafficClass(class) => parts.header_out.set_class(class),
+        SocketOption::HopLimit(Some(0)) => return Err(Error::InvalidOption),
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2
+        //# The TTL value used to send TCP segments MUST be configurable (MUST-49).
+        SocketOption::HopLimit(limit) => parts.header_out.hop_limit = limit.unwrap_or(0),
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.8
+        //# However, an application program that does not want to receive such ERROR_REPORT calls SHOULD be able to
+        //# effectively disable these calls (SHLD-20).
+        SocketOption::ErrorReports(on) => parts.header_in.settings(out.config).silent = !on,
         SocketOption::WindowClamp(octets) => rw.clamp = in_range(octets)?,
         SocketOption::QuickAck(on) => rw.quick = if on { out.config.quick_acks } else { 0 },
         SocketOption::MaxSegment(octets) => {

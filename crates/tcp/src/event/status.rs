@@ -31,6 +31,8 @@ pub struct StatusReport {
     pub ready: Readiness,
     /// Why the connection ended, if nobody has been told yet.
     pub error: Option<Error>,
+    /// What is wrong and may pass (RFC 9293 section 3.9.1.8), since the peer was last heard.
+    pub soft_error: Option<Error>,
     /// Text of ours that is queued, sent or not.
     pub send_queue: u32,
     /// Of that, octets sent and not acknowledged.
@@ -195,6 +197,7 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
         tuple: parts.header_in.tuple,
         ready: level(parts),
         error: parts.header_in.error,
+        soft_error: parts.header_in.soft_error(),
         send_queue: rq.len,
         unacknowledged: sw.flight(),
         send_buffer: sw.limit,
@@ -226,7 +229,7 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
         sack: sw.sack,
         send_shift: sw.shift,
         receive_shift: rw.shift,
-        window_scaling: parts.header_out.scales,
+        window_scaling: parts.header_out.scales(),
         announced_mss: parts.header_out.announce_mss,
         path_mtu: path_mtu(parts),
         peer_segment: rw.peer_segment,

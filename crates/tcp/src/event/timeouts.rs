@@ -203,6 +203,10 @@ fn retransmit(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
         }
         State::SynReceived => out.config.syn_ack_retries,
         _ if parts.header_in.is_orphan() => orphan_retries(out.config).min(out.config.retries),
+        // Its user has set R2 as a time.
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+        //# An application MUST (MUST-21) be able to set the value for R2 for a particular connection.
+        _ if !parts.header_in.user_timeout().is_zero() => u8::MAX,
         _ => out.config.retries,
     };
     if gives_up(parts, limit, out, now) {
@@ -211,6 +215,7 @@ fn retransmit(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let state = parts.header_in.state;
     let sw = &mut *parts.send_window;
     sw.unanswered = sw.unanswered.saturating_add(1);
+    reach_r1(parts, out, now);
     suspect_black_hole(parts, out);
     let sw = &mut *parts.send_window;
     sw.rtt.cancel();
@@ -257,13 +262,29 @@ fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     sw.mode = Mode::Loss;
 }
 
+/// R1 is reached (RFC 9293 section 3.8.3): IP is told that the path may be dead, and the user that there is trouble, unless
+/// a router has said already what it is.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+//# The following procedure MUST be used to handle excessive retransmissions of data segments (MUST-20):
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+//# TCP implementations SHOULD inform the application of the delivery problem (unless such information has been disabled
+//# by the application; see the "Asynchronous Reports" section (Section 3.9.1.8)), when R1 is reached and before R2
+//# (SHLD-9).
+fn reach_r1(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+    if parts.send_window.unanswered == out.config.suspicious_retries {
+        out.suspect_path = true;
+        let known = parts.header_in.soft_error().unwrap_or(Error::Unanswered);
+        parts.header_in.note_soft_error(known, out, now);
+    }
+}
+
 fn orphan_retries(config: &Config) -> u8 {
     if config.orphan_retries == 0 { ORPHAN_RETRIES } else { config.orphan_retries }
 }
 
-/// R2 is reached: the connection fails. True if it did.
+/// R2 is reached: the connection fails. True if it did. 255 `retries` are as many as it takes.
 fn gives_up(parts: &mut PcbMut<'_>, retries: u8, out: &mut Outbox<'_>, now: Time) -> bool {
-    let over = parts.send_window.unanswered >= retries;
+    let over = retries != u8::MAX && parts.send_window.unanswered >= retries;
     if over {
         give_up(parts, out, now);
     }
@@ -271,8 +292,11 @@ fn gives_up(parts: &mut PcbMut<'_>, retries: u8, out: &mut Outbox<'_>, now: Time
 }
 
 fn give_up(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
-    let error = parts.header_in.soft_error.unwrap_or(Error::TimedOut);
-    if parts.header_in.state.is_synchronised() && out.config.reset_on_timeout {
+    // It explains why an opening fails. What was established ends for want of answers, whatever a router said.
+    let synchronised = parts.header_in.state.is_synchronised();
+    let soft = parts.header_in.soft_error().filter(|error| !synchronised && *error != Error::Unanswered);
+    let error = soft.unwrap_or(Error::TimedOut);
+    if synchronised && out.config.reset_on_timeout {
         output::reset(parts.send_window, parts.header_out, out, now);
     }
     parts.fail(error, out, now);

@@ -188,6 +188,9 @@ fn retransmit(
         return false;
     }
     // Karn: an acknowledgement of it says nothing about the round trip.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.1
+    //# The RTO MUST be computed according to the algorithm in [10], including Karn's algorithm for taking RTT samples
+    //# (MUST-18).
     sw.rtt.cancel();
     sw.last_sent = Tick::of(now);
     out.count(Counter::Retransmits, 1);

@@ -11,7 +11,7 @@ use super::{Settings, Tick, mebinanos};
 use crate::config::{Config, ConnectionOptions};
 use crate::ecn::CE;
 use crate::error::Error;
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Readiness};
 use crate::segment::Segment;
 use crate::state::State;
 
@@ -44,8 +44,8 @@ pub struct HeaderIn {
     pub(crate) state: State,
     /// Why the connection ended, until the user has been told.
     pub(crate) error: Option<Error>,
-    /// What an ICMP error said, in case the opening fails for lack of an answer.
-    pub(crate) soft_error: Option<Error>,
+    /// What is wrong and may pass; see [`HeaderIn::soft_error`].
+    soft_error: Option<Error>,
     /// Of [`PASSIVE`] and [`ACCURATE`].
     traits: u8,
     /// Somebody will close or abort the connection; until then it stays although it may be finished.
@@ -115,6 +115,29 @@ impl HeaderIn {
     /// The user time-out; zero for none.
     pub(crate) fn user_timeout(&self) -> Duration {
         Duration::from_millis(self.settings.as_ref().map_or(0, |settings| settings.user_timeout.into()))
+    }
+
+    /// Something is wrong that may pass: note it, and tell the user unless it does not want to hear of such things (RFC
+    /// 9293 section 3.9.1.8).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.8
+    //# There MUST be a mechanism for reporting soft TCP error conditions to the application (MUST-47).
+    #[cold]
+    pub(crate) fn note_soft_error(&mut self, error: Error, out: &mut Outbox<'_>, now: Time) {
+        self.soft_error = Some(error);
+        let settings = self.settings(out.config);
+        settings.soft_error_at = mebinanos(now);
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.8
+        //# However, an application program that does not want to receive such ERROR_REPORT calls SHOULD be able to
+        //# effectively disable these calls (SHLD-20).
+        if !settings.silent {
+            out.ready |= Readiness::SOFT_ERROR;
+        }
+    }
+
+    /// What was noted since the peer was last heard: the arrival of any segment ends a soft error.
+    pub(crate) fn soft_error(&self) -> Option<Error> {
+        let noted = self.settings.as_ref()?.soft_error_at;
+        self.soft_error.filter(|_| noted.wrapping_sub(self.last_heard) as i32 >= 0)
     }
 
     /// The user has closed: nobody will read the text.

@@ -12,8 +12,14 @@ use wire::tcp::SackBlocks;
 use wire::{FourTuple, SeqNumber};
 
 use super::receive_window::RecvSnapshot;
+use crate::config::ConnectionOptions;
 use crate::ecn::{EcnState, Marks};
 use crate::event::Isn;
+
+/// Bits of `HeaderOut::class` that are a class.
+const CLASS: u8 = !3;
+const SCALES: u8 = 1;
+const TIMESTAMPS: u8 = 2;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -44,10 +50,10 @@ pub struct HeaderOut {
     pub(crate) announce_mss: u16,
     /// Our window shift, once both sides agreed to scale.
     pub(crate) shift: u8,
-    /// Both sides scale their windows, if only by 0.
-    pub(crate) scales: bool,
-    /// Timestamps are on.
-    pub(crate) timestamps: bool,
+    /// Differentiated Services field in its place, the high six bits, and in the low two [`SCALES`] and [`TIMESTAMPS`].
+    class: u8,
+    /// Time to live or hop limit; 0: IP's default.
+    pub(crate) hop_limit: u8,
     /// What headers say of ECN.
     pub(crate) marks: Marks,
     /// What is counted of marks, if both ends speak ECN.
@@ -73,12 +79,46 @@ impl HeaderOut {
             remote_port: tuple.remote_port,
             announce_mss,
             shift: 0,
-            scales: false,
-            timestamps: false,
+            class: 0,
+            hop_limit: 0,
             marks: Marks::default(),
             ecn: None,
             sack: None,
         }
+    }
+
+    /// What `options` say of the IP header.
+    pub(crate) fn with_options(mut self, options: &ConnectionOptions) -> Self {
+        self.set_class(options.traffic_class);
+        self.hop_limit = options.hop_limit.unwrap_or(0);
+        self
+    }
+
+    /// Send under this Differentiated Services field. The two bits of ECN are not the user's (RFC 3168 section 5).
+    pub(crate) fn set_class(&mut self, class: u8) {
+        self.class = class & CLASS | self.class & !CLASS;
+    }
+
+    /// What [`HeaderOut::set_class`] set.
+    #[inline]
+    pub(crate) fn class(&self) -> u8 {
+        self.class & CLASS
+    }
+
+    /// Both sides scale their windows, if only by 0; timestamps are on.
+    pub(crate) fn set_features(&mut self, scales: bool, timestamps: bool) {
+        self.class = self.class() | if scales { SCALES } else { 0 } | if timestamps { TIMESTAMPS } else { 0 };
+    }
+
+    /// Do both sides scale their windows, if only by 0?
+    pub(crate) fn scales(&self) -> bool {
+        self.class & SCALES != 0
+    }
+
+    /// Are timestamps on?
+    #[inline]
+    pub(crate) fn timestamps(&self) -> bool {
+        self.class & TIMESTAMPS != 0
     }
 
     /// The peer's SYN arrived: start from this snapshot, whatever was there before.

@@ -233,6 +233,8 @@ impl ReceiveWindow {
     //# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the left (SHLD-14).
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.2
     //# A TCP implementation MUST include a SWS avoidance algorithm in the receiver (MUST-39).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+    //# A TCP implementation MAY keep its offered receive window closed indefinitely (MAY-8).
     #[inline]
     pub(crate) fn open_window(&mut self) {
         let most = u32::from(u16::MAX) << self.shift;

@@ -26,6 +26,10 @@ pub(crate) struct Settings {
     pub(crate) user_timeout: u32,
     /// Retransmissions of the SYN; `None`: the stack's.
     pub(crate) syn_retries: Option<u8>,
+    /// The user does not want to hear of soft errors.
+    pub(crate) silent: bool,
+    /// When the last soft error was noted, in units of 2^20 ns modulo 2^32.
+    pub(crate) soft_error_at: u32,
 }
 
 impl Settings {
@@ -42,6 +46,8 @@ impl Settings {
             fin_wait_2: None,
             user_timeout: 0,
             syn_retries: None,
+            silent: false,
+            soft_error_at: 0,
         })
     }
 

@@ -78,6 +78,8 @@ pub struct Endpoint {
     pub removed: bool,
     pub credit: u32,
     pub starved: bool,
+    /// How often IP was told that the path is in doubt.
+    pub suspected: u32,
     pub received: Vec<u8>,
     pub end: bool,
     pub last: Option<Disposition>,
@@ -98,6 +100,7 @@ impl Endpoint {
             removed: false,
             credit: u32::MAX,
             starved: false,
+            suspected: 0,
             received: Vec::new(),
             end: false,
             last: None,
@@ -126,6 +129,7 @@ impl Endpoint {
             self.credit = out.credit;
         }
         self.starved |= out.starved;
+        self.suspected += u32::from(out.suspect_path);
         self.ready |= out.ready;
         if let Some(deadline) = out.deadline {
             self.wake = Some(self.wake.map_or(deadline, |wake| wake.min(deadline)));

@@ -148,6 +148,9 @@ fn grow_send_buffer(sw: &mut SendWindow, out: &Outbox<'_>) {
 
 /// One sample per round trip from our own clock, which has the resolution; after a retransmission (Karn) only the
 /// timestamp's echo can tell which transmission was acknowledged.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.1
+//# The RTO MUST be computed according to the algorithm in [10], including Karn's algorithm for taking RTT samples
+//# (MUST-18).
 #[inline]
 fn sample_round_trip(sw: &mut SendWindow, rq: &RetransmitQueue, header: &Header, out: &Outbox<'_>, now: Time) {
     if sw.rtt.is_timing() {
