@@ -334,6 +334,8 @@ impl Default for Config {
 impl Config {
     /// Shift with which our windows are scaled: the least that lets 16 bits express the largest receive buffer, at most
     /// 14 (RFC 7323 section 2.3).
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+    //# Thus, the shift count MUST be limited to 14 (which allows windows of 2^30 = 1 GiB).
     pub fn window_shift(&self) -> u8 {
         let mut shift = 0;
         while shift < 14 && (self.receive_buffer.max >> shift) > u32::from(u16::MAX) {

@@ -229,6 +229,10 @@ fn send_one_new(
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
     //# However, a sending TCP peer MUST be robust against window shrinking, which may cause the "usable window" (see
     //# Section 3.8.6.2.1) to become negative (MUST-34).
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
+    //# Implementations MUST ensure that they handle a shrinking window, as specified in Section 4.2.2.16 of [RFC1122].
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
+    //# The initial transmission MUST be within the window announced by the most recent <ACK>.
     let window = (sw.right_edge() - sw.nxt).max(0) as u32;
     let super_segments = if ho.marks.are_plain() { out.prefer_super_segments } else { 0 };
     let len = next_len(sw, unsent, window, room, super_segments).inspect_err(|&hold| {
@@ -306,6 +310,9 @@ fn advance(sw: &mut SendWindow, len: u32, fin: bool, now: Time) {
     if len < mss || len != mss && !len.is_multiple_of(mss) {
         sw.small_end = sw.nxt;
     }
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-3
+    //# A TCP implementation MUST take at least one RTT measurement per RTT (unless that is not possible per Karn's
+    //# algorithm).
     if !sw.rtt.is_timing() && sw.mode == Mode::Open {
         sw.timed = sw.nxt;
         sw.rtt.start();
@@ -471,6 +478,12 @@ pub(crate) fn syn(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now
     let config = out.config;
     let options = Options {
         mss: Some(ho.announce_mss),
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+        //# This option is an offer, not a promise; both sides MUST send Window Scale options in their <SYN> segments to
+        //# enable window scaling in either direction.
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+        //# The Window Scale option MUST be sent with shift.cnt = R, where R is the value that the TCP would like to use
+        //# for its receive window.
         window_scale: config.window_scaling.then(|| config.window_shift()),
         sack_permitted: config.sack,
         timestamps: config.timestamps.then(|| Timestamps { value: ho.clock(now), echo: 0 }),
@@ -509,6 +522,8 @@ fn emit_syn(
     out: &mut Outbox<'_>,
 ) -> bool {
     let flags = flags | ho.marks.echo();
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+    //# The window field in a segment where the SYN bit is set (i.e., a <SYN> or <SYN,ACK>) MUST NOT be scaled.
     let window = (ho.edge - ho.nxt).clamp(0, i32::from(u16::MAX)) as u16;
     let draft = Draft { seq, len: 0, flags, options, window, segment_size: 0, urgent: 0, class: NOT_ECT };
     emit_rare(ho, out, draft, rare, |_, _| Sum::zero())
@@ -543,6 +558,12 @@ pub(crate) fn reset_at(seq: SeqNumber, ho: &mut HeaderOut, out: &mut Outbox<'_>)
 
 impl HeaderOut {
     /// Our timestamp clock: milliseconds, with the connection's own offset (RFC 7323 section 5.4).
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-4.1
+    //# Values of this clock MUST be at least approximately proportional to real time, in order to measure actual RTT.
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-5.4
+    //# It MUST tick at least once for each 2^31 bytes sent.
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-5.4
+    //# The recycling time of the timestamp clock MUST be greater than MSL seconds.
     #[inline]
     pub(crate) fn clock(&mut self, now: Time) -> u32 {
         let clock = (now.as_millis() as u32).wrapping_add(self.ts_offset);
@@ -555,6 +576,15 @@ impl HeaderOut {
 
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.2
 //# and MUST NOT be sent in other segments (MUST-65).
+//= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+//# When the ACK bit is set in an outgoing segment, the sender MUST echo a recently received TSval sent by the remote
+//# TCP in the TSval field of a Timestamps option.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+//# The exact rules on which TSval MUST be echoed are given in Section 4.3.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+//# Once TSopt has been successfully negotiated, that is both <SYN> and <SYN,ACK> contain TSopt, the TSopt MUST be sent
+//# in every non-<RST> segment for the duration of the connection, and SHOULD be sent in an <RST> segment (see Section
+//# 5.2 for details).
 #[inline]
 fn usual_options(ho: &mut HeaderOut, now: Time) -> Options {
     let mut options = Options::NONE;

@@ -99,6 +99,8 @@ impl Rack {
 
     /// The reordering window in microseconds (section 6.2, step 4). `certain`: recovery is under way, or three segments
     /// are SACKed; then, as long as no reordering was seen, nothing is waited for.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-3.3.2
+    //# The RACK reordering window MUST be bounded, and this bound SHOULD be SRTT.
     pub(crate) fn window(&self, min_rtt: u32, srtt: u32, certain: bool) -> u32 {
         if certain && !self.reordering {
             return 0;
@@ -174,6 +176,9 @@ mod tests {
         assert_eq!(rack.newest(), Some(sent(1000, 100)));
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-3.3.2
+    //= type=test
+    //# The RACK reordering window MUST be bounded, and this bound SHOULD be SRTT.
     #[test]
     fn the_window_follows_reordering_and_d_sacks() {
         let mut rack = Rack::default();

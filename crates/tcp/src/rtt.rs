@@ -142,6 +142,9 @@ impl RttEstimator {
             self.smooth(r, expected.max(1));
         } else {
             // Section 2.2: SRTT = R, RTTVAR = R / 2.
+            //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+            //# When the first RTT measurement R is made, the host MUST set SRTT <- R RTTVAR <- R/2 RTO <- SRTT + max
+            //# (G, K*RTTVAR) where K = 4.
             self.srtt8 = r << 3;
             self.rttvar4 = r << 1;
             self.sampled = true;
@@ -153,6 +156,11 @@ impl RttEstimator {
     }
 
     /// Section 2.3: RTTVAR moves by 1/4 of its error and SRTT by 1/8, RTTVAR first because it uses the old SRTT.
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+    //# When a subsequent RTT measurement R' is made, a host MUST set RTTVAR <- (1 - beta) * RTTVAR + beta * |SRTT - R'|
+    //# SRTT <- (1 - alpha) * SRTT + alpha * R'
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+    //# That is, updating RTTVAR and SRTT MUST be computed in the above order.
     #[inline]
     fn smooth(&mut self, r: u32, expected: u32) {
         let error = i64::from(r) - i64::from(self.srtt8 >> 3);
@@ -164,9 +172,16 @@ impl RttEstimator {
     }
 
     /// Section 2.3 and 2.4: SRTT + max(G, 4 * RTTVAR) within the bounds; the clock granularity G is one microsecond.
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-1
+    //# However, a TCP MUST NOT be more aggressive than the following algorithms allow.
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+    //# After the computation, a host MUST update RTO <- SRTT + max (G, K*RTTVAR)
     #[inline]
     fn computed(&self) -> u32 {
         let srtt = self.srtt8 >> 3;
+        //= https://www.rfc-editor.org/rfc/rfc6298#section-4
+        //# However, if the K*RTTVAR term in the RTO calculation equals zero, the variance term MUST be rounded to G
+        //# seconds (i.e., use the equation given in step 2.3).
         let variance = self.rttvar4.max(1);
         let sum = match self.floor {
             RtoFloor::Total => srtt.saturating_add(variance),
@@ -248,6 +263,8 @@ impl RttEstimator {
     }
 
     /// Doubles the RTO after the timer expired (section 5.5), up to the maximum.
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+    //# The host MUST set RTO <- RTO * 2 ("back off the timer").
     #[inline]
     pub fn backoff(&mut self) {
         self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
@@ -268,6 +285,10 @@ impl RttEstimator {
 
     /// The handshake is complete, but its SYN had to be sent again: begins data transmission with an RTO of at least 3 s
     /// (section 5.7), until the first sample.
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+    //# If the timer expires awaiting the ACK of a SYN segment and the TCP implementation is using an RTO less than 3
+    //# seconds, the RTO MUST be re-initialized to 3 seconds when data transmission begins (i.e., after the three-way
+    //# handshake completes).
     pub fn restart_after_lost_syn(&mut self) {
         self.backoff = 0;
         if !self.sampled {
@@ -319,6 +340,10 @@ mod tests {
         assert_eq!((e.srtt(), e.rttvar(), e.rto()), (None, None, ms(1000)));
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+    //= type=test
+    //# When the first RTT measurement R is made, the host MUST set SRTT <- R RTTVAR <- R/2 RTO <- SRTT + max (G,
+    //# K*RTTVAR) where K = 4.
     #[test]
     fn first_sample_sets_srtt_and_half_of_it_as_variation() {
         let mut e = estimator();
@@ -327,6 +352,19 @@ mod tests {
     }
 
     /// The formulas of section 2.3 worked by hand for the samples 100, 200, 100, 100 ms.
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-1
+    //= type=test
+    //# However, a TCP MUST NOT be more aggressive than the following algorithms allow.
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+    //= type=test
+    //# When a subsequent RTT measurement R' is made, a host MUST set RTTVAR <- (1 - beta) * RTTVAR + beta * |SRTT - R'|
+    //# SRTT <- (1 - alpha) * SRTT + alpha * R'
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+    //= type=test
+    //# That is, updating RTTVAR and SRTT MUST be computed in the above order.
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+    //= type=test
+    //# After the computation, a host MUST update RTO <- SRTT + max (G, K*RTTVAR)
     #[test]
     fn vector_of_section_2() {
         let expected_us = [(100_000, 50_000), (112_500, 62_500), (110_937, 50_000), (109_570, 40_234)];
@@ -352,6 +390,20 @@ mod tests {
         assert_eq!(variance.rto(), ms(300));
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-4
+    //= type=test
+    //# However, if the K*RTTVAR term in the RTO calculation equals zero, the variance term MUST be rounded to G seconds
+    //# (i.e., use the equation given in step 2.3).
+    #[test]
+    fn no_variation_counts_as_one_tick_of_the_clock() {
+        for floor in [RtoFloor::Total, RtoFloor::Variance] {
+            let mut e = RttEstimator::new(&RttConfig { min_rto: Duration::ZERO, floor, ..RttConfig::default() });
+            e.sample(ms(100));
+            e.rttvar4 = 0;
+            assert_eq!(e.computed(), 100_001, "microseconds");
+        }
+    }
+
     #[test]
     fn zero_rtt_is_a_sample_and_the_minimum_holds() {
         let mut e = estimator();
@@ -359,6 +411,9 @@ mod tests {
         assert_eq!((e.srtt(), e.rto()), (Some(Duration::ZERO), ms(200)));
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+    //= type=test
+    //# The host MUST set RTO <- RTO * 2 ("back off the timer").
     #[test]
     fn backoff_doubles_to_the_maximum_and_ends_with_a_sample() {
         let mut e = estimator();
@@ -385,6 +440,11 @@ mod tests {
         assert_eq!(e.rto(), Duration::from_secs(120));
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+    //= type=test
+    //# If the timer expires awaiting the ACK of a SYN segment and the TCP implementation is using an RTO less than 3
+    //# seconds, the RTO MUST be re-initialized to 3 seconds when data transmission begins (i.e., after the three-way
+    //# handshake completes).
     #[test]
     fn lost_syn_raises_the_initial_rto_until_a_sample() {
         let mut e = estimator();

@@ -19,6 +19,25 @@ fn dropped(t: &Script) -> Option<DropReason> {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//= type=test
+//# If the RST bit is set and the sequence number exactly matches the next expected sequence number (RCV.NXT), then TCP
+//# MUST reset the connection.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//= type=test
+//# If the RST bit is set and the sequence number does not exactly match the next expected sequence value, yet is within
+//# the current receive window (RCV.NXT < SEG.SEQ < RCV.NXT+RCV.WND), TCP MUST send an acknowledgment (challenge ACK):
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//= type=test
+//# After sending the challenge ACK, TCP MUST drop the unacceptable segment and stop processing the incoming packet
+//# further.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//= type=test
+//# In all other cases, where the SEQ-field does not match and is outside the window, the receiver MUST silently discard
+//# the segment.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+//= type=test
+//# Upon receipt of a valid RST, the local TCP endpoint MUST terminate its connection.
 #[test]
 fn only_an_exact_reset_resets() {
     let mut t = plain();
@@ -33,6 +52,10 @@ fn only_an_exact_reset_resets() {
     assert_eq!(t.state(), State::Closed);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+//= type=test
+//# If the SYN bit is set, irrespective of the sequence number, TCP MUST send an ACK (also referred to as challenge ACK)
+//# to the remote peer:
 #[test]
 fn a_syn_is_challenged_wherever_it_falls() {
     for seq in [0, 1, 5000, 200_000] {
@@ -60,6 +83,12 @@ fn challenges_are_limited_per_connection() {
 //= type=test
 //# RFC 5961 [9], Section 5 describes a potential blind data injection attack, and mitigation that implementations MAY
 //# choose to include (MAY-12).
+//= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
+//= type=test
+//# TCP stacks that implement this mitigation MUST add an additional input check to any incoming segment.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
+//= type=test
+//# All incoming segments whose ACK value doesn't satisfy the above condition MUST be discarded and an ACK sent back.
 #[test]
 fn text_with_an_impossible_acknowledgement_is_never_read() {
     for ack in [2, 70_000, 1u32.wrapping_sub(70_000), 1u32.wrapping_add(1 << 31), 0u32.wrapping_sub(1 << 30)] {
@@ -93,6 +122,9 @@ fn empty_segments_outside_the_window_are_answered_within_the_limit() {
     assert_eq!(t.take().len(), 1);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+//= type=test
+//# After sending the acknowledgment, TCP MUST drop the unacceptable segment and stop processing further.
 #[test]
 fn every_combination_of_flags_in_every_state() {
     type Reach = fn() -> Script;

@@ -22,6 +22,28 @@ use tcp::{Disposition, Error, Readiness, Receive, State};
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.2
 //= type=test
 //# and MUST NOT be sent in other segments (MUST-65).
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+//= type=test
+//# This option is an offer, not a promise; both sides MUST send Window Scale options in their <SYN> segments to enable
+//# window scaling in either direction.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+//= type=test
+//# The window field in a segment where the SYN bit is set (i.e., a <SYN> or <SYN,ACK>) MUST NOT be scaled.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+//= type=test
+//# The Window Scale option MUST be sent with shift.cnt = R, where R is the value that the TCP would like to use for its
+//# receive window.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+//= type=test
+//# Upon receiving a <SYN> segment with a Window Scale option containing shift.cnt = S, a TCP MUST set Snd.Wind.Shift to
+//# S and MUST set Rcv.Wind.Shift to R; otherwise, it MUST set both Snd.Wind.Shift and Rcv.Wind.Shift to zero.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+//= type=test
+//# The window field (SEG.WND) of every outgoing segment, with the exception of <SYN> segments, MUST be right-shifted by
+//# Rcv.Wind.Shift bits:
+//= https://www.rfc-editor.org/rfc/rfc7323#section-5.4
+//= type=test
+//# It MUST tick at least once for each 2^31 bytes sent.
 #[test]
 fn active_open_offers_everything_and_acknowledges_at_once() {
     let mut t = Script::new(Setup::default());
@@ -52,6 +74,13 @@ fn options_that_the_peer_does_not_offer_are_off() {
 //= type=test
 //# Note that a TCP implementation MUST keep track of whether a connection has reached SYN-RECEIVED state as the result
 //# of a passive OPEN or an active OPEN (MUST-11).
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+//= type=test
+//# The window field in a segment where the SYN bit is set (i.e., a <SYN> or <SYN,ACK>) MUST NOT be scaled.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+//= type=test
+//# The window field (SEG.WND) in the header of every incoming segment, with the exception of <SYN> segments, MUST be
+//# left-shifted by Snd.Wind.Shift bits before updating SND.WND:
 #[test]
 fn passive_open_answers_only_what_was_offered() {
     let mut t = Script::new(Setup::default());
@@ -171,6 +200,9 @@ fn a_repeated_syn_gets_the_syn_ack_again() {
     assert_eq!(t.take(), first);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//= type=test
+//# In all other cases the receiver MUST silently discard the segment.
 #[test]
 fn refusal() {
     let mut t = Script::new(Setup::default());

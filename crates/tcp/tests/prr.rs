@@ -19,6 +19,10 @@ fn twenty_out() -> Script {
     t
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9937#section-6.1
+//= type=test
+//# At the beginning of a congestion control response episode initiated by the congestion control algorithm, a data
+//# sender using PRR MUST initialize the PRR state.
 #[test]
 fn one_loss_sends_one_segment_for_two_that_arrive_and_ends_at_the_threshold() {
     let mut t = twenty_out();
@@ -42,6 +46,15 @@ fn one_loss_sends_one_segment_for_two_that_arrive_and_ends_at_the_threshold() {
 }
 
 /// Heavy loss: the pipe is far below the threshold; packets are conserved, and a safe acknowledgement adds a segment.
+//= https://www.rfc-editor.org/rfc/rfc8985#section-9.3
+//= type=test
+//# A segment marked as lost by RACK-TLP MUST NOT be retransmitted until congestion control deems this appropriate.
+//= https://www.rfc-editor.org/rfc/rfc9937#section-6.2
+//= type=test
+//# SACK-enabled connections using RACK-TLP loss detection [RFC8985] or other loss detection algorithms MUST calculate
+//# inflight by starting with SND.NXT - SND.UNA, subtracting out bytes SACKed in the scoreboard, subtracting out bytes
+//# marked lost in the scoreboard, and adding bytes in the scoreboard that have been retransmitted since they were last
+//# marked lost.
 #[test]
 fn below_the_threshold_no_more_leaves_than_arrived_and_one_for_a_safe_acknowledgement() {
     let mut t = twenty_out();

@@ -63,6 +63,11 @@ fn what_left_after_the_newest_delivered_is_not_lost() {
     assert_eq!(t.us.status().lost, 1000, "2001..3001; nothing says that 4001..10001 is");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6675#section-4
+//= type=test
+//# If no sequence number 'S2' per rule (1) exists but there exists available unsent data and the receiver's advertised
+//# window allows, the sequence range of one segment of up to SMSS octets of previously unsent data starting with
+//# sequence number HighData+1 MUST be returned.
 #[test]
 fn a_lost_retransmission_is_sent_again_without_a_time_out() {
     let mut t = ten_out();
@@ -82,6 +87,10 @@ fn a_lost_retransmission_is_sent_again_without_a_time_out() {
 }
 
 /// Two segments arrive in the wrong order; from then on the third duplicate waits for the window as well.
+//= https://www.rfc-editor.org/rfc/rfc8985#section-9.2
+//= type=test
+//# Therefore, the algorithm [RFC6675] MUST NOT be used with RACK-TLP; instead, a modified recovery algorithm that
+//# carefully addresses such a case is needed.
 #[test]
 fn once_reordering_was_seen_the_window_applies_whatever_the_count() {
     let mut t = ten_out();

@@ -291,6 +291,13 @@ fn text_beyond_the_window_is_cut() {
     assert_eq!(t.us.received, support::text(1, 1500));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+//= type=test
+//# When the ACK bit is set in an outgoing segment, the sender MUST echo a recently received TSval sent by the remote
+//# TCP in the TSval field of a Timestamps option.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+//= type=test
+//# The exact rules on which TSval MUST be echoed are given in Section 4.3.
 #[test]
 fn the_timestamp_echoed_is_that_of_the_oldest_unacknowledged_segment() {
     let mut t = Script::connected(delayed(), |syn| syn.ts(100, 1000));
@@ -303,6 +310,17 @@ fn the_timestamp_echoed_is_that_of_the_oldest_unacknowledged_segment() {
     t.expect(&[". 1:1(0) ack 1601 win 65535 <TS 1040 130>"]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+//= type=test
+//# A TCP MUST NOT abort a TCP connection because any segment lacks an expected TSopt.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-5.2
+//= type=test
+//# The choice of incoming timestamps to be saved for this comparison MUST guarantee a value that is monotonically
+//# non-decreasing.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
+//= type=test
+//# If the PAWS algorithm is used, the following processing MUST be performed on all incoming segments for a
+//# synchronized connection.
 #[test]
 fn an_old_timestamp_is_refused() {
     let mut t = Script::connected(delayed(), |syn| syn.ts(100, 1000));

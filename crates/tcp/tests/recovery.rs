@@ -28,6 +28,10 @@ fn ranges(t: &mut Script) -> Vec<String> {
     t.ranges()
 }
 
+//= https://www.rfc-editor.org/rfc/rfc8985#section-4
+//= type=test
+//# The connection MUST use selective acknowledgment (SACK) options [RFC2018], and the sender MUST keep SACK scoreboard
+//# information on a per-connection basis ("SACK scoreboard" has the same meaning here as in [RFC6675], Section 3).
 #[test]
 fn the_third_duplicate_sends_again_and_the_first_two_send_new_text() {
     let mut t = without_sack();
@@ -89,6 +93,42 @@ fn duplicates_that_are_none_start_nothing() {
     assert!(!t.us.status().recovering, "a window update or text is no duplicate acknowledgement");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6675#section-4
+//= type=test
+//# This routine traverses the sequence space from HighACK to HighData and MUST set the "pipe" variable to an estimate
+//# of the number of octets that are currently in transit between the TCP sender and the TCP receiver.
+//= https://www.rfc-editor.org/rfc/rfc6675#section-4
+//= type=test
+//# NextSeg () MUST return the sequence number range of the next segment that is to be transmitted, per the following
+//# rules:
+//= https://www.rfc-editor.org/rfc/rfc6675#section-4
+//= type=test
+//# If there exists a smallest unSACKed sequence number 'S2' that meets the following three criteria for determining
+//# loss, the sequence range of one segment of up to SMSS octets starting with S2 MUST be returned.
+//= https://www.rfc-editor.org/rfc/rfc6675#section-4
+//= type=test
+//# NextSeg () MUST indicate failure, and no segment is returned.
+//= https://www.rfc-editor.org/rfc/rfc6675#section-5
+//= type=test
+//# Upon the receipt of any ACK containing SACK information, the scoreboard MUST be updated via the Update () routine.
+//= https://www.rfc-editor.org/rfc/rfc6675#section-5
+//= type=test
+//# Once a TCP is in the loss recovery phase, the following procedure MUST be used for each arriving ACK:
+//= https://www.rfc-editor.org/rfc/rfc6675#section-5
+//= type=test
+//# An incoming cumulative ACK for a sequence number greater than RecoveryPoint signals the end of loss recovery, and
+//# the loss recovery phase MUST be terminated.
+//= https://www.rfc-editor.org/rfc/rfc6675#section-5
+//= type=test
+//# Upon receipt of an ACK that does not cover RecoveryPoint, the following actions MUST be taken:
+//= https://www.rfc-editor.org/rfc/rfc6675#section-5
+//= type=test
+//# The scoreboard MUST be queried via NextSeg () for the sequence number range of the next segment to transmit (if
+//# any), and the given segment sent.
+//= https://www.rfc-editor.org/rfc/rfc6675#section-5
+//= type=test
+//# If any of the data octets sent in (C.1) are below HighData, HighRxt MUST be set to the highest sequence number of
+//# the retransmitted segment unless NextSeg () rule (4) was invoked for this retransmission.
 #[test]
 fn sack_fills_exactly_the_holes() {
     let mut t = with_sack();
@@ -159,6 +199,9 @@ fn a_lost_tail_is_rescued_by_the_timer() {
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
 //= type=test
 //# The following procedure MUST be used to handle excessive retransmissions of data segments (MUST-20):
+//= https://www.rfc-editor.org/rfc/rfc6298#section-5
+//= type=test
+//# The host MUST set RTO <- RTO * 2 ("back off the timer").
 #[test]
 fn time_outs_back_off_and_give_up() {
     let mut setup = setup();
@@ -191,6 +234,13 @@ fn a_user_timeout_ends_it_earlier() {
 //= type=test
 //# The RTO MUST be computed according to the algorithm in [10], including Karn's algorithm for taking RTT samples
 //# (MUST-18).
+//= https://www.rfc-editor.org/rfc/rfc6298#section-3
+//= type=test
+//# TCP MUST use Karn's algorithm [KP87] for taking RTT samples.
+//= https://www.rfc-editor.org/rfc/rfc6298#section-3
+//= type=test
+//# That is, RTT samples MUST NOT be made using segments that were retransmitted (and thus for which it is ambiguous
+//# whether the reply was for the first instance of the packet or a later instance).
 #[test]
 fn karn_no_sample_from_what_was_sent_twice() {
     let mut t = without_sack();
@@ -237,6 +287,10 @@ fn after_a_time_out_sacked_text_is_not_sent_again() {
     assert_eq!(t.us.count(Counter::Retransmits), 3);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6675#section-4
+//= type=test
+//# SACK information is advisory and therefore SACKed data MUST NOT be removed from the TCP's retransmission buffer
+//# until the data is cumulatively acknowledged [RFC2018].
 #[test]
 fn a_reneging_peer_gets_everything_again() {
     let mut t = with_sack();
@@ -260,6 +314,10 @@ fn a_reneging_peer_gets_everything_again() {
 //= type=test
 //# An endpoint MAY implement such alternative algorithms provided that the algorithms are conformant with the TCP
 //# specifications from the IETF Standards Track as described in RFC 2914, RFC 5033 [7], and RFC 8961 [15] (MAY-18).
+//= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
+//= type=test
+//# In the case of packet loss, the sender MUST reduce _cwnd_ and _ssthresh_ immediately upon entering loss recovery,
+//# similar to [RFC5681] (and [RFC6675]).
 #[test]
 fn cubic_cuts_to_seven_tenths() {
     let mut cubic = setup();
@@ -283,6 +341,10 @@ fn a_lost_fin_is_sent_again() {
     assert_eq!(t.take(), ["F. 101:101(0) ack 1 win 65535"]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6298#section-5
+//= type=test
+//# An implementation MUST manage the retransmission timer(s) in such a way that a segment is never retransmitted too
+//# early, i.e., less than one RTO after the previous transmission of that segment.
 #[test]
 fn the_timer_is_restarted_by_progress_and_stopped_at_the_end() {
     let mut t = without_sack();
@@ -363,6 +425,11 @@ fn without_sack_duplicates_of_the_recovery_point_start_no_second_recovery() {
     assert_eq!(t.us.count(Counter::FastRetransmits), 2);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc6675#section-5
+//= type=test
+//# If the incoming ACK is a duplicate acknowledgment per the definition in Section 2 (regardless of its status as a
+//# cumulative acknowledgment), and the TCP is not currently in loss recovery, the TCP MUST increase DupAcks by one and
+//# take the following steps:
 #[test]
 fn with_sack_an_acknowledgement_with_news_counts_even_if_it_advances() {
     // RFC 6675 section 2: news makes the duplicate, whatever the acknowledgement number does.
@@ -374,4 +441,81 @@ fn with_sack_an_acknowledgement_with_news_counts_even_if_it_advances() {
     assert!(!t.us.status().recovering);
     t.inject(peer(".").ack(1001).sack(&[(2001, 2301)]));
     assert!(t.us.status().recovering);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc6675#section-5
+//= type=test
+//# If the incoming ACK is a cumulative acknowledgment, the TCP MUST reset DupAcks to zero.
+#[test]
+fn an_acknowledgement_that_advances_begins_the_count_of_duplicates_anew() {
+    // With SACK such an advance shows reordering, after which the count decides nothing.
+    let mut t = without_sack();
+    t.send(10_000);
+    t.take();
+    (0..2).for_each(|_| t.inject(peer(".").ack(1)));
+    t.inject(peer(".").ack(2001));
+    (0..2).for_each(|_| t.inject(peer(".").ack(2001)));
+    assert!(!t.us.status().recovering, "two of the four were before the advance");
+    t.inject(peer(".").ack(2001));
+    assert!(t.us.status().recovering);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
+//= type=test
+//# If an RTO occurs during loss recovery as specified in this document, RecoveryPoint MUST be set to HighData.
+//= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
+//= type=test
+//# Further, the new value of RecoveryPoint MUST be preserved and the loss recovery algorithm outlined in this document
+//# MUST be terminated.
+//= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
+//= type=test
+//# a new recovery phase (as described in Section 5) MUST NOT be initiated until HighACK is greater than or equal to the
+//# new value of RecoveryPoint.
+#[test]
+fn after_a_time_out_no_recovery_begins_before_all_that_was_out_is_acknowledged() {
+    let mut t = with_sack();
+    t.send(20_000);
+    t.take();
+    t.pass(ms(300));
+    assert_eq!((t.us.count(Counter::Timeouts), t.us.status().recovery), (1, tcp::RecoveryState::Loss));
+    t.take();
+    // 11 segments are out, the probe included; duplicates below the recovery point are no new loss.
+    let cut = t.us.status().ssthresh;
+    for right in [4001, 5001, 6001, 7001] {
+        t.inject(peer(".").ack(2001).sack(&[(3001, right)]));
+    }
+    t.inject(peer(".").ack(9001).sack(&[(10_001, 11_001)]));
+    let status = t.us.status();
+    assert_eq!((status.recovery, status.ssthresh), (tcp::RecoveryState::Loss, cut));
+    assert_eq!((t.us.count(Counter::FastRetransmits), t.us.count(Counter::CongestionEvents)), (0, 1));
+    t.inject(peer(".").ack(11_001));
+    assert!(!t.us.status().recovering);
+    // From there on a loss is a loss again.
+    let new = t.ranges().len();
+    t.send(10_000);
+    let first = 11_001 + 1000;
+    assert!(new + t.ranges().len() >= 2);
+    t.inject(peer(".").ack(first - 1000).sack(&[(first, first + 1000)]));
+    t.pass(ms(50));
+    assert_eq!(t.us.count(Counter::FastRetransmits), 1);
+}
+
+//= https://www.rfc-editor.org/rfc/rfc6298#section-3
+//= type=test
+//# A TCP implementation MUST take at least one RTT measurement per RTT (unless that is not possible per Karn's
+//# algorithm).
+#[test]
+fn every_round_trip_gives_a_sample() {
+    let mut t = Script::connected_over(setup(), ms(100), |syn| syn);
+    let mut acked = 1;
+    for round in 1..=12 {
+        t.send(30_000);
+        let sent = t.take().len() as u32;
+        t.pass(ms(100));
+        for _ in 0..sent {
+            acked += 1000;
+            t.inject(peer(".").ack(acked));
+        }
+        assert!(t.us.count(Counter::RttSamples) >= round, "after {round} round trips");
+    }
 }

@@ -123,6 +123,9 @@ fn cork_holds_until_full_uncorked_or_late() {
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.1
 //= type=test
 //# A TCP implementation MUST include a SWS avoidance algorithm in the sender (MUST-38).
+//= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
+//= type=test
+//# The initial transmission MUST be within the window announced by the most recent <ACK>.
 #[test]
 fn the_peers_window_limits() {
     let mut t = plain();
@@ -263,6 +266,10 @@ fn without_credit_text_waits_and_acknowledgements_do_not() {
     t.expect(&[". 1001:2001(1000) ack 11 win 65525", "P. 2001:3001(1000) ack 11 win 65525"]);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc7323#section-5.7
+//= type=test
+//# Setting the DF bit implies the use of Path MTU Discovery as described in [RFC1191], [RFC1981], and [RFC4821]; thus,
+//# any TCP implementation that implements PAWS MUST also implement Path MTU Discovery.
 #[test]
 fn a_smaller_path_mtu_is_used_at_once() {
     let mut t = plain();
@@ -409,6 +416,12 @@ fn a_probe_repeats_no_d_sack() {
     assert!(probe[0].ends_with("<sack 2001:3001>"), "{probe:?}");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc7323#section-4.1
+//= type=test
+//# Values of this clock MUST be at least approximately proportional to real time, in order to measure actual RTT.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-5.4
+//= type=test
+//# The recycling time of the timestamp clock MUST be greater than MSL seconds.
 #[test]
 fn a_month_of_silence_does_not_stop_the_timestamp_clock() {
     let mut t = Script::connected(Setup::default(), |syn| syn.ts(1, 1000));

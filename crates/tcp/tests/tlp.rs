@@ -19,6 +19,10 @@ fn connected() -> Script {
     Script::connected_over(setup(), ms(100), Peer::sack_permitted)
 }
 
+//= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+//= type=test
+//# The sender MUST follow the RACK transmission procedures in the "Upon Transmitting a Data Segment" section upon
+//# sending either a retransmission or a new data loss probe.
 #[test]
 fn a_lost_tail_is_probed_after_two_round_trips_and_repaired_without_a_time_out() {
     let mut t = connected();
@@ -45,6 +49,10 @@ fn a_lost_tail_is_probed_after_two_round_trips_and_repaired_without_a_time_out()
     assert_eq!((t.us.count(Counter::Timeouts), t.us.count(Counter::Retransmits)), (0, 3));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+//= type=test
+//# After attempting to send a loss probe, regardless of whether a loss probe was sent, the sender MUST re-arm the RTO
+//# timer, not the PTO timer, if the FlightSize is not zero.
 #[test]
 fn a_segment_alone_waits_for_a_delayed_acknowledgement_but_not_beyond_the_rto() {
     let mut t = connected();
@@ -70,6 +78,10 @@ fn new_text_is_the_better_probe_and_may_exceed_the_window() {
     assert_eq!((t.us.count(Counter::Retransmits), t.us.count(Counter::CongestionEvents)), (0, 0));
 }
 
+//= https://www.rfc-editor.org/rfc/rfc8985#section-7.4.2
+//= type=test
+//# If the TLP sender does not receive such an indication, then it MUST assume that the original data segment, the TLP
+//# retransmission, or a corresponding ACK was lost for congestion control purposes.
 #[test]
 fn a_probe_that_repaired_a_loss_is_paid_for_and_a_needless_one_is_not() {
     for needless in [false, true] {
@@ -104,6 +116,10 @@ fn what_leaves_later_has_its_own_two_round_trips() {
     assert_eq!(t.until_sent(ms(1000)), Some(ms(202)), "counted from the last transmission");
 }
 
+//= https://www.rfc-editor.org/rfc/rfc8985#section-4
+//= type=test
+//# The connection MUST use selective acknowledgment (SACK) options [RFC2018], and the sender MUST keep SACK scoreboard
+//# information on a per-connection basis ("SACK scoreboard" has the same meaning here as in [RFC6675], Section 3).
 #[test]
 fn without_sack_there_is_no_probe() {
     let mut t = Script::connected_over(setup(), ms(100), |syn| syn);

@@ -75,6 +75,9 @@ impl Cubic {
 
     /// An acknowledgement arrived: time counts only while the window was the limit (section 5.8), and a silence counts
     /// as two round trips at most, because what follows it was not probed.
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.2
+    //# The elapsed time _t_ in Figure 1 MUST NOT include periods during which _cwnd_ has not been updated due to
+    //# application-limited behavior (see Section 5.8).
     pub(super) fn advance_clock(&mut self, srtt: Option<Duration>, now: Time, limited: bool) {
         let now = millis(now);
         if self.running {
@@ -103,6 +106,12 @@ impl Cubic {
         let cwnd = window.cwnd;
         let ahead = t.saturating_add(round_trip_ms(ack.srtt));
         let target = self.curve(window.mss(), ahead).clamp(cwnd, cwnd.saturating_add(cwnd / 2));
+        //= https://www.rfc-editor.org/rfc/rfc9438#section-4.4
+        //# In this region, _cwnd_ MUST be incremented by target - cwnd / cwnd for each received new ACK, where _target_
+        //# is calculated as described in Section 4.2.
+        //= https://www.rfc-editor.org/rfc/rfc9438#section-4.5
+        //# In this region, _cwnd_ MUST be incremented by target - cwnd / cwnd for each received new ACK, where _target_
+        //# is calculated as described in Section 4.2.
         let earned = u64::from(target - cwnd) * u64::from(ack.octets.min(cwnd)) + u64::from(window.credit);
         window.credit = (earned % u64::from(cwnd)) as u32;
         window.set_cwnd(cwnd.saturating_add((earned / u64::from(cwnd)) as u32));
@@ -240,6 +249,14 @@ mod tests {
         (worst, f64::from(c.cwnd()) / f64::from(MSS))
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.4
+    //= type=test
+    //# In this region, _cwnd_ MUST be incremented by target - cwnd / cwnd for each received new ACK, where _target_ is
+    //# calculated as described in Section 4.2.
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.5
+    //= type=test
+    //# In this region, _cwnd_ MUST be incremented by target - cwnd / cwnd for each received new ACK, where _target_ is
+    //# calculated as described in Section 4.2.
     #[test]
     fn follows_the_reference_within_one_per_cent() {
         for (segments, rtt_us, seconds) in [
@@ -297,6 +314,10 @@ mod tests {
     }
 
     /// Section 5.8: ten idle seconds do not move the window along the curve.
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.2
+    //= type=test
+    //# The elapsed time _t_ in Figure 1 MUST NOT include periods during which _cwnd_ has not been updated due to
+    //# application-limited behavior (see Section 5.8).
     #[test]
     fn time_in_which_the_window_is_not_used_does_not_count() {
         let run = |idle_secs: u64, acks_while_idle: bool| {

@@ -230,9 +230,14 @@ impl Controller {
         }
         // More than was outstanding cannot have been acknowledged; an unused window does not grow.
         let acked = acked.min(flight_before);
+        //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
+        //# Implementations that use _cwnd_ MUST use other measures to prevent _cwnd_ from growing when the volume of
+        //# bytes in flight is smaller than _cwnd_.
         if acked == 0 || !cwnd_limited || window.phase == Phase::Recovery {
             return;
         }
+        //= https://www.rfc-editor.org/rfc/rfc9438#section-4.10
+        //# When _cwnd_ is no more than _ssthresh_, CUBIC MUST employ a slow start algorithm.
         let octets = if window.cwnd < window.ssthresh { window.slow_start(acked) } else { acked };
         if window.cwnd >= window.ssthresh && matches!(window.phase, Phase::Loss | Phase::Conservative) {
             window.phase = Phase::Open;
@@ -300,6 +305,9 @@ impl Controller {
     /// threshold and window once, and enters fast recovery. Returns the new threshold, which is the window too.
     ///
     /// In recovery already, it changes nothing: one cut per window of data.
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
+    //# In the case of packet loss, the sender MUST reduce _cwnd_ and _ssthresh_ immediately upon entering loss
+    //# recovery, similar to [RFC5681] (and [RFC6675]).
     pub fn on_congestion(&mut self, flight: u32, _now: Time) -> u32 {
         if self.window.phase != Phase::Recovery {
             self.cut(flight);
@@ -420,6 +428,9 @@ mod tests {
         assert_eq!(error, "unknown congestion control `bbr`: choose `newreno` or `cubic`");
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.10
+    //= type=test
+    //# When _cwnd_ is no more than _ssthresh_, CUBIC MUST employ a slow start algorithm.
     #[test]
     fn slow_start_doubles_the_window_per_round_trip() {
         for kind in Kind::ALL {
@@ -446,6 +457,10 @@ mod tests {
         assert_eq!(c.cwnd(), 11 * MSS, "3 of the 5 segments were left over");
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
+    //= type=test
+    //# Implementations that use _cwnd_ MUST use other measures to prevent _cwnd_ from growing when the volume of bytes
+    //# in flight is smaller than _cwnd_.
     #[test]
     fn an_unused_window_does_not_grow() {
         for kind in Kind::ALL {

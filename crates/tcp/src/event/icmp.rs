@@ -84,6 +84,9 @@ impl Event for IcmpError {
     }
 }
 
+//= https://www.rfc-editor.org/rfc/rfc7323#section-5.7
+//# Setting the DF bit implies the use of Path MTU Discovery as described in [RFC1191], [RFC1981], and [RFC4821]; thus,
+//# any TCP implementation that implements PAWS MUST also implement Path MTU Discovery.
 impl Event for PathMtu {
     /// Whether the MSS was lowered.
     type Reply = bool;

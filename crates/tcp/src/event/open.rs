@@ -57,6 +57,8 @@ impl Negotiation {
             peer_mss: mss.unwrap_or(default).max(config.min_mss),
             // RFC 7323 section 2.3: larger shifts are used as 14.
             shift: window_scale.filter(|_| config.window_scaling).map(|shift| shift.min(14)),
+            //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+            //# When the ACK bit is not set, the receiver MUST ignore the value of the TSecr field.
             timestamps: timestamps.filter(|_| config.timestamps).map(|timestamps| timestamps.value),
             sack: sack_permitted && config.sack,
         }
@@ -119,6 +121,8 @@ impl crate::access::PcbMut<'_> {
     }
 
     /// Take over what the peer's SYN says: its sequence number and the options that both sides want.
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+    //# A Window Scale option in a segment without a SYN bit MUST be ignored.
     pub(crate) fn synchronise(&mut self, header: &Header, out: &Outbox<'_>, now: Time) {
         let agreed = Negotiation::read(header, &self.header_in.tuple, out.config);
         self.agree(header.seq, header.window, &agreed, out.config, now);
@@ -127,6 +131,10 @@ impl crate::access::PcbMut<'_> {
     /// The peer's SYN had sequence number `irs` and `window`, and what it asked for is `agreed`.
     pub(crate) fn agree(&mut self, irs: SeqNumber, window: u16, agreed: &Negotiation, config: &Config, now: Time) {
         let rw = &mut *self.receive_window;
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+        //# Upon receiving a <SYN> segment with a Window Scale option containing shift.cnt = S, a TCP MUST set
+        //# Snd.Wind.Shift to S and MUST set Rcv.Wind.Shift to R; otherwise, it MUST set both Snd.Wind.Shift and
+        //# Rcv.Wind.Shift to zero.
         rw.shift = if agreed.shift.is_some() { config.window_shift() } else { 0 };
         rw.synchronise(irs, now);
         rw.timestamps = agreed.timestamps.is_some();
@@ -150,6 +158,8 @@ impl crate::access::PcbMut<'_> {
         let initial = initial_window(config, sw.mss);
         sw.congestion = Controller::new(sw.congestion.kind(), u32::from(sw.mss), initial);
         // The window of a SYN is never scaled (RFC 7323 section 2.2).
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+        //# The window field in a segment where the SYN bit is set (i.e., a <SYN> or <SYN,ACK>) MUST NOT be scaled.
         sw.wnd = u32::from(window);
         sw.max_wnd = sw.wnd;
         sw.wl1 = irs;

@@ -181,6 +181,9 @@ fn tail_loss_probe(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     if probed {
         out.count(Counter::TailLossProbes, 1);
     }
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+    //# After attempting to send a loss probe, regardless of whether a loss probe was sent, the sender MUST re-arm the
+    //# RTO timer, not the PTO timer, if the FlightSize is not zero.
     let sw = &mut *parts.send_window;
     sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
 }
@@ -259,6 +262,9 @@ fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
         loss.board.clear();
     }
     loss.lose_everything(una, nxt);
+    //= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
+    //# Further, the new value of RecoveryPoint MUST be preserved and the loss recovery algorithm outlined in this
+    //# document MUST be terminated.
     sw.mode = Mode::Loss;
 }
 

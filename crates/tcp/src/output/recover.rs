@@ -24,6 +24,9 @@ pub(super) fn recover(
     let mut new_data = true;
     loop {
         let room = sw.congestion.cwnd().saturating_sub(pipe);
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-9.3
+        //# A segment marked as lost by RACK-TLP MUST NOT be retransmitted until congestion control deems this
+        //# appropriate.
         if room < mss {
             sw.cwnd_limited = true;
             return Hold::Congestion;
@@ -56,6 +59,11 @@ fn resend_first(
 }
 
 /// One segment of recovery; how much it adds to the pipe. New text that may not leave is not asked for again.
+//= https://www.rfc-editor.org/rfc/rfc6675#section-4
+//# NextSeg () MUST return the sequence number range of the next segment that is to be transmitted, per the following
+//# rules:
+//= https://www.rfc-editor.org/rfc/rfc6675#section-5
+//# Once a TCP is in the loss recovery phase, the following procedure MUST be used for each arriving ACK:
 fn recover_one(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
@@ -66,11 +74,21 @@ fn recover_one(
 ) -> Result<u32, Hold> {
     let (una, mss) = (sw.una, u32::from(sw.mss));
     let by_range = sw.sack || sw.mode == Mode::Loss;
+    //= https://www.rfc-editor.org/rfc/rfc6675#section-4
+    //# If there exists a smallest unSACKed sequence number 'S2' that meets the following three criteria for determining
+    //# loss, the sequence range of one segment of up to SMSS octets starting with S2 MUST be returned.
+    //= https://www.rfc-editor.org/rfc/rfc6675#section-5
+    //# The scoreboard MUST be queried via NextSeg () for the sequence number range of the next segment to transmit (if
+    //# any), and the given segment sent.
     if by_range && let Some(range) = sw.loss.as_ref().and_then(|loss| loss.next_lost(una, mss)) {
         let sent = resend(sw, rq, ho, out, now, range);
         return if sent { Ok((range.1 - range.0) as u32) } else { Err(Hold::Starved) };
     }
     if *new_data {
+        //= https://www.rfc-editor.org/rfc/rfc6675#section-4
+        //# If no sequence number 'S2' per rule (1) exists but there exists available unsent data and the receiver's
+        //# advertised window allows, the sequence range of one segment of up to SMSS octets of previously unsent data
+        //# starting with sequence number HighData+1 MUST be returned.
         match send_one_new(sw, rq, ho, out, now, Room { congestion: room, push: false }) {
             Ok(octets) => {
                 if let Some(loss) = &mut sw.loss {
@@ -83,11 +101,16 @@ fn recover_one(
         }
         return Ok(0);
     }
+    //= https://www.rfc-editor.org/rfc/rfc6675#section-4
+    //# NextSeg () MUST indicate failure, and no segment is returned.
     Err(Hold::Empty)
 }
 
 /// A tail loss probe: new text if there is some that may leave, else the end of the flight again (RFC 8985 section 7.3).
 /// False if neither was possible.
+//= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+//# The sender MUST follow the RACK transmission procedures in the "Upon Transmitting a Data Segment" section upon
+//# sending either a retransmission or a new data loss probe.
 pub(crate) fn probe_tail(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
@@ -191,6 +214,11 @@ fn retransmit(
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.1
     //# The RTO MUST be computed according to the algorithm in [10], including Karn's algorithm for taking RTT samples
     //# (MUST-18).
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-3
+    //# TCP MUST use Karn's algorithm [KP87] for taking RTT samples.
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-3
+    //# That is, RTT samples MUST NOT be made using segments that were retransmitted (and thus for which it is ambiguous
+    //# whether the reply was for the first instance of the packet or a later instance).
     sw.rtt.cancel();
     sw.last_sent = Tick::of(now);
     out.count(Counter::Retransmits, 1);

@@ -167,6 +167,9 @@ impl HeaderOut {
     }
 
     /// The window field: what is open beyond RCV.NXT, rounded up to a unit so that the edge never seems to move back.
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+    //# The window field (SEG.WND) of every outgoing segment, with the exception of <SYN> segments, MUST be
+    //# right-shifted by Rcv.Wind.Shift bits:
     #[inline]
     pub(crate) fn window_field(&self) -> u16 {
         let open = (self.edge - self.nxt).max(0) as u32;

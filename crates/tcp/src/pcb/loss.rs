@@ -174,6 +174,14 @@ impl Loss {
     }
 
     /// Estimate of the octets in the network (pipe; RFC 6675 section 4 with RACK's idea of what is lost).
+    //= https://www.rfc-editor.org/rfc/rfc6675#section-4
+    //# This routine traverses the sequence space from HighACK to HighData and MUST set the "pipe" variable to an
+    //# estimate of the number of octets that are currently in transit between the TCP sender and the TCP receiver.
+    //= https://www.rfc-editor.org/rfc/rfc9937#section-6.2
+    //# SACK-enabled connections using RACK-TLP loss detection [RFC8985] or other loss detection algorithms MUST
+    //# calculate inflight by starting with SND.NXT - SND.UNA, subtracting out bytes SACKed in the scoreboard,
+    //# subtracting out bytes marked lost in the scoreboard, and adding bytes in the scoreboard that have been
+    //# retransmitted since they were last marked lost.
     pub(crate) fn pipe(&self, una: SeqNumber, nxt: SeqNumber) -> u32 {
         let edge = self.lost_edge.max(una);
         let sacked_above = self.board.sacked_octets() - self.board.sacked_below(edge);
@@ -224,6 +232,9 @@ impl Loss {
             self.oldest = now;
         }
         self.under_way += octets(left, right);
+        //= https://www.rfc-editor.org/rfc/rfc6675#section-5
+        //# If any of the data octets sent in (C.1) are below HighData, HighRxt MUST be set to the highest sequence
+        //# number of the retransmitted segment unless NextSeg () rule (4) was invoked for this retransmission.
         self.high_rxt = self.high_rxt.max(right);
         let at = self.resent.partition_point(|run| run.left.lt(left));
         let before = at.checked_sub(1).and_then(|i| self.resent.get_mut(i));
@@ -338,6 +349,8 @@ impl Loss {
     }
 
     /// All that is in flight is lost, and nothing of it was sent again.
+    //= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
+    //# If an RTO occurs during loss recovery as specified in this document, RecoveryPoint MUST be set to HighData.
     pub(crate) fn lose_everything(&mut self, una: SeqNumber, nxt: SeqNumber) {
         self.ambiguous = self.ambiguous.max(self.high_rxt).max(una);
         if let Some(probe) = self.probe.take().filter(|probe| probe.again) {

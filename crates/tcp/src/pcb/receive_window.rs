@@ -177,6 +177,9 @@ impl ReceiveWindow {
 
     /// Octets that may still arrive beyond RCV.NXT. A scaled window is rounded up on the wire, so the peer may use
     /// up to one unit more than `edge` says.
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
+    //# The receiver MUST honor, as in window, any segment that would have been in window for any <ACK> sent by the
+    //# receiver.
     #[inline]
     pub(crate) fn window(&self) -> u32 {
         let open = self.edge - self.nxt + ((1 << self.shift) - 1);

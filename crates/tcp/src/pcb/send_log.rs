@@ -104,6 +104,9 @@ impl SendLog {
 
     /// New octets left at `now`, from `from` on (SND.NXT before them), with `una` as SND.UNA; slices shorter than
     /// `width` microseconds are not told apart. True if heap memory was taken.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-4
+    //# For each data segment sent, the sender MUST store its most recent transmission time with a timestamp whose
+    //# granularity is finer than 1/4 of the minimum RTT of the connection.
     #[inline]
     pub(crate) fn sent(&mut self, una: SeqNumber, from: SeqNumber, now: u32, width: u32) -> bool {
         if una == from {
@@ -231,6 +234,10 @@ mod tests {
     proptest! {
         /// Against a record per octet: what is delivered never seems later than it was, nor earlier by more than the
         /// width; and nothing counts as sent by a time before it was.
+        //= https://www.rfc-editor.org/rfc/rfc8985#section-4
+        //= type=test
+        //# For each data segment sent, the sender MUST store its most recent transmission time with a timestamp whose
+        //# granularity is finer than 1/4 of the minimum RTT of the connection.
         #[test]
         fn agrees_with_a_record_per_octet(
             steps in prop::collection::vec((1u32..50, 0u32..300, 0u32..60), 1..60),

@@ -232,6 +232,9 @@ impl Options {
         match (kind, body) {
             // Linux, too, takes a maximum of zero for no option at all.
             (MSS, &[high, low]) if (high, low) != (0, 0) => self.mss = Some(u16::from_be_bytes([high, low])),
+            //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+            //# If a Window Scale option is received with a shift.cnt value larger than 14, the TCP SHOULD log the error
+            //# but MUST use 14 instead of the specified value.
             (WINDOW_SCALE, &[shift]) => self.window_scale = Some(shift.min(MAX_WINDOW_SCALE)),
             (SACK_PERMITTED, []) => self.sack_permitted = true,
             (TIMESTAMPS, &[a, b, c, d, e, f, g, h]) => {

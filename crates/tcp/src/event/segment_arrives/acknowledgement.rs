@@ -47,6 +47,8 @@ pub(crate) fn process(
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# RFC 5961 [9], Section 5 describes a potential blind data injection attack, and mitigation that
         //# implementations MAY choose to include (MAY-12).
+        //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
+        //# TCP stacks that implement this mitigation MUST add an additional input check to any incoming segment.
         return if age > sw.max_wnd { Acked::Invalid } else { Acked::Valid { work: false, fin: false } };
     }
     if advance as u32 > sw.flight() {
@@ -62,6 +64,9 @@ pub(crate) fn process(
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
         //# The window size MUST be treated as an unsigned number, or else large window sizes will appear like negative
         //# windows and TCP will not work (MUST-1).
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+        //# The window field (SEG.WND) in the header of every incoming segment, with the exception of <SYN> segments,
+        //# MUST be left-shifted by Snd.Wind.Shift bits before updating SND.WND:
         sw.wnd = u32::from(header.window) << sw.shift;
         sw.max_wnd = sw.max_wnd.max(sw.wnd);
         if sw.wnd == 0 && old_window > 0 {
@@ -105,6 +110,9 @@ fn acknowledge(
     let flight = sw.flight();
     // All of the queue before SND.NXT, so only the FIN exceeds it.
     let text = advance.min(sw.sent_text());
+    //= https://www.rfc-editor.org/rfc/rfc6675#section-4
+    //# SACK information is advisory and therefore SACKed data MUST NOT be removed from the TCP's retransmission buffer
+    //# until the data is cumulatively acknowledged [RFC2018].
     rq.acknowledge(text);
     sw.bytes_acked += u64::from(text);
     sw.una = header.ack;
@@ -127,6 +135,9 @@ fn acknowledge(
         }
     } else {
         // RFC 6298 section 5.3. Moved later it needs no new wake, but the sample may have made it earlier.
+        //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+        //# An implementation MUST manage the retransmission timer(s) in such a way that a segment is never
+        //# retransmitted too early, i.e., less than one RTO after the previous transmission of that segment.
         sw.guard_flight(out.config, now);
         sw.arm(out);
     }

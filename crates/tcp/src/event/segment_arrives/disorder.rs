@@ -48,6 +48,10 @@ pub(super) fn settle(
     out: &mut Outbox<'_>,
     now: Time,
 ) {
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-4
+    //# The connection MUST use selective acknowledgment (SACK) options [RFC2018], and the sender MUST keep SACK
+    //# scoreboard information on a per-connection basis ("SACK scoreboard" has the same meaning here as in [RFC6675],
+    //# Section 3).
     if !sw.sack {
         settle_without_sack(sw, header, seen, out, now);
         return;
@@ -65,6 +69,8 @@ pub(super) fn settle(
         && let Some(loss) = &mut sw.loss
         && !sw.mode.recovers()
     {
+        //= https://www.rfc-editor.org/rfc/rfc6675#section-5
+        //# If the incoming ACK is a cumulative acknowledgment, the TCP MUST reset DupAcks to zero.
         loss.duplicates = 0;
     }
     take_blocks(sw, rq, header, &mut seen.delivery, out);
@@ -94,6 +100,10 @@ fn guard_recovery(sw: &mut SendWindow, seen: &Seen, out: &mut Outbox<'_>, now: T
 }
 
 /// Read the SACK blocks.
+//= https://www.rfc-editor.org/rfc/rfc6675#section-5
+//# Upon the receipt of any ACK containing SACK information, the scoreboard MUST be updated via the Update () routine.
+//= https://www.rfc-editor.org/rfc/rfc6675#section-5
+//# Upon receipt of an ACK that does not cover RecoveryPoint, the following actions MUST be taken:
 fn take_blocks(
     sw: &mut SendWindow,
     rq: &RetransmitQueue,
@@ -120,6 +130,10 @@ fn take_blocks(
     }
     if !runs.is_empty() {
         out.count(Counter::DupAcksIn, 1);
+        //= https://www.rfc-editor.org/rfc/rfc6675#section-5
+        //# If the incoming ACK is a duplicate acknowledgment per the definition in Section 2 (regardless of its status
+        //# as a cumulative acknowledgment), and the TCP is not currently in loss recovery, the TCP MUST increase
+        //# DupAcks by one and take the following steps:
         loss.duplicates = loss.duplicates.saturating_add(1);
     }
     if began {
@@ -215,6 +229,9 @@ fn take_back(sw: &mut SendWindow, out: &mut Outbox<'_>) {
 }
 
 /// TLP_process_ack (RFC 8985 section 7.4.2): what became of a tail loss probe.
+//= https://www.rfc-editor.org/rfc/rfc8985#section-7.4.2
+//# If the TLP sender does not receive such an indication, then it MUST assume that the original data segment, the TLP
+//# retransmission, or a corresponding ACK was lost for congestion control purposes.
 fn judge_probe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outbox<'_>, now: Time) {
     let (ack, flight) = (sw.una, sw.flight());
     let recovers = sw.mode.recovers();
@@ -237,6 +254,9 @@ fn judge_probe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outb
 
 /// Look for losses, begin recovery if there are any, and see to it that the rest is looked at in time. True if more is
 /// lost than was known.
+//= https://www.rfc-editor.org/rfc/rfc8985#section-9.2
+//# Therefore, the algorithm [RFC6675] MUST NOT be used with RACK-TLP; instead, a modified recovery algorithm that
+//# carefully addresses such a case is needed.
 fn detect(sw: &mut SendWindow, rq: &RetransmitQueue, delivered: u32, out: &mut Outbox<'_>, now: Time) -> bool {
     let clock = now.as_micros() as u32;
     let (una, nxt, mss) = (sw.una, sw.nxt, u32::from(sw.mss));
@@ -247,6 +267,9 @@ fn detect(sw: &mut SendWindow, rq: &RetransmitQueue, delivered: u32, out: &mut O
     let window = loss.rack.window(min_rtt, srtt, recovers || segments >= DUP_THRESH);
     let found = loss.detect(&rq.log, una, nxt, clock, window);
     let settles = found.waiting.then(|| loss.rack.settles_in(window, clock));
+    //= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
+    //# a new recovery phase (as described in Section 5) MUST NOT be initiated until HighACK is greater than or equal to
+    //# the new value of RecoveryPoint.
     if !recovers && loss.any_lost(una) {
         enter_recovery(sw, delivered, out, now);
     }
@@ -284,6 +307,9 @@ fn enter_recovery(sw: &mut SendWindow, delivered: u32, out: &mut Outbox<'_>, now
     let (flight, nxt) = (sw.flight(), sw.nxt);
     let Some(loss) = &mut sw.loss else { return };
     loss.undo.arm(sw.congestion.save());
+    //= https://www.rfc-editor.org/rfc/rfc9937#section-6.1
+    //# At the beginning of a congestion control response episode initiated by the congestion control algorithm, a data
+    //# sender using PRR MUST initialize the PRR state.
     loss.prr = crate::congestion::Prr::begin((flight + delivered).saturating_sub(loss.board.sacked_octets()));
     loss.recover = nxt;
     loss.probe = None;
@@ -311,6 +337,9 @@ fn reduce(sw: &mut SendWindow, delivered: u32, safe: bool) {
 fn finish(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) {
     let (una, pipe, flight) = (sw.una, sw.pipe(), sw.flight());
     let Some(loss) = &mut sw.loss else { return };
+    //= https://www.rfc-editor.org/rfc/rfc6675#section-5
+    //# An incoming cumulative ACK for a sequence number greater than RecoveryPoint signals the end of loss recovery,
+    //# and the loss recovery phase MUST be terminated.
     if sw.mode.recovers() && una.ge(loss.recover) {
         loss.rack.recovery_ended();
         loss.resend_first = false;
@@ -354,6 +383,8 @@ fn advance_without_sack(sw: &mut SendWindow, advance: u32, out: &mut Outbox<'_>,
             sw.congestion.on_recovery_exit(flight, now);
         }
         sw.mode = Mode::Open;
+        //= https://www.rfc-editor.org/rfc/rfc6675#section-5
+        //# If the incoming ACK is a cumulative acknowledgment, the TCP MUST reset DupAcks to zero.
         loss.duplicates = 0;
         loss.resend_first = false;
     } else if sw.mode == Mode::Recovery {

@@ -42,6 +42,11 @@ pub(super) fn arrives(mut segment: Segment, mut parts: PcbMut<'_>, out: &mut Out
         return reset(&segment, parts, out, now);
     }
     // Fourth.
+    //= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+    //# If the SYN bit is set, irrespective of the sequence number, TCP MUST send an ACK (also referred to as challenge
+    //# ACK) to the remote peer:
+    //= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+    //# After sending the acknowledgment, TCP MUST drop the unacceptable segment and stop processing further.
     if segment.header.flags.contains(TcpFlags::SYN) {
         challenge(&mut parts, out, now);
         return Disposition::Dropped(out.dropped(DropReason::TcpUnexpectedSyn));
@@ -226,6 +231,9 @@ fn acknowledge(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, 
     let len = segment.seq_len();
     let acked = parts.send_side(|sw, rq| acknowledgement::process(sw, rq, &segment.header, len, out, now));
     match acked {
+        //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
+        //# All incoming segments whose ACK value doesn't satisfy the above condition MUST be discarded and an ACK sent
+        //# back.
         Acked::Invalid => {
             challenge(parts, out, now);
             Err(Disposition::Dropped(out.dropped(DropReason::TcpBadAck)))
@@ -277,6 +285,17 @@ fn acknowledge_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
 /// Second: the RST bit (RFC 5961 section 3.2): only an exact sequence number resets.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.5.3
 //# TCP implementations SHOULD allow a received RST segment to include data (SHLD-2).
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//# If the RST bit is set and the sequence number exactly matches the next expected sequence number (RCV.NXT), then TCP
+//# MUST reset the connection.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//# If the RST bit is set and the sequence number does not exactly match the next expected sequence value, yet is within
+//# the current receive window (RCV.NXT < SEG.SEQ < RCV.NXT+RCV.WND), TCP MUST send an acknowledgment (challenge ACK):
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//# After sending the challenge ACK, TCP MUST drop the unacceptable segment and stop processing the incoming packet
+//# further.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+//# Upon receipt of a valid RST, the local TCP endpoint MUST terminate its connection.
 fn reset(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
     if segment.header.seq != parts.receive_window.nxt {
         challenge(&mut parts, out, now);

@@ -38,6 +38,18 @@ pub(crate) fn check(
     now: Time,
 ) -> Result<Option<u32>, Unacceptable> {
     let header = &segment.header;
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+    //# If a TSopt is received on a connection where TSopt was not negotiated in the initial three-way handshake, the
+    //# TSopt MUST be ignored and the packet processed normally.
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
+    //# If the PAWS algorithm is used, the following processing MUST be performed on all incoming segments for a
+    //# synchronized connection.
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
+    //# Also, PAWS processing MUST take precedence over the regular TCP acceptability check (Section 3.3 in [RFC0793]),
+    //# which is performed after verification of the received Timestamps option:
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
+    //# It is important to note that the timestamp MUST be checked only when a segment first arrives at the receiver,
+    //# regardless of whether it is in sequence or it must be queued for later delivery.
     if rw.timestamps {
         paws(rw, segment, now)?;
     }
@@ -62,6 +74,8 @@ pub(crate) fn check(
 
 /// RFC 7323 section 4.3: only a segment that covers the left edge of what was acknowledged may set TS.Recent, so that a
 /// delayed acknowledgement echoes the older timestamp.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-4.3
+//# Thus, the timestamp from the latest segment (which filled the hole) MUST be echoed.
 #[inline]
 fn news(rw: &ReceiveWindow, header: &Header) -> Option<u32> {
     let timestamps = header.options.timestamps?;
@@ -70,6 +84,9 @@ fn news(rw: &ReceiveWindow, header: &Header) -> Option<u32> {
 }
 
 /// Take over the timestamp of a segment whose acknowledgement was possible, if it is one to echo.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-5.2
+//# The choice of incoming timestamps to be saved for this comparison MUST guarantee a value that is monotonically
+//# non-decreasing.
 #[inline]
 pub(crate) fn take_timestamp(rw: &mut ReceiveWindow, header: &Header, now: Time) {
     // Between two hold-sets of a staged driver another segment may have brought a later one.
@@ -82,6 +99,9 @@ pub(crate) fn take_timestamp(rw: &mut ReceiveWindow, header: &Header, now: Time)
 }
 
 /// Protection against wrapped sequence numbers.
+//= https://www.rfc-editor.org/rfc/rfc7323#section-5.2
+//# When an <RST> segment is received, it MUST NOT be subjected to the PAWS check by verifying an acceptable value in
+//# SEG.TSval, and information from the Timestamps option MUST NOT be used to update connection state information.
 #[inline]
 fn paws(rw: &ReceiveWindow, segment: &Segment, now: Time) -> Result<(), Unacceptable> {
     // RFC 7323 section 5.2: a reset is never dropped for its timestamp, or a peer that restarted could not speak.
@@ -93,6 +113,8 @@ fn paws(rw: &ReceiveWindow, segment: &Segment, now: Time) -> Result<(), Unaccept
         if segment.header.flags.contains(TcpFlags::SYN) {
             return Ok(());
         }
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+        //# A TCP MUST NOT abort a TCP connection because any segment lacks an expected TSopt.
         return Err(Unacceptable { reason: DropReason::TcpMissingTimestamp, answer: Answer::None });
     };
     let age = timestamps.value.wrapping_sub(rw.ts_recent) as i32;
@@ -115,6 +137,9 @@ fn urgency(segment: &Segment) -> Answer {
 }
 
 /// Why the segment is outside the window. Text that was received before is reported with a D-SACK block (RFC 2883).
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//# In all other cases, where the SEQ-field does not match and is outside the window, the receiver MUST silently discard
+//# the segment.
 #[cold]
 fn outside(rw: &ReceiveWindow, ra: &mut Reassembly, segment: &Segment, config: &Config) -> Unacceptable {
     if segment.header.flags.contains(TcpFlags::RST) {

@@ -27,6 +27,8 @@ pub(super) fn arrives(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<
     }
     // Second: the RST bit. Without an acceptable ACK it may come from anyone.
     if flags.contains(TcpFlags::RST) {
+        //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+        //# In all other cases the receiver MUST silently discard the segment.
         if !acked {
             return Disposition::Dropped(out.dropped(DropReason::TcpBadReset));
         }
