@@ -4,7 +4,7 @@
 use std::hash::Hasher;
 
 use observe::Time;
-use siphasher::sip::SipHasher24;
+use siphasher::sip::{SipHasher13, SipHasher24};
 use std::net::IpAddr;
 use sync::Platform;
 use wire::{FourTuple, SeqNumber};
@@ -12,7 +12,7 @@ use wire::{FourTuple, SeqNumber};
 /// The keys of one stack. Read-only after the stack is built; any thread may use them.
 #[derive(Clone)]
 pub struct Secrets {
-    table: TupleKey,
+    table: (u64, u64),
     isn: (u64, u64),
     timestamp: (u64, u64),
     port: (u64, u64),
@@ -23,7 +23,7 @@ impl Secrets {
     /// Keys from the platform's random source.
     pub fn draw<P: Platform>() -> Self {
         let key = || (P::random(), P::random());
-        Secrets { table: TupleKey::draw(P::random), isn: key(), timestamp: key(), port: key(), cookie: key() }
+        Secrets { table: key(), isn: key(), timestamp: key(), port: key(), cookie: key() }
     }
 
     /// Keys derived from `seed`, so that two runs of a test send the same bytes.
@@ -37,15 +37,19 @@ impl Secrets {
             z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
             z ^ (z >> 31)
         };
-        let table = TupleKey::draw(&mut next);
         let mut key = || (next(), next());
-        Secrets { table, isn: key(), timestamp: key(), port: key(), cookie: key() }
+        Secrets { table: key(), isn: key(), timestamp: key(), port: key(), cookie: key() }
     }
 
-    /// The keyed hash of a connection's tuple: what the connection tables are indexed by. About 2 ns for IPv4.
+    /// The keyed hash of a connection's tuple: what the connection tables are indexed by. About 7 ns for IPv4.
+    ///
+    /// SipHash-1-3 and not something linear, which takes a third of that: nothing that leaves this machine is made of it,
+    /// but who measured that two tuples share a bucket could make as many more as he likes from their distance.
     #[inline]
     pub fn table_hash(&self, tuple: &FourTuple) -> u64 {
-        self.table.hash(tuple)
+        let mut hasher = SipHasher13::new_with_keys(self.table.0, self.table.1);
+        write_tuple(&mut hasher, tuple);
+        hasher.finish()
     }
 
     /// The initial send sequence number of a connection: F(tuple, secret) + a clock of 4 microseconds (RFC 6528).
@@ -95,49 +99,6 @@ impl Secrets {
         let tuple = FourTuple { local_addr: local, remote_addr: remote, local_port: 0, remote_port };
         write_tuple(&mut hasher, &tuple);
         hasher.finish() as u32
-    }
-}
-
-/// Words of a tuple: two addresses of IPv6 and the ports.
-const WORDS: usize = 5;
-
-/// The key of a multilinear hash, the upper half of k0 + k1 x1 + ... + kn xn modulo 2^128 for 64-bit words xi (Lemire
-/// and Kaser 2014, "Strongly universal string hashing is fast"). Two tuples chosen without the key collide with
-/// probability 2^-64, and it costs one wide multiplication a word. Nothing that leaves this machine depends on it, so
-/// it need not be one-way as the sequence numbers must.
-#[derive(Clone)]
-struct TupleKey {
-    start: u128,
-    factors: [u128; WORDS],
-}
-
-impl TupleKey {
-    fn draw(mut next: impl FnMut() -> u64) -> Self {
-        let mut wide = || (u128::from(next()) << 64) | u128::from(next());
-        TupleKey { start: wide(), factors: std::array::from_fn(|_| wide()) }
-    }
-
-    #[inline]
-    fn hash(&self, tuple: &FourTuple) -> u64 {
-        let ports = (u64::from(tuple.local_port) << 16) | u64::from(tuple.remote_port);
-        match (tuple.local_addr, tuple.remote_addr) {
-            (IpAddr::V4(local), IpAddr::V4(remote)) => {
-                self.sum([(u64::from(local.to_bits()) << 32) | u64::from(remote.to_bits()), ports])
-            }
-            (local, remote) => self.wide(local, remote, ports),
-        }
-    }
-
-    #[inline(never)]
-    fn wide(&self, local: IpAddr, remote: IpAddr, ports: u64) -> u64 {
-        let (local, remote) = (bits(local), bits(remote));
-        self.sum([(local >> 64) as u64, local as u64, (remote >> 64) as u64, remote as u64, ports])
-    }
-
-    #[inline]
-    fn sum<const N: usize>(&self, words: [u64; N]) -> u64 {
-        let add = |sum: u128, (factor, word): (&u128, u64)| sum.wrapping_add(factor.wrapping_mul(word.into()));
-        (self.factors.iter().zip(words).fold(self.start, add) >> 64) as u64
     }
 }
 

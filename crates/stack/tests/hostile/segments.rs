@@ -1,0 +1,202 @@
+//! Segments of one peer that are made to be expensive: single octets out of order (CVE-2018-5390), the least segments
+//! with selective acknowledgements (CVE-2019-11477 to 11479), acknowledgements split and invented (Savage and others
+//! 1999).
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use every_arch::every_arch;
+use observe::{Counter, DropReason};
+use stack::Plan;
+use stack::call::{Call, Reply};
+use stack::socket::TcpSocket;
+use sync::Real;
+use tcp::pcb::reassembly::MAX_RUNS;
+use testbed::frames::PEER;
+use testbed::node::{Node, send};
+use wire::SeqNumber;
+use wire::tcp::{Options, SackBlocks, TcpFlags};
+
+use super::cost;
+use super::peers::{PORT, Wire, answer, routed, turn};
+
+const HOST: (Ipv4Addr, u16) = (PEER, 2000);
+/// Receive and send buffer.
+const BUFFER: u32 = 256 << 10;
+
+/// A connection whose SYN had these options, and what the stack sends first.
+fn connected(node: &mut Node<Real>, options: Options) -> (Arc<TcpSocket<Real>>, u32) {
+    let listener = node.listen(PORT, 8);
+    let answers = node.answers(&Wire::syn(HOST).options(options).frame());
+    let theirs = answer(&answers[0]).expect("a SYN-ACK").1.seq.0.wrapping_add(1);
+    node.answers(&Wire::text(HOST, 0, theirs, &[]).frame());
+    let socket = listener.accept().expect("a child waits");
+    node.stack.unlisten(&listener);
+    (socket, theirs)
+}
+
+fn fixed(plan: Plan) -> Node<Real> {
+    routed(plan, |terms| {
+        terms.tcp.receive_buffer = tcp::config::BufferSizes { min: 4096, initial: BUFFER, max: BUFFER };
+        terms.tcp.send_buffer = tcp::config::BufferSizes { min: 4096, initial: BUFFER, max: BUFFER };
+    })
+}
+
+fn selective() -> Options {
+    Options { mss: Some(1460), sack_permitted: true, ..Options::NONE }
+}
+
+fn status(node: &Node<Real>, socket: &TcpSocket<Real>) -> tcp::StatusReport {
+    match node.call(socket, Call::Status(tcp::Status)) {
+        Reply::Status(status) => *status,
+        _ => panic!("the connection is gone"),
+    }
+}
+
+/// Brings single octets at `places` to a connection; processor time of each in nanoseconds, in the middle one of many
+/// parts.
+fn feed(node: &mut Node<Real>, ack: u32, places: impl Iterator<Item = u32>) -> f64 {
+    let frames: Vec<Vec<u8>> = places.map(|at| Wire::text(HOST, at, ack, b"x").frame()).collect();
+    let mut part = |part: &[Vec<u8>]| {
+        let spent = cost::of(|| {
+            for batch in part.chunks(64) {
+                batch.iter().for_each(|frame| node.put(frame));
+                node.settle();
+            }
+        });
+        spent as f64 / part.len() as f64
+    };
+    let mut parts: Vec<f64> = frames.chunks(1280).map(&mut part).collect();
+    parts.sort_by(f64::total_cmp);
+    parts[parts.len() / 2]
+}
+
+/// The octets that a hostile sender chooses: every second one, so that none touches another.
+fn holes(reverse: bool, count: u32) -> Box<dyn Iterator<Item = u32>> {
+    // As many as the window has, and round again.
+    let places = (0..count).map(move |n| 1 + 2 * (n % 30_000));
+    if reverse { Box::new(places.map(|at| 60_002 - at)) } else { Box::new(places) }
+}
+
+/// A hundred thousand octets in a hundred thousand holes: the queue holds its bound, its memory is what the receive
+/// buffer allows, and none costs several times what an octet in order does.
+fn segment_smack(plan: Plan, reverse: bool, count: u32) {
+    let _turn = turn();
+    let live = pktbuf::live();
+    let mut node = fixed(plan);
+    let (socket, ack) = connected(&mut node, selective());
+    let in_order = feed(&mut node, ack, 0..20_000);
+    let got = node.call(&socket, Call::Receive(tcp::Receive { max: 1 << 20 }));
+    assert_eq!(testbed::node::received(got).map(|(text, _)| text.len()), Some(20_000));
+    let hostile = feed(&mut node, ack, holes(reverse, count).map(|at| 20_000 + at));
+    let status = status(&node, &socket);
+    assert!(status.out_of_order as usize <= MAX_RUNS, "{} octets are queued", status.out_of_order);
+    assert!(node.stack.census().counters.dropped(DropReason::TcpReassemblyFull) >= u64::from(count / 2));
+    // Each hole may hold a block of its own.
+    let held = pktbuf::live() - live;
+    assert!(held <= MAX_RUNS + 64, "{held} buffers are held");
+    // Beginning a run costs more than being turned away, and the work is measured where it is done often.
+    let dear = count >= 100_000 && hostile > 3.0 * in_order;
+    assert!(!dear, "{hostile:.0} ns an octet in a hole, {in_order:.0} ns in order");
+    // Whoever sends what is missing is heard.
+    let rest: Vec<u8> = vec![b'x'; 1000];
+    node.answers(&Wire::text(HOST, 20_000, ack, &rest).frame());
+    let got = node.call(&socket, Call::Receive(tcp::Receive { max: 1 << 20 }));
+    assert!(testbed::node::received(got).is_some_and(|(text, _)| text.len() >= 1000));
+    node.answers(
+        &Wire { seq: status_next(&node, &socket), ..Wire::text(HOST, 0, ack, &[]).and(TcpFlags::RST) }.frame(),
+    );
+    node.settle();
+    assert_eq!(pktbuf::live(), live, "a reset gives all of it back");
+}
+
+fn status_next(node: &Node<Real>, socket: &TcpSocket<Real>) -> u32 {
+    super::peers::ISS.wrapping_add(1).wrapping_add(status(node, socket).traffic.bytes_received as u32)
+}
+
+#[test]
+fn a_hundred_thousand_octets_out_of_order_forwards() {
+    segment_smack(Plan::Up, false, 100_000);
+}
+
+#[test]
+fn a_hundred_thousand_octets_out_of_order_backwards() {
+    segment_smack(Plan::Up, true, 100_000);
+}
+
+#[every_arch]
+fn octets_out_of_order_are_bounded(plan: Plan) {
+    segment_smack(plan, true, 4000);
+}
+
+/// A client that can take eight octets at a time gets no such segments, and its selective acknowledgements of every
+/// second segment cost what plain ones do, in memory that the send buffer bounds.
+#[every_arch]
+fn the_least_segments_and_alternating_selective_acknowledgements(plan: Plan) {
+    let _turn = turn();
+    let live = pktbuf::live();
+    let mut node = fixed(plan);
+    let (socket, first) = connected(&mut node, Options { mss: Some(8), ..selective() });
+    assert!(status(&node, &socket).mss >= 200, "a segment is never as small as that");
+    node.call(&socket, send(&vec![5; 2 * BUFFER as usize]));
+    let mut sent = node.settle();
+    let mss = u32::from(status(&node, &socket).mss);
+    let mut most = 0;
+    for round in 0..2000u32 {
+        let mut sack = SackBlocks::EMPTY;
+        for block in 0..3 {
+            let left = first.wrapping_add(mss * (1 + 2 * ((round * 3 + block) % 120)));
+            sack.push(SeqNumber(left), SeqNumber(left.wrapping_add(mss)));
+        }
+        node.put(&Wire::text(HOST, 0, first, &[]).options(Options { sack, ..Options::NONE }).frame());
+        if round % 32 == 0 {
+            sent.extend(node.settle());
+            node.clock.advance(Duration::from_millis(1));
+        }
+        most = most.max(pktbuf::live() - live);
+    }
+    sent.extend(node.settle());
+    assert!(sent.iter().filter_map(|frame| answer(frame)).all(|(_, _, text)| text.len() <= mss as usize));
+    // The queue of the ring is in the figure, the segments on their way are, too.
+    let bound = 2 * (BUFFER as usize / 1024) + 256 + 2 * 64;
+    assert!(most <= bound, "{most} buffers, {bound} at most");
+    // It can be acknowledged to the end as if nothing had happened.
+    let _ = node.call(&socket, Call::Abort(tcp::Abort));
+    node.settle();
+    drop((socket, sent));
+    assert_eq!(pktbuf::live(), live);
+}
+
+/// Text that was never sent cannot be acknowledged, and one acknowledgement in a thousand pieces opens the window no more
+/// than whole ones (RFC 3465).
+#[every_arch]
+fn invented_and_divided_acknowledgements_open_nothing(plan: Plan) {
+    let _turn = turn();
+    let window = |pieces: u32| {
+        let mut node = fixed(plan);
+        let (socket, first) = connected(&mut node, selective());
+        node.call(&socket, send(&vec![5; BUFFER as usize]));
+        node.settle();
+        let flight = status(&node, &socket).cwnd.min(14_600);
+        for piece in 1..=pieces {
+            let acked = u64::from(flight) * u64::from(piece) / u64::from(pieces);
+            node.put(&Wire::text(HOST, 0, first.wrapping_add(acked as u32), &[]).frame());
+            node.settle();
+        }
+        let honest = status(&node, &socket).cwnd;
+        // Somebody who has not received it yet acknowledges all that the buffer holds.
+        let ahead = first.wrapping_add(BUFFER);
+        for _ in 0..100 {
+            node.put(&Wire::text(HOST, 0, ahead, &[]).frame());
+            node.settle();
+        }
+        let counters = node.stack.census().counters;
+        assert_eq!(counters.dropped(DropReason::TcpBadAck), 100);
+        assert!(counters.get(Counter::ChallengeAcksOut) <= 1, "and is told so once in half a second");
+        assert_eq!(status(&node, &socket).cwnd, honest);
+        honest
+    };
+    let (whole, divided) = (window(10), window(1000));
+    assert!(divided <= whole + 1460, "{divided} octets against {whole}");
+}

@@ -1,0 +1,118 @@
+//! Two ends that somebody has desynchronised: each has been given text that the other never sent, so each finds the
+//! other's acknowledgements impossible and says so. Without a limit they would do that for ever, as fast as the link is.
+
+use std::time::Duration;
+
+use every_arch::every_arch;
+use stack::Plan;
+use stack::call::Call;
+use sync::Real;
+use testbed::frames::{PEER, STACK, tcp_of};
+use testbed::node::{Node, Terms, received, send};
+use wire::{SeqNumber, checksum, ethernet, ipv4, protocol, tcp};
+
+use super::peers::PORT;
+
+const L3: usize = ethernet::HEADER_LEN;
+const L4: usize = L3 + ipv4::HEADER_LEN;
+
+/// Two stacks whose link the test is.
+struct Ends {
+    a: Node<Real>,
+    b: Node<Real>,
+    /// The last segment that each has sent.
+    last: [Vec<u8>; 2],
+    /// Segments that have crossed.
+    crossed: usize,
+}
+
+impl Ends {
+    fn new(plan: Plan) -> Ends {
+        let a = Node::new(Terms::new(plan));
+        let terms = Terms { second: true, addresses: vec![(PEER.into(), 24)], seed: 2, ..Terms::new(plan) };
+        Ends { a, b: Node::new(terms), last: [Vec::new(), Vec::new()], crossed: 0 }
+    }
+
+    /// What each has sent goes to the other, until none has anything to say.
+    fn settle(&mut self) {
+        let mut rounds = 0;
+        loop {
+            let (from_a, from_b) = (self.a.settle(), self.b.settle());
+            if from_a.is_empty() && from_b.is_empty() {
+                return;
+            }
+            for (to, frames, last) in [(&mut self.b, from_a, 0), (&mut self.a, from_b, 1)] {
+                for frame in frames {
+                    to.put(&frame);
+                    if tcp_of(&frame).is_some() {
+                        self.crossed += 1;
+                        self.last[last] = frame;
+                    }
+                }
+            }
+            rounds += 1;
+            assert!(rounds < 1000, "they never stop");
+        }
+    }
+
+    /// Both clocks move on together.
+    fn pass(&mut self, span: Duration) {
+        let end = self.a.clock.now() + span;
+        while self.a.clock.now() < end {
+            self.a.clock.advance(Duration::from_millis(10));
+            self.b.clock.advance(Duration::from_millis(10));
+            self.settle();
+        }
+    }
+}
+
+/// A segment with `text` behind what was sent last, from whom `last` is from.
+fn forged(last: &[u8], text: &[u8]) -> Vec<u8> {
+    let (header, sent) = tcp_of(last).expect("a segment");
+    let mut options = header.options;
+    options.sack = wire::tcp::SackBlocks::EMPTY;
+    let header = tcp::Header {
+        seq: SeqNumber(header.seq.0.wrapping_add(sent.len() as u32)),
+        flags: tcp::TcpFlags::ACK | tcp::TcpFlags::PSH,
+        options,
+        ..header
+    };
+    let mut transport = vec![0; header.emitted_len()];
+    header.emit(&mut transport);
+    transport.extend_from_slice(text);
+    let mut ip = ipv4::parse(&last[L3..]).expect("IPv4");
+    ip.total_len = (ipv4::HEADER_LEN + transport.len()) as u16;
+    let pseudo = checksum::pseudo_header(ip.src.into(), ip.dst.into(), protocol::TCP, transport.len() as u32);
+    let sum = pseudo.add(checksum::sum(&transport)).finish();
+    transport[tcp::CHECKSUM_OFFSET..tcp::CHECKSUM_OFFSET + 2].copy_from_slice(&sum.to_be_bytes());
+    let mut frame = last[..L4].to_vec();
+    ip.emit((&mut frame[L3..]).try_into().expect("a header's length"));
+    frame.extend_from_slice(&transport);
+    frame
+}
+
+#[every_arch]
+fn ends_that_were_desynchronised_do_not_storm(plan: Plan) {
+    let mut ends = Ends::new(plan);
+    let listener = ends.a.listen(PORT, 8);
+    let remote = std::net::SocketAddr::new(STACK.into(), PORT);
+    let client = ends.b.stack.connect(None, remote, &Default::default()).expect("a port is free");
+    ends.pass(Duration::from_millis(50));
+    let server = listener.accept().expect("a child waits");
+    ends.b.call(&client, send(b"hello"));
+    ends.settle();
+    ends.a.call(&server, send(b"well met"));
+    ends.pass(Duration::from_secs(1));
+    // Somebody on the path puts in a word, both ways.
+    let (to_b, to_a) = (forged(&ends.last[0], &[b'x'; 100]), forged(&ends.last[1], &[b'y'; 100]));
+    ends.a.put(&to_a);
+    ends.b.put(&to_b);
+    ends.settle();
+    let got = received(ends.a.call(&server, Call::Receive(::tcp::Receive { max: 1000 })));
+    assert_eq!(got.map(|(text, _)| text.len()), Some(105), "the forgery is good, or nothing is tested");
+    let before = ends.crossed;
+    const SECONDS: usize = 20;
+    ends.pass(Duration::from_secs(SECONDS as u64));
+    let each = (ends.crossed - before) / 2;
+    assert!(each <= 2 * SECONDS + 2, "{each} segments of each end in {SECONDS} s");
+}
