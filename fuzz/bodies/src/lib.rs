@@ -8,6 +8,8 @@
 //! |---|---|---|
 //! | [`wire_formats`] | a packet | no parser panics; what a parser accepts, it reads again from what was emitted |
 //! | [`texts`] | a configuration text | no parser panics; what prints reads back |
+//! | [`knobs`] | an assignment | a knob says what it was set to, and takes what it says |
+//! | [`scripts`] | a packet script | it is read, or refused in words |
 //! | [`captures`] | a capture file | the reader ends, with frames or with one error |
 //! | [`stacks`] | frames, user calls and time steps | the same outcome under two architectures, nothing left at the end |
 #![forbid(unsafe_code)]
@@ -19,4 +21,4 @@ mod text;
 
 pub use formats::{captures, wire_formats};
 pub use sequence::{stacks, under};
-pub use text::texts;
+pub use text::{knobs, scripts, texts};

@@ -56,6 +56,46 @@ fn texts() {
 }
 
 #[test]
+fn knobs() {
+    const WORDS: [&str; 12] =
+        ["0", "1", "2", " ", "-", "4096", "cubic", "tcp_mem", "=", "4294967296", "\t", "tcp_rmem"];
+    rounds(5000, 20, |data| {
+        bodies::knobs(data);
+        let text: String = data.iter().map(|byte| WORDS[usize::from(*byte) % WORDS.len()]).collect();
+        let knob = char::from(data[0]);
+        bodies::knobs(format!("{knob}{text}").as_bytes());
+        bodies::knobs(text.as_bytes());
+    });
+}
+
+#[test]
+fn scripts() {
+    const WORDS: [&str; 16] = [
+        "+0 ",
+        "< ",
+        "> ",
+        "S. ",
+        "0:0(0) ",
+        "ack 1 ",
+        "win 5 ",
+        "<mss 9,nop>",
+        "socket(",
+        "..., ",
+        ") = 3\n",
+        "`",
+        "%{",
+        "\n",
+        "{a=1}",
+        "1:2",
+    ];
+    rounds(5000, 60, |data| {
+        bodies::scripts(data);
+        let text: String = data.iter().map(|byte| WORDS[usize::from(*byte) % WORDS.len()]).collect();
+        bodies::scripts(text.as_bytes());
+    });
+}
+
+#[test]
 fn captures() {
     rounds(5000, 300, |data| {
         bodies::captures(data);
