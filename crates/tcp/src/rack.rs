@@ -9,7 +9,7 @@
 
 use wire::SeqNumber;
 
-use crate::pcb::{is_before, since};
+use crate::pcb::{is_before, since, until};
 
 /// The reordering window is at least this while reordering is allowed for: timers tick at about a millisecond, and on a
 /// path of microseconds the threads of a host reorder more than a quarter of the round trip.
@@ -130,7 +130,7 @@ impl Rack {
     pub(crate) fn settles_in(&self, window: u32, now: u32) -> u32 {
         let at = self.newest.map_or(now, |newest| newest.at);
         let due = at.wrapping_add(self.rtt).wrapping_add(window);
-        since(due, now)
+        until(due, now)
     }
 
     /// RACK.reo_wnd_mult.

@@ -27,7 +27,7 @@ pub use send_window::SendWindow;
 pub(crate) use header_in::{Path, milliseconds};
 pub(crate) use loss::{Delivery, Loss};
 pub(crate) use receive_window::{Ack, RecvSnapshot, first_window};
-pub(crate) use send_log::{is_before, since};
+pub(crate) use send_log::{is_before, since, until};
 pub(crate) use send_window::{Mode, Timer, initial_window};
 pub(crate) use settings::Settings;
 pub(crate) use shaping::{Limit, Shaping};

@@ -82,12 +82,21 @@ pub(crate) struct SendLog {
     older: Option<Box<Older>>,
 }
 
-/// How long after `earlier` is `later`, both in microseconds modulo 2^32; 0 if it is not later (two threads may bring
-/// clock readings of different age).
+/// So much later than `later` may `earlier` be in [`since`]: two threads may bring clock readings of different age.
+const SKEW_US: u32 = 10_000_000;
+
+/// How long after `earlier` is `later`, both in microseconds modulo 2^32; 0 if it is a little earlier. What lies hours
+/// back counts as some time ago, never as just now: a timer that waits for its age would not come to an end.
 #[inline]
 pub(crate) fn since(later: u32, earlier: u32) -> u32 {
     let elapsed = later.wrapping_sub(earlier);
-    if elapsed > u32::MAX / 2 { 0 } else { elapsed }
+    if elapsed > u32::MAX - SKEW_US { 0 } else { elapsed }
+}
+
+/// How long from `now` until `due`, both in microseconds modulo 2^32; 0 if that is over.
+#[inline]
+pub(crate) fn until(due: u32, now: u32) -> u32 {
+    if is_before(due, now) { 0 } else { due.wrapping_sub(now) }
 }
 
 /// Is `a` before `b`, both in microseconds modulo 2^32?
