@@ -12,7 +12,7 @@ mod settings;
 mod values;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -321,10 +321,13 @@ impl Runner {
     /// The address that `...` stands for in `bind`, or in `connect` and its like.
     fn default_address(&self, remote: bool) -> SocketAddr {
         let addresses = &self.settings.addresses;
-        if remote {
-            SocketAddr::new(addresses.remote, self.settings.connect_port)
-        } else {
-            SocketAddr::new(addresses.local, self.settings.bind_port)
+        let (ip, port) = match remote {
+            true => (addresses.remote, self.settings.connect_port),
+            false => (addresses.local, self.settings.bind_port),
+        };
+        match ip {
+            IpAddr::V4(v4) if self.settings.mapped => SocketAddr::new(v4.to_ipv6_mapped().into(), port),
+            ip => SocketAddr::new(ip, port),
         }
     }
 }

@@ -16,7 +16,7 @@ fn plans() -> Vec<Plan> {
 
 fn all_go_through(ipv6: bool) {
     let paths = find(&[scripts()]).expect("the scripts are there");
-    assert!(paths.len() >= 180, "only {} scripts were found", paths.len());
+    assert!(paths.len() >= 300, "only {} scripts were found", paths.len());
     let plans = plans();
     let mut options = Options::new(plans[0]);
     options.ipv6 = ipv6;

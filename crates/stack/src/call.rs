@@ -143,6 +143,12 @@ pub enum Report {
 pub fn report(error: &ip::IcmpError) -> Report {
     let Some(seq) = error.seq.filter(|_| error.protocol == wire::protocol::TCP) else { return Report::Nothing };
     let kind = match error.kind {
+        // RFC 8201 section 4: every link of IPv6 carries 1280; who says less is not believed at all.
+        IcmpErrorKind::PacketTooBig { mtu }
+            if error.tuple.local_addr.is_ipv6() && mtu < u32::from(ip::path_mtu::FLOOR_V6) =>
+        {
+            return Report::Nothing;
+        }
         IcmpErrorKind::PacketTooBig { mtu } => {
             let headers = if error.tuple.local_addr.is_ipv4() { 40 } else { 60 };
             let mss = mtu.saturating_sub(headers).min(u32::from(u16::MAX)) as u16;

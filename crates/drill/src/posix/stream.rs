@@ -134,7 +134,9 @@ impl Stream {
         if peer_closed || self.shut_read || closed {
             events |= libc::EPOLLIN | libc::EPOLLRDHUP;
         }
-        if ready.contains(Readiness::READABLE) || !self.residue.is_empty() {
+        // What this layer holds counts towards the low-water mark with what the connection has.
+        let held = !self.residue.is_empty() && self.readable(stack) >= status.options.receive_low_water as usize;
+        if self.residue.is_empty() && ready.contains(Readiness::READABLE) || held {
             events |= libc::EPOLLIN;
         }
         if ready.contains(Readiness::WRITABLE) || self.shut_write || closed {
@@ -167,11 +169,21 @@ impl TcpSock {
         }
     }
 
-    pub(super) fn bind(&mut self, stack: &Stack<Real>, address: SocketAddr) -> Result<(), Errno> {
-        let Stage::Idle(bound @ None) = &mut self.stage else { return Err(Errno::EINVAL) };
-        if address.is_ipv6() != self.v6 {
-            return Err(Errno::EAFNOSUPPORT);
+    /// The address that goes on the wire: IPv4's for an IPv4-mapped one (RFC 4291 section 2.5.5.2).
+    fn spoken(&self, address: SocketAddr) -> Result<SocketAddr, Errno> {
+        match address {
+            SocketAddr::V6(v6) if self.v6 => {
+                let mapped = v6.ip().to_ipv4_mapped();
+                Ok(mapped.map_or(address, |v4| SocketAddr::new(v4.into(), v6.port())))
+            }
+            SocketAddr::V4(_) if !self.v6 => Ok(address),
+            _ => Err(Errno::EAFNOSUPPORT),
         }
+    }
+
+    pub(super) fn bind(&mut self, stack: &Stack<Real>, address: SocketAddr) -> Result<(), Errno> {
+        let address = self.spoken(address)?;
+        let Stage::Idle(bound @ None) = &mut self.stage else { return Err(Errno::EINVAL) };
         if !address.ip().is_unspecified() && !stack.shared().is_local(address.ip()) && !self.settings.free_bind {
             return Err(Errno::EADDRNOTAVAIL);
         }
@@ -211,12 +223,14 @@ impl TcpSock {
     pub(super) fn connect(&mut self, stack: &Stack<Real>, to: Option<SocketAddr>, nonblocking: bool) -> Answer<()> {
         let Some(to) = to else { return now(self.disconnect(stack)) };
         let wait = |error| if nonblocking { now(Err(error)) } else { Poll::Pending };
+        let to = self.spoken(to);
         match &mut self.stage {
             Stage::Listener(_) => now(Err(Errno::EISCONN)),
             Stage::Idle(bound) => {
-                if to.is_ipv6() != self.v6 {
-                    return now(Err(Errno::EAFNOSUPPORT));
-                }
+                let to = match to {
+                    Ok(to) => to,
+                    Err(error) => return now(Err(error)),
+                };
                 let opened = match stack.connect(*bound, to, &self.settings.connection(stack.shared().tcp())) {
                     Ok(socket) => Stream::new(socket, true),
                     Err(refused) => return now(Err(refused.into())),

@@ -10,7 +10,7 @@ use std::task::Poll;
 use observe::Time;
 
 use crate::error::ScriptError;
-use crate::posix::{Errno, Interest, PollFd, Posix};
+use crate::posix::{Errno, Interest, PollFd, Posix, Transfer};
 use crate::script::{Call, Expr, Nanos};
 
 use super::connections::UnderTest;
@@ -261,7 +261,7 @@ impl Runner {
     }
 
     fn prepare_socket(&mut self, args: &[Expr]) -> Ran<Attempt> {
-        let v4 = self.settings.addresses.local.is_ipv4();
+        let v4 = self.settings.addresses.local.is_ipv4() && !self.settings.mapped;
         let domain = match args.first() {
             Some(Expr::Ellipsis) => i64::from(if v4 { libc::AF_INET } else { libc::AF_INET6 }),
             _ => self.int_at(args, 0)?,
@@ -383,9 +383,21 @@ impl Runner {
         let count = usize::try_from(count).unwrap_or(0);
         self.unchecked(to);
         self.streams.entry(from).or_default().unchecked = true;
-        let mut carried = None;
+        let mut transfer: Option<Transfer> = None;
         Ok(Box::new(move |posix: &mut Posix, _| {
-            posix.splice(from, to, count, &mut carried).map(|sent| sent.map(|count| Done::value(count as i64)))
+            if transfer.is_none() {
+                let room = posix.pipe_room(to).unwrap_or(count).min(count);
+                match posix.receive(from, room, 0) {
+                    Poll::Ready(Ok((data, _))) => transfer = Some(Transfer::new(data)),
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+            let Some(transfer) = &mut transfer else { return Poll::Pending };
+            if transfer.rest().is_empty() {
+                return Poll::Ready(Ok(Done::value(transfer.done() as i64)));
+            }
+            posix.send(to, transfer, 0, None).map(|sent| sent.map(|count| Done::value(count as i64)))
         }))
     }
 

@@ -232,12 +232,15 @@ impl Runner {
         Ok(())
     }
 
-    /// The stack's SYN says where its numbers begin.
+    /// The stack's SYN says where its numbers begin; after the descriptor was closed a SYN with another number begins a new
+    /// connection between the same ports.
     fn learn_sequence(&mut self, index: usize, spec: &TcpSpec, segment: &Tcp) {
         let connection = &mut self.connections[index];
-        if segment.flags & flag::SYN != 0 && connection.live_isn.is_none() {
+        let anew = connection.closed && connection.live_isn != Some(segment.seq);
+        if segment.flags & flag::SYN != 0 && (connection.live_isn.is_none() || anew) {
             connection.live_isn = Some(segment.seq);
             connection.isn = spec.seq;
+            connection.closed = false;
         }
     }
 

@@ -19,6 +19,8 @@ pub(super) struct Settings {
     /// What is sent and not looked at is an error at the end of the script.
     pub no_leftovers: bool,
     pub addresses: Addresses,
+    /// Sockets are of IPv6 and speak IPv4: their addresses are IPv4-mapped.
+    pub mapped: bool,
     pub mtu: usize,
     pub bind_port: u16,
     pub connect_port: u16,
@@ -56,6 +58,7 @@ impl Settings {
             strict_segments: false,
             no_leftovers: false,
             addresses: Addresses::V4,
+            mapped: false,
             mtu: 1500,
             bind_port: 8080,
             connect_port: 8080,
@@ -65,6 +68,7 @@ impl Settings {
         match version.map(|option| (option.value.as_str(), option.line)) {
             None if !ipv6 => {}
             Some(("ipv4", _)) => {}
+            Some(("ipv4-mapped-ipv6" | "ipv4_mapped_ipv6", _)) => settings.mapped = true,
             None | Some(("ipv6", _)) => {
                 settings.addresses = Addresses::V6;
                 // So that a segment carries as much as in IPv4.

@@ -349,6 +349,15 @@ fn keep_alive(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
         settings.restart(if quiet { now } else { now - silence });
         return;
     }
+    // Where probes are further apart than the idle time is long, an answer does not make the silence short. It was heard
+    // later than what came before the first probe, and by more than the note is inexact, for that came an idle time earlier.
+    let heard = now - silence;
+    if settings.sent > 0 && heard > settings.probed + TOLERANCE {
+        settings.sent = 0;
+    }
+    if settings.sent == 0 {
+        settings.probed = heard;
+    }
     // A user time-out takes the place of the number of probes.
     let over = if limit.is_zero() {
         settings.sent >= settings.timing.probes

@@ -16,6 +16,8 @@ pub(crate) struct Settings {
     pub(crate) timing: KeepAlive,
     /// Probes sent since the peer was last heard.
     pub(crate) sent: u8,
+    /// When the peer had last been heard as the first of them was sent.
+    pub(crate) probed: Time,
     /// When to look whether the peer is silent; `MAX` unless `keeps_alive`.
     pub(crate) deadline: Time,
     /// What close does with text not yet sent; `Some(0)` resets.
@@ -41,6 +43,7 @@ impl Settings {
             keeps_alive: false,
             timing: config.keep_alive,
             sent: 0,
+            probed: Time::ZERO,
             deadline: Time::MAX,
             linger: None,
             fin_wait_2: None,
