@@ -45,6 +45,21 @@ pub struct OpenRequest<P: Platform> {
     pub params: tcp::OpenParams,
     /// Where its user will hear of it.
     pub socket: Arc<TcpSocket<P>>,
+    /// Text that may leave with the SYN.
+    pub fast_open: Option<Box<tcp::fast_open::Start>>,
+}
+
+/// Makes the PCB of an active open; its SYN is in `out`.
+pub fn open(
+    params: tcp::OpenParams,
+    fast_open: Option<Box<tcp::fast_open::Start>>,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> tcp::Pcb {
+    match fast_open {
+        None => tcp::Pcb::open_active(&params, out, now),
+        Some(start) => tcp::Pcb::open_fast(&params, *start, out, now),
+    }
 }
 
 /// The answer to a [`Call`].

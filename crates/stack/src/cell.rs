@@ -20,7 +20,7 @@ use crate::call::{self, Call, Control, Datagram, Ingress, OpenRefused, OpenReque
 use crate::flow::{Flow, Key, Target};
 use crate::replicas::{Replicas, Unmatched};
 use crate::shared::Shared;
-use crate::socket::{ListenerShared, Readiness, TcpSocket};
+use crate::socket::{Admission, Admitted, Readiness, TcpSocket};
 use crate::syn_cache::{Child, SynCache};
 use crate::table::private::{Entry, Table};
 use crate::timers::Wheel;
@@ -32,8 +32,8 @@ pub struct Connection<P: Platform> {
     pcb: Pcb,
     route: RouteCache,
     socket: Arc<TcpSocket<P>>,
-    /// The listener that admitted the handshake, until it is complete.
-    listener: Option<Arc<ListenerShared<P>>>,
+    /// What it owes its listener, until the handshake is complete.
+    admission: Option<Admission<P>>,
 }
 
 impl<P: Platform> Entry for Connection<P> {
@@ -185,6 +185,28 @@ impl<P: Platform> Cell<P> {
             TableChange::None => {}
             TableChange::Established => self.established(slot, now, after),
             TableChange::Remove => self.remove(slot),
+            TableChange::Unfinished { reset, remove } => self.unfinished(slot, (reset, remove), now),
+            TableChange::News => self.news(slot, now, after),
+        }
+    }
+
+    /// A connection that was open early has failed.
+    #[cold]
+    fn unfinished(&mut self, slot: u32, (reset, remove): (bool, bool), now: Time) {
+        if let Some(admission) = self.table.at(slot).and_then(|connection| connection.admission.take()) {
+            if reset { admission.reset(now) } else { admission.abandon() }
+        }
+        if remove {
+            self.remove(slot);
+        }
+    }
+
+    /// A connection has learnt of its destination.
+    #[cold]
+    fn news(&mut self, slot: u32, now: Time, after: &mut After<P>) {
+        let Some(remote) = self.table.at(slot).map(|connection| connection.flow.tuple.remote_addr) else { return };
+        if let Some(news) = self.run(slot, tcp::fast_open::TakeNews, now, after).flatten() {
+            self.shared.destinations.learn(remote, &news, now);
         }
     }
 
@@ -192,13 +214,15 @@ impl<P: Platform> Cell<P> {
     #[inline(never)]
     fn established(&mut self, slot: u32, now: Time, after: &mut After<P>) {
         let Some(connection) = self.table.at(slot) else { return };
-        let Some(listener) = connection.listener.take() else { return };
-        match listener.establish(&connection.socket) {
-            Ok(()) => {
+        let Some(admission) = connection.admission.take() else { return };
+        match admission.enter(&connection.socket) {
+            Admitted::New(listener, owed) => {
+                connection.admission = owed;
                 self.counters.add(Counter::ConnectionsAccepted, 1);
                 after.wake_listener(&listener);
             }
-            Err(_closed) => {
+            Admitted::Known => {}
+            Admitted::Closed => {
                 self.run(slot, tcp::Abort, now, after);
             }
         }
@@ -208,8 +232,8 @@ impl<P: Platform> Cell<P> {
     #[inline(never)]
     fn remove(&mut self, slot: u32) {
         self.wheel.cancel(slot);
-        if let Some(listener) = self.table.remove(slot).and_then(|connection| connection.listener) {
-            listener.abandon();
+        if let Some(admission) = self.table.remove(slot).and_then(|connection| connection.admission) {
+            admission.abandon();
         }
     }
 
@@ -227,8 +251,12 @@ impl<P: Platform> Cell<P> {
         }
         match self.replicas.unmatched(&arrival.segment, now) {
             Unmatched::Listener(listener) => {
-                let effects = (&self.counters, after);
-                self.shared.syn_arrives(&mut self.half_open, listener, flow, &arrival.segment, now, effects);
+                let effects = (&self.counters, &mut *after);
+                let child =
+                    self.shared.syn_arrives(&mut self.half_open, listener, flow, arrival.segment, now, effects);
+                if let Some(child) = child {
+                    self.adopt(child, now, after);
+                }
             }
             Unmatched::Cookie(listener) => {
                 let effects = (&self.counters, &mut *after);
@@ -244,11 +272,11 @@ impl<P: Platform> Cell<P> {
         }
     }
 
-    /// A handshake is complete: its connection enters the table and the accept queue.
+    /// A handshake is complete, or its connection opens early: it enters the table and the accept queue.
     fn adopt(&mut self, child: Child<P>, now: Time, after: &mut After<P>) {
-        let Child { flow, pcb, route, listener, ready, deadline, table, starved } = child;
+        let Child { flow, pcb, route, admission, ready, deadline, table, starved } = child;
         let socket = TcpSocket::new(flow);
-        let connection = Connection { flow, pcb: *pcb, route, socket: socket.clone(), listener: Some(listener) };
+        let connection = Connection { flow, pcb: *pcb, route, socket: socket.clone(), admission: Some(admission) };
         match self.place(connection) {
             Ok(key) => {
                 after.wake(&socket, ready);
@@ -257,7 +285,7 @@ impl<P: Platform> Cell<P> {
                 }
                 self.settle(key.slot, Effects { deadline, table }, now, after);
             }
-            Err(refused) => refused.listener.iter().for_each(|listener| listener.abandon()),
+            Err(refused) => refused.admission.into_iter().for_each(Admission::abandon),
         }
     }
 
@@ -327,15 +355,15 @@ impl<P: Platform> Cell<P> {
         if self.table.find(&flow.tuple).is_some() {
             return Err(OpenRefused::TupleInUse);
         }
+        let OpenRequest { params, socket, fast_open } = request;
         let mut route = RouteCache::default();
         let (pcb, effects) = {
             let mut out = self.shared.outbox(&flow, &route, &self.counters);
-            let pcb = Pcb::open_active(&request.params, &mut out, now);
+            let pcb = call::open(params, fast_open, &mut out, now);
             self.shared.emit(&flow, &mut route, &mut out.segments, &self.counters, after);
             (pcb, Effects { deadline: out.deadline, table: out.table })
         };
-        let socket = request.socket;
-        let connection = Connection { flow, pcb, route, socket, listener: None };
+        let connection = Connection { flow, pcb, route, socket, admission: None };
         let key = self.place(connection).map_err(|_| OpenRefused::TupleInUse)?;
         self.settle(key.slot, effects, now, after);
         Ok(key)

@@ -30,6 +30,7 @@ pub mod arch;
 pub mod call;
 pub mod cell;
 pub mod clock;
+pub mod fast_open;
 pub mod flow;
 pub mod handoff;
 pub mod internet;

@@ -17,13 +17,21 @@ pub struct Secrets {
     timestamp: (u64, u64),
     port: (u64, u64),
     cookie: (u64, u64),
+    fast_open: [u8; 16],
 }
 
 impl Secrets {
     /// Keys from the platform's random source.
     pub fn draw<P: Platform>() -> Self {
         let key = || (P::random(), P::random());
-        Secrets { table: key(), isn: key(), timestamp: key(), port: key(), cookie: key() }
+        Secrets {
+            table: key(),
+            isn: key(),
+            timestamp: key(),
+            port: key(),
+            cookie: key(),
+            fast_open: bytes(key()),
+        }
     }
 
     /// Keys derived from `seed`, so that two runs of a test send the same bytes.
@@ -38,7 +46,14 @@ impl Secrets {
             z ^ (z >> 31)
         };
         let mut key = || (next(), next());
-        Secrets { table: key(), isn: key(), timestamp: key(), port: key(), cookie: key() }
+        Secrets {
+            table: key(),
+            isn: key(),
+            timestamp: key(),
+            port: key(),
+            cookie: key(),
+            fast_open: bytes(key()),
+        }
     }
 
     /// The keyed hash of a connection's tuple: what the connection tables are indexed by. About 7 ns for IPv4.
@@ -85,6 +100,11 @@ impl Secrets {
         hasher.finish() as u32
     }
 
+    /// The key of Fast Open cookies (RFC 7413 section 4.1.2), unless the configuration has one.
+    pub fn fast_open_key(&self) -> &[u8; 16] {
+        &self.fast_open
+    }
+
     /// What spreads the first messages of interface `index` over time, so that stations that start together do not speak
     /// together.
     pub fn timing_seed(&self, index: usize) -> u64 {
@@ -100,6 +120,18 @@ impl Secrets {
         write_tuple(&mut hasher, &tuple);
         hasher.finish() as u32
     }
+}
+
+fn bytes((low, high): (u64, u64)) -> [u8; 16] {
+    (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
+}
+
+/// A pseudo-random function of two addresses.
+pub(crate) fn hash_addresses(key: &[u8; 16], one: IpAddr, other: IpAddr) -> u64 {
+    let mut hasher = SipHasher24::new_with_key(key);
+    write_address(&mut hasher, one);
+    write_address(&mut hasher, other);
+    hasher.finish()
 }
 
 #[inline]

@@ -20,6 +20,7 @@ use crate::addresses::Addresses;
 use crate::after::After;
 use crate::call::Datagram;
 use crate::clock::Clock;
+use crate::fast_open::Destinations;
 use crate::flow::Flow;
 use crate::internet::Internet;
 use crate::pings::Pings;
@@ -67,6 +68,8 @@ pub struct Shared<P: Platform> {
     pub addresses: Addresses<P>,
     /// Echo requests of ours.
     pub pings: Pings<P>,
+    /// What Fast Open remembers of servers.
+    pub destinations: Destinations<P>,
     /// Counters of work that belongs to no cell.
     pub counters: Counters,
     /// Rises when a cached link header may have become wrong.
@@ -146,6 +149,7 @@ impl<P: Platform> Shared<P> {
             internet,
             addresses,
             pings: Pings::default(),
+            destinations: Destinations::default(),
             counters: Counters::shared(),
             generation: P::AtomicU32::new(1),
             weighed: P::AtomicU64::new(0),

@@ -10,9 +10,10 @@ use dev::Device;
 use ip::autoconf::{Autoconf, Identifiers};
 use ip::{InterfaceView, RouteTable};
 use observe::Time;
-use pktbuf::PktBuf;
+use pktbuf::{Chunk, PktBuf};
 use sync::{LockKind, Platform, Published};
 use tcp::config::ConnectionOptions;
+use tcp::fast_open::Start;
 use wire::FourTuple;
 
 use crate::addresses::{Addresses, Addressing};
@@ -29,6 +30,9 @@ use crate::secrets::Secrets;
 use crate::shared::{Interface, Settings, Shared};
 use crate::socket::{ListenerShared, TcpSocket, UdpShared};
 use crate::tx::{Egress, TxPort};
+
+/// The most text that an open takes: what a pooled buffer holds.
+const FIRST_TEXT: usize = 64 << 10;
 
 /// How a stack is to be built.
 pub struct StackConfig<P: Platform> {
@@ -242,6 +246,21 @@ impl<P: Platform> Stack<P> {
         remote: SocketAddr,
         options: &ConnectionOptions,
     ) -> Result<Arc<TcpSocket<P>>, ConnectRefused> {
+        self.connect_with(local, remote, options, &[])
+    }
+
+    /// As [`Stack::connect`], with text to send, no more than [`Stack::first_text`] takes: it leaves with the SYN if what is
+    /// known of the destination allows it (RFC 7413), else after the handshake.
+    ///
+    /// # Errors
+    /// See [`ConnectRefused`].
+    pub fn connect_with(
+        &self,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        options: &ConnectionOptions,
+        text: &[u8],
+    ) -> Result<Arc<TcpSocket<P>>, ConnectRefused> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# A TCP implementation MUST reject as an error a local OPEN call for an invalid remote IP address (e.g., a
         //# broadcast or multicast address) (MUST-46).
@@ -265,7 +284,7 @@ impl<P: Platform> Stack<P> {
         let now = self.core.shared.clock.now();
         if let Some(port) = local.map(|local| local.port()).filter(|port| *port != 0) {
             let flow = self.flow(SocketAddr::new(source, port), remote);
-            return self.open(flow, options, now).map_err(|_| ConnectRefused::AddressInUse);
+            return self.open(flow, options, text, now).map_err(|_| ConnectRefused::AddressInUse);
         }
         let candidates = self.core.ports.candidates(&self.core.shared.secrets, source, remote);
         for (passed, port) in candidates.enumerate() {
@@ -273,7 +292,7 @@ impl<P: Platform> Stack<P> {
             if !self.core.arch.accepts_port(flow.hash) {
                 continue;
             }
-            match self.open(flow, options, now) {
+            match self.open(flow, options, text, now) {
                 Ok(socket) => {
                     self.core.ports.passed_over(passed as u32);
                     return Ok(socket);
@@ -285,14 +304,35 @@ impl<P: Platform> Stack<P> {
         Err(ConnectRefused::NoPort)
     }
 
-    fn open(&self, flow: Flow, options: &ConnectionOptions, now: Time) -> Result<Arc<TcpSocket<P>>, OpenRefused> {
+    fn open(
+        &self,
+        flow: Flow,
+        options: &ConnectionOptions,
+        text: &[u8],
+        now: Time,
+    ) -> Result<Arc<TcpSocket<P>>, OpenRefused> {
         let socket = TcpSocket::new(flow);
-        let params = self.core.shared.open_params(&flow, options.clone(), now);
-        let request = Box::new(OpenRequest { params, socket: socket.clone() });
+        let shared = &self.core.shared;
+        let params = shared.open_params(&flow, options.clone(), now);
+        let fast_open = if text.is_empty() { None } else { Some(self.start_with(&flow, params.mss, text, now)?) };
+        let request = Box::new(OpenRequest { params, socket: socket.clone(), fast_open });
         match self.call(&socket.target(), Call::Open(request)) {
             Reply::Opened(opened) => opened.map(|_| socket),
             _ => Err(OpenRefused::NoBuffer),
         }
+    }
+
+    fn start_with(&self, flow: &Flow, mss: u16, text: &[u8], now: Time) -> Result<Box<Start>, OpenRefused> {
+        let shared = &self.core.shared;
+        let offer = shared.destinations.offer(flow.tuple.remote_addr, mss, shared.tcp().fast_open, now);
+        let buffer = PktBuf::from_slice(text).ok_or(OpenRefused::NoBuffer)?;
+        Ok(Box::new(Start { offer, text: tcp::Chunks::from_iter([Chunk::Pooled(buffer)]) }))
+    }
+
+    /// Octets that [`Stack::connect_with`] takes at most under `options`.
+    pub fn first_text(&self, options: &ConnectionOptions) -> usize {
+        let buffer = options.send_buffer.unwrap_or(self.core.shared.tcp().send_buffer.initial);
+        FIRST_TEXT.min(buffer.max(1) as usize)
     }
 
     /// Listens on `address` (port 0: any). Complete when every cell has its replica.

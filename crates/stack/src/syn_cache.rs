@@ -14,10 +14,11 @@ use tcp::{HalfOpen, Isn, ListenParams, Outbox, Pcb, Progress, Readiness, Segment
 use wire::FourTuple;
 
 use crate::after::After;
+use crate::fast_open::Verdict;
 use crate::flow::Flow;
 use crate::secrets::Secrets;
 use crate::shared::Shared;
-use crate::socket::ListenerShared;
+use crate::socket::{Admission, ListenerShared};
 use crate::table::private::{Entry, Table};
 use crate::tx::RouteCache;
 
@@ -56,8 +57,8 @@ pub struct Child<P: Platform> {
     pub pcb: Box<Pcb>,
     /// Its route.
     pub route: RouteCache,
-    /// The listener that admitted it.
-    pub listener: Arc<ListenerShared<P>>,
+    /// What it owes the listener that admitted it.
+    pub admission: Admission<P>,
     /// What rose on it.
     pub ready: Readiness,
     /// When it wants to be woken.
@@ -177,16 +178,16 @@ fn params<P: Platform>(listener: &ListenerShared<P>, mss: u16) -> ListenParams {
 }
 
 impl<P: Platform> Shared<P> {
-    /// A SYN for a listener: it is remembered, answered with a cookie, or dropped.
+    /// A SYN for a listener: it is remembered, answered with a cookie, or dropped; or its connection opens at once.
     pub fn syn_arrives(
         &self,
         cache: &mut SynCache<P>,
         listener: Arc<ListenerShared<P>>,
         flow: Flow,
-        syn: &Segment,
+        syn: Segment,
         now: Time,
         (counters, after): (&Counters, &mut After<P>),
-    ) {
+    ) -> Option<Child<P>> {
         let cookies = self.tcp().syn_cookies;
         let full = match (listener.admit(), cookies) {
             (Ok(()), SynCookies::Always) => {
@@ -195,7 +196,10 @@ impl<P: Platform> Shared<P> {
             }
             (Ok(()), _) => false,
             (Err(DropReason::SynQueueFull), SynCookies::WhenFull | SynCookies::Always) => true,
-            (Err(reason), _) => return counters.drop(reason),
+            (Err(reason), _) => {
+                counters.drop(reason);
+                return None;
+            }
         };
         let mut route = RouteCache::default();
         let mut out = self.outbox(&flow, &route, counters);
@@ -203,18 +207,40 @@ impl<P: Platform> Shared<P> {
         if full {
             let mac = |irs, epoch, class| self.secrets.syn_cookie(&flow.tuple, irs, epoch, class);
             let isn = Isn { iss: wire::SeqNumber(0), ..self.isn_of(&flow, now) };
-            if syn_cookie::answer(&params, syn, isn, &mac, &mut out, now).is_ok() {
+            if syn_cookie::answer(&params, &syn, isn, &mac, &mut out, now).is_ok() {
                 listener.note_cookie(now);
             }
-            return self.emit(&flow, &mut route, &mut out.segments, counters, after);
+            self.emit(&flow, &mut route, &mut out.segments, counters, after);
+            return None;
         }
-        let half_open = tcp::listen::syn_arrives(&params, syn, self.isn_of(&flow, now), &mut out, now);
+        // A full queue never comes here: cookies of Fast Open open no door that SYN cookies have shut.
+        let cookie = match self.judge_fast_open(&listener, &syn, now) {
+            Verdict::Open(cookie) => {
+                let pcb = tcp::fast_open::accept(&params, syn, self.isn_of(&flow, now), cookie, &mut out, now);
+                self.emit(&flow, &mut route, &mut out.segments, counters, after);
+                let admission = Admission::Early(listener);
+                return match pcb {
+                    Ok(pcb) => Some(Child::new(flow, pcb, route, admission, &out)),
+                    Err(_) => {
+                        admission.abandon();
+                        None
+                    }
+                };
+            }
+            Verdict::Cookie(cookie) => Some(cookie),
+            Verdict::Plain => None,
+        };
+        let half_open = tcp::listen::syn_arrives(&params, &syn, self.isn_of(&flow, now), cookie, &mut out, now);
         self.emit(&flow, &mut route, &mut out.segments, counters, after);
-        let Ok(half_open) = half_open else { return listener.abandon() };
+        let Ok(half_open) = half_open else {
+            listener.abandon();
+            return None;
+        };
         let waiting = Waiting { half_open, listener, route, hash: flow.hash, next: NONE, prev: NONE };
         if let Err(refused) = cache.insert(waiting, self.tcp(), now) {
             refused.listener.abandon();
         }
+        None
     }
 
     /// A segment of a half-open connection: the child, if the handshake is complete.
@@ -240,7 +266,7 @@ impl<P: Platform> Shared<P> {
             }
             Progress::Established(pcb) => {
                 let Waiting { route, listener, .. } = cache.remove(slot)?;
-                Some(Child::new(flow, pcb, route, listener, &out))
+                Some(Child::new(flow, pcb, route, Admission::Handshake(listener), &out))
             }
         }
     }
@@ -276,7 +302,7 @@ impl<P: Platform> Shared<P> {
             return None;
         };
         counters.increment(observe::Counter::SynCookiesIn);
-        Some(Child::new(flow, pcb, route, listener, &out))
+        Some(Child::new(flow, pcb, route, Admission::Handshake(listener), &out))
     }
 
     /// Sends SYN-ACKs again that are due, and gives up handshakes that nobody completes.
@@ -311,9 +337,9 @@ impl<P: Platform> Shared<P> {
 }
 
 impl<P: Platform> Child<P> {
-    fn new(flow: Flow, pcb: Box<Pcb>, route: RouteCache, listener: Arc<ListenerShared<P>>, out: &Outbox<'_>) -> Self {
+    fn new(flow: Flow, pcb: Box<Pcb>, route: RouteCache, admission: Admission<P>, out: &Outbox<'_>) -> Self {
         let Outbox { ready, deadline, table, starved, .. } = *out;
-        Child { flow, pcb, route, listener, ready, deadline, table, starved }
+        Child { flow, pcb, route, admission, ready, deadline, table, starved }
     }
 }
 

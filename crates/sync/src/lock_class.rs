@@ -65,6 +65,8 @@ lock_classes! {
     Routes = "routes",
     /// The neighbour table (ARP and ND).
     Neighbours = "neighbours",
+    /// What is remembered of destinations for Fast Open.
+    Destinations = "destinations",
     /// A device's transmit queue.
     DeviceTx = "device-tx",
     /// A buffer pool.

@@ -7,7 +7,7 @@
 //! again with other numbers or options than the first.
 
 use observe::{Counter, DropReason, Time};
-use wire::tcp::{Header, RareOptions, TcpFlags};
+use wire::tcp::{FastOpen, Header, RareOptions, TcpFlags};
 use wire::{FourTuple, SeqNumber};
 
 use crate::config::{Config, ListenParams};
@@ -168,8 +168,15 @@ impl HalfOpen {
         }
     }
 
-    /// Send the SYN-ACK. `stamp`: the timestamp that it must carry, for a cookie that hides options in it.
-    pub(crate) fn send(&self, params: &ListenParams, stamp: Option<u32>, out: &mut Outbox<'_>, now: Time) {
+    /// Send the SYN-ACK. `stamp`: the timestamp that it must carry, for a SYN cookie that hides options in it; `cookie`: one
+    /// for Fast Open, which a SYN-ACK has that is sent for the first time.
+    pub(crate) fn send(
+        &self,
+        params: &ListenParams,
+        (stamp, cookie): (Option<u32>, Option<FastOpen>),
+        out: &mut Outbox<'_>,
+        now: Time,
+    ) {
         let mut isn = self.isn();
         if let Some(stamp) = stamp {
             isn.ts_offset = stamp.wrapping_sub(now.as_millis() as u32);
@@ -182,7 +189,8 @@ impl HalfOpen {
         ho.marks.set_echo(ecn::syn_ack_flags(self.ecn(), self.mark));
         // The option may be what a path does not let pass.
         let counters = ecn::syn_ack_option(self.ecn(), out.config).filter(|_| self.retries == 0);
-        let rare = RareOptions { ecn: counters, ..RareOptions::NONE };
+        // There is no room for both.
+        let rare = RareOptions { ecn: counters.filter(|_| cookie.is_none()), fast_open: cookie };
         output::syn_ack(self.iss, self.has(feature::SACK), &rare, &mut ho, out, now);
     }
 
@@ -214,7 +222,7 @@ impl HalfOpen {
         self.sent = now.as_micros() as u32;
         out.count(Counter::Timeouts, 1);
         out.count(Counter::Retransmits, 1);
-        self.send(params, None, out, now);
+        self.send(params, (None, None), out, now);
         true
     }
 
@@ -253,7 +261,7 @@ impl HalfOpen {
         out.count(Counter::SegmentsIn, 1);
         if self.may_answer(now) {
             self.note_answer(now);
-            self.send(params, None, out, now);
+            self.send(params, (None, None), out, now);
         } else {
             out.count(Counter::ChallengeAcksLimited, 1);
             out.dropped(DropReason::RateLimited);
@@ -271,7 +279,7 @@ impl HalfOpen {
     }
 
     /// The PCB in SYN-RECEIVED that this stands for.
-    fn revive(&self, params: &ListenParams, config: &Config, now: Time) -> Pcb {
+    pub(crate) fn revive(&self, params: &ListenParams, config: &Config, now: Time) -> Pcb {
         let mut pcb = Pcb::closed(self.tuple, self.isn(), self.announce, &params.options, config, now);
         let mut parts = pcb.parts();
         parts.header_in.set_passive();

@@ -44,6 +44,7 @@ pub mod congestion;
 pub mod ecn;
 pub mod error;
 pub mod event;
+pub mod fast_open;
 mod fast_path;
 pub mod half_open;
 pub mod info;

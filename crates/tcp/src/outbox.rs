@@ -82,6 +82,15 @@ pub enum TableChange {
     Established,
     /// The connection is finished: take it out of the table and free it.
     Remove,
+    /// A connection that was open early ([`crate::fast_open`]) has failed before its handshake was complete.
+    Unfinished {
+        /// The peer reset it (RFC 7413 section 5.1: it goes on counting for a while).
+        reset: bool,
+        /// As [`TableChange::Remove`]; else its user will close it.
+        remove: bool,
+    },
+    /// An active open has learnt of its destination: run [`crate::fast_open::TakeNews`].
+    News,
 }
 
 /// Effects of one event (or of several on the same connection), and what the event may use.

@@ -14,7 +14,7 @@ use pktbuf::{Checksum, PktBuf};
 use wire::SeqNumber;
 use wire::checksum::Sum;
 use wire::tcp::{
-    CHECKSUM_OFFSET, HEADER_LEN, Header, MAX_HEADER_LEN, Options, RareOptions, SackBlocks, TcpFlags, Timestamps,
+    CHECKSUM_OFFSET, FastOpen, HEADER_LEN, Header, MAX_HEADER_LEN, Options, RareOptions, SackBlocks, TcpFlags, Timestamps,
 };
 
 use crate::config::Config;
@@ -473,10 +473,16 @@ fn acknowledge_at(seq: SeqNumber, ho: &mut HeaderOut, out: &mut Outbox<'_>, now:
 //# and MAY send it always (MAY-3).
 pub(crate) fn syn(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
     if sw.state != State::SynSent {
-        return syn_ack(sw.una, sw.sack, &RareOptions::NONE, ho, out, now);
+        // Of a connection that is open early the SYN no longer counts in SND.UNA.
+        let iss = if sw.state == State::SynReceived { sw.una } else { sw.una + u32::MAX };
+        return syn_ack(iss, sw.sack, &RareOptions::NONE, ho, out, now);
     }
-    let config = out.config;
-    let options = Options {
+    let options = syn_options(ho, out.config, now);
+    emit_syn(sw.una, TcpFlags::SYN, options, &RareOptions::NONE, ho, out);
+}
+
+fn syn_options(ho: &mut HeaderOut, config: &Config, now: Time) -> Options {
+    Options {
         mss: Some(ho.announce_mss),
         //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
         //# This option is an offer, not a promise; both sides MUST send Window Scale options in their <SYN> segments to
@@ -488,8 +494,28 @@ pub(crate) fn syn(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now
         sack_permitted: config.sack,
         timestamps: config.timestamps.then(|| Timestamps { value: ho.clock(now), echo: 0 }),
         sack: SackBlocks::EMPTY,
-    };
-    emit_syn(sw.una, TcpFlags::SYN, options, &RareOptions::NONE, ho, out);
+    }
+}
+
+/// Our SYN with a Fast Open option and `len` octets of text, for the first time. False if there is no buffer.
+pub(crate) fn fast_syn(
+    sw: &SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    (option, len): (Option<FastOpen>, u32),
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> bool {
+    let options = syn_options(ho, out.config, now);
+    let flags = TcpFlags::SYN | ho.marks.echo();
+    let window = (ho.edge - ho.nxt).clamp(0, i32::from(u16::MAX)) as u16;
+    let draft = Draft { seq: sw.una, len, flags, options, window, segment_size: 0, urgent: 0, class: NOT_ECT };
+    let rare = RareOptions { fast_open: option, ..RareOptions::NONE };
+    let sent = emit_rare(ho, out, draft, &rare, |dst, sum| rq.copy_unsent(dst, sum));
+    if sent {
+        out.count(Counter::TextBytesOut, u64::from(len));
+    }
+    sent
 }
 
 /// Our SYN-ACK: an option appears only if the peer offered it (RFC 7323 sections 2.2 and 3.2, RFC 2018 section 2).

@@ -103,7 +103,7 @@ pub fn answer(
     let isn = Isn { iss: encode(header.seq, agreed.peer_mss, mac, now), ..isn };
     let half_open = HalfOpen::new(segment.tuple, header.seq, isn, params, &agreed, (out.config, now));
     let half_open = half_open.with_ecn(if stamp.is_some() { classic } else { EcnMode::Off }, segment.ecn());
-    half_open.send(params, stamp, out, now);
+    half_open.send(params, (stamp, None), out, now);
     out.count(Counter::SynCookiesOut, 1);
     Ok(())
 }

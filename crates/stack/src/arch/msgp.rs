@@ -29,7 +29,7 @@ use crate::flow::{Flow, Key, Target};
 use crate::pcb::{Escorted, Held, LockPlan, SharedPcb, Way, halves, six};
 use crate::replicas::{Replicas, Unmatched};
 use crate::shared::Shared;
-use crate::socket::{ListenerShared, TcpSocket, UdpShared};
+use crate::socket::{Admission, Admitted, TcpSocket, UdpShared};
 use crate::syn_cache::{Child, SynCache};
 use crate::table::private::{Entry, Table};
 use crate::timers::Wheel;
@@ -71,8 +71,8 @@ struct Connection<P: Platform> {
     socket: Arc<TcpSocket<P>>,
     /// When its entry in the wheel fires, in nanoseconds; `u64::MAX` when it has none.
     armed: P::AtomicU64,
-    /// The listener that admitted the handshake, until it is complete.
-    listener: Lock<Option<Arc<ListenerShared<P>>>, P>,
+    /// What it owes its listener, until the handshake is complete.
+    admission: Lock<Option<Admission<P>>, P>,
 }
 
 impl<P: Platform> Entry for Arc<Connection<P>> {
@@ -197,6 +197,28 @@ impl<P: Platform> MsgP<P> {
             TableChange::None => {}
             TableChange::Established => self.established(connection, now, after),
             TableChange::Remove => self.remove(connection),
+            TableChange::Unfinished { reset, remove } => self.unfinished(connection, (reset, remove), now),
+            TableChange::News => self.news(connection, now, after),
+        }
+    }
+
+    /// A connection that was open early has failed.
+    #[cold]
+    fn unfinished(&self, connection: &Arc<Connection<P>>, (reset, remove): (bool, bool), now: Time) {
+        let admission = connection.admission.lock().take();
+        if let Some(admission) = admission {
+            if reset { admission.reset(now) } else { admission.abandon() }
+        }
+        if remove {
+            self.remove(connection);
+        }
+    }
+
+    /// A connection has learnt of its destination.
+    #[cold]
+    fn news(&self, connection: &Arc<Connection<P>>, now: Time, after: &mut After<P>) {
+        if let Some(news) = self.run(connection, None, tcp::fast_open::TakeNews, now, after) {
+            self.shared.destinations.learn(connection.flow.tuple.remote_addr, &news, now);
         }
     }
 
@@ -218,21 +240,28 @@ impl<P: Platform> MsgP<P> {
     }
 
     fn established(&self, connection: &Arc<Connection<P>>, now: Time, after: &mut After<P>) {
-        let Some(listener) = connection.listener.lock().take() else { return };
-        if listener.establish(&connection.socket).is_ok() {
-            self.counters.add(Counter::ConnectionsAccepted, 1);
-            after.wake_listener(&listener);
-        } else {
-            self.run(connection, None, tcp::Abort, now, after);
+        let mut owed = connection.admission.lock();
+        let Some(admission) = owed.take() else { return };
+        match admission.enter(&connection.socket) {
+            Admitted::New(listener, rest) => {
+                *owed = rest;
+                drop(owed);
+                self.counters.add(Counter::ConnectionsAccepted, 1);
+                after.wake_listener(&listener);
+            }
+            Admitted::Known => {}
+            Admitted::Closed => {
+                drop(owed);
+                self.run(connection, None, tcp::Abort, now, after);
+            }
         }
     }
 
     /// The connection is finished, and no user holds it. Its entry in the wheel goes before the slot does. A thread that
     /// arms one for it later leaves an entry that finds the slot free, or wakes its next tenant for nothing.
     fn remove(&self, connection: &Arc<Connection<P>>) {
-        if let Some(listener) = connection.listener.lock().take() {
-            listener.abandon();
-        }
+        let admission = connection.admission.lock().take();
+        admission.into_iter().for_each(Admission::abandon);
         let slot = connection.socket.target().key.slot;
         let mut directory = self.table.lock();
         if directory.connections.at(slot).is_some_and(|other| Arc::ptr_eq(other, connection)) {
@@ -301,9 +330,13 @@ impl<P: Platform> MsgP<P> {
         }
         match directory.replicas.unmatched(&arrival.segment, now) {
             Unmatched::Listener(listener) => {
-                let effects = (&self.counters, after);
-                self.shared.syn_arrives(&mut directory.half_open, listener, flow, &arrival.segment, now, effects);
+                let effects = (&self.counters, &mut *after);
+                let half_open = &mut directory.half_open;
+                let child = self.shared.syn_arrives(half_open, listener, flow, arrival.segment, now, effects);
                 self.half_open_deadline.store(directory.half_open.cached_deadline(), Ordering::Relaxed);
+                if let Some(child) = child {
+                    self.adopt(guard, child, now, after);
+                }
             }
             Unmatched::Cookie(listener) => {
                 let effects = (&self.counters, &mut *after);
@@ -320,10 +353,10 @@ impl<P: Platform> MsgP<P> {
         }
     }
 
-    /// A handshake is complete: its connection enters the table and the accept queue.
+    /// A handshake is complete, or its connection opens early: it enters the table and the accept queue.
     fn adopt(&self, mut directory: Guard<'_, Directory<P>, P>, child: Child<P>, now: Time, after: &mut After<P>) {
-        let Child { flow, pcb, route, listener, ready, deadline, table, starved } = child;
-        let connection = self.connection(flow, *pcb, route, TcpSocket::new(flow), Some(listener));
+        let Child { flow, pcb, route, admission, ready, deadline, table, starved } = child;
+        let connection = self.connection(flow, *pcb, route, TcpSocket::new(flow), Some(admission));
         if self.place(&mut directory, &connection).is_ok() {
             drop(directory);
             after.wake(&connection.socket, ready);
@@ -331,8 +364,9 @@ impl<P: Platform> MsgP<P> {
                 self.shared.port_of(&flow, &RouteCache::default()).starve(connection.socket.target());
             }
             self.settle(&connection, Effects { deadline, table }, now, after);
-        } else if let Some(listener) = connection.listener.lock().take() {
-            listener.abandon();
+        } else {
+            let admission = connection.admission.lock().take();
+            admission.into_iter().for_each(Admission::abandon);
         }
     }
 
@@ -354,14 +388,14 @@ impl<P: Platform> MsgP<P> {
         pcb: Pcb,
         route: RouteCache,
         socket: Arc<TcpSocket<P>>,
-        listener: Option<Arc<ListenerShared<P>>>,
+        admission: Option<Admission<P>>,
     ) -> Arc<Connection<P>> {
         Arc::new(Connection {
             flow,
             pcb: SharedPcb::new(self.locks, self.shared.lock_kind, pcb, route),
             socket,
             armed: P::AtomicU64::new(u64::MAX),
-            listener: Lock::new(LockKind::Blocking, LockClass::SocketBuffer, listener),
+            admission: Lock::new(LockKind::Blocking, LockClass::SocketBuffer, admission),
         })
     }
 
@@ -387,11 +421,12 @@ impl<P: Platform> MsgP<P> {
         }
         let mut route = RouteCache::default();
         let mut out = self.shared.outbox(&flow, &route, &self.counters);
-        let pcb = Pcb::open_active(&request.params, &mut out, now);
+        let OpenRequest { params, socket, fast_open } = request;
+        let pcb = call::open(params, fast_open, &mut out, now);
         self.shared.emit(&flow, &mut route, &mut out.segments, &self.counters, after);
         let effects = Effects { deadline: out.deadline, table: out.table };
         drop(out);
-        let connection = self.connection(flow, pcb, route, request.socket, None);
+        let connection = self.connection(flow, pcb, route, socket, None);
         let key = self.place(&mut directory, &connection)?;
         drop(directory);
         self.settle(&connection, effects, now, after);

@@ -8,13 +8,17 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use observe::{DropReason, Time};
 use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
-use tcp::config::ConnectionOptions;
+use tcp::config::{ConnectionOptions, FastOpenMode};
 
 use super::TcpSocket;
 use super::readiness::{Pollable, Readiness, ReadyState};
+
+/// For so long a connection that was reset while it was open early counts as if it still were.
+const RESET_COUNTS: Duration = Duration::from_secs(60);
 
 /// What all replicas of one listener share. Any thread.
 pub struct ListenerShared<P: Platform> {
@@ -29,11 +33,16 @@ pub struct ListenerShared<P: Platform> {
     waiting: P::AtomicUsize,
     /// Until when an acknowledgement may be the answer to a cookie, in nanoseconds.
     cookies_until: P::AtomicU64,
+    /// See [`ListenerShared::set_fast_open`].
+    fast_open: P::AtomicUsize,
     queue: Lock<AcceptQueue<P>, P>,
 }
 
 struct AcceptQueue<P: Platform> {
     closed: bool,
+    /// Connections that are open early, and those that a reset ended: until when each of these counts, earliest first.
+    early: usize,
+    resets: VecDeque<Time>,
     established: VecDeque<Arc<TcpSocket<P>>>,
 }
 
@@ -41,7 +50,7 @@ impl<P: Platform> ListenerShared<P> {
     /// A listener on `local` (an unspecified address matches every address of its family; `[::]` both families).
     /// `backlog` bounds the accept queue, `syn_backlog` the handshakes in progress; both are at least 1.
     pub fn new(local: SocketAddr, backlog: usize, syn_backlog: usize, options: ConnectionOptions) -> Arc<Self> {
-        let queue = AcceptQueue { closed: false, established: VecDeque::new() };
+        let queue = AcceptQueue { closed: false, early: 0, resets: VecDeque::new(), established: VecDeque::new() };
         Arc::new(ListenerShared {
             ready: ReadyState::default(),
             local,
@@ -52,6 +61,7 @@ impl<P: Platform> ListenerShared<P> {
             half_open: P::AtomicUsize::new(0),
             waiting: P::AtomicUsize::new(0),
             cookies_until: P::AtomicU64::new(0),
+            fast_open: P::AtomicUsize::new(0),
             queue: Lock::new(LockKind::Blocking, LockClass::AcceptQueue, queue),
         })
     }
@@ -118,6 +128,50 @@ impl<P: Platform> ListenerShared<P> {
         now.as_nanos() < self.cookies_until.load(Ordering::Relaxed)
     }
 
+    /// Opens connections with the text of their SYNs (RFC 7413), at most `limit` at a time whose handshakes are not complete;
+    /// 0: none (`TCP_FASTOPEN`).
+    pub fn set_fast_open(&self, limit: usize) {
+        self.fast_open.store(limit, Ordering::Relaxed);
+    }
+
+    /// Connections that may be open early under the stack's `mode`.
+    pub fn fast_open_limit(&self, mode: FastOpenMode) -> usize {
+        let limit = self.fast_open.load(Ordering::Relaxed);
+        match limit {
+            _ if !mode.has(FastOpenMode::SERVER) => 0,
+            0 if mode.has(FastOpenMode::ALL_LISTENERS) => self.backlog,
+            _ => limit,
+        }
+    }
+
+    /// One more connection is open early, unless `limit` are. Those that were reset give their places back after a while
+    /// and not at once, or resets that forged SYNs provoke would make room for ever more of them (RFC 7413 section 5.1).
+    pub fn admit_fast_open(&self, limit: usize, now: Time) -> bool {
+        let mut queue = self.queue.lock();
+        if queue.early >= limit && queue.resets.front().is_some_and(|until| *until <= now) {
+            queue.resets.pop_front();
+            queue.early -= 1;
+        }
+        let admitted = queue.early < limit;
+        queue.early += usize::from(admitted);
+        admitted
+    }
+
+    /// A connection is no longer open early: its handshake is complete, or it has ended.
+    pub fn leave_fast_open(&self) {
+        self.queue.lock().early -= 1;
+    }
+
+    /// A connection that was open early was reset at `now`.
+    pub fn note_early_reset(&self, now: Time) {
+        self.queue.lock().resets.push_back(now + RESET_COUNTS);
+    }
+
+    /// Places taken of [`ListenerShared::fast_open_limit`].
+    pub fn early(&self) -> usize {
+        self.queue.lock().early
+    }
+
     /// Whether half of the places for handshakes are taken: those that nobody completes should be given up earlier.
     pub fn is_crowded(&self) -> bool {
         self.half_open.load(Ordering::Relaxed) > self.syn_backlog / 2
@@ -165,6 +219,69 @@ impl<P: Platform> ListenerShared<P> {
     /// Handshakes in progress, and connections waiting to be accepted.
     pub fn occupancy(&self) -> (usize, usize) {
         (self.half_open.load(Ordering::Relaxed), self.waiting.load(Ordering::Relaxed))
+    }
+}
+
+/// What a connection owes the listener that admitted it, until its handshake is complete.
+pub enum Admission<P: Platform> {
+    /// A place among the handshakes.
+    Handshake(Arc<ListenerShared<P>>),
+    /// The same, and one among the connections that are open early.
+    Early(Arc<ListenerShared<P>>),
+    /// The latter alone: it has entered the accept queue.
+    Entered(Arc<ListenerShared<P>>),
+}
+
+/// What became of a connection that may enter the accept queue.
+pub enum Admitted<P: Platform> {
+    /// It is in, and the listener is to be woken; if it is open early, it still owes something.
+    New(Arc<ListenerShared<P>>, Option<Admission<P>>),
+    /// It was in already.
+    Known,
+    /// The listener has closed: the connection must be reset.
+    Closed,
+}
+
+impl<P: Platform> Admission<P> {
+    /// The connection may enter the accept queue. Phase *inside*.
+    pub fn enter(self, child: &Arc<TcpSocket<P>>) -> Admitted<P> {
+        match self {
+            Admission::Handshake(listener) => match listener.establish(child) {
+                Ok(()) => Admitted::New(listener, None),
+                Err(Closed) => Admitted::Closed,
+            },
+            Admission::Early(listener) => match listener.establish(child) {
+                Ok(()) => Admitted::New(listener.clone(), Some(Admission::Entered(listener))),
+                Err(Closed) => {
+                    listener.leave_fast_open();
+                    Admitted::Closed
+                }
+            },
+            Admission::Entered(listener) => {
+                listener.leave_fast_open();
+                Admitted::Known
+            }
+        }
+    }
+
+    /// The connection has ended without a complete handshake.
+    pub fn abandon(self) {
+        match self {
+            Admission::Handshake(listener) => listener.abandon(),
+            Admission::Early(listener) => {
+                listener.abandon();
+                listener.leave_fast_open();
+            }
+            Admission::Entered(listener) => listener.leave_fast_open(),
+        }
+    }
+
+    /// The same, by a reset of the peer.
+    pub fn reset(self, now: Time) {
+        match self {
+            Admission::Entered(listener) => listener.note_early_reset(now),
+            other => other.abandon(),
+        }
     }
 }
 

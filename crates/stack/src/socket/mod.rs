@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use sync::{Atomic, Ordering, Platform};
 
-pub use listener::ListenerShared;
+pub use listener::{Admission, Admitted, ListenerShared};
 pub use poll::{PollEvent, PollSet};
 pub use readiness::{Pollable, Readiness, ReadyState};
 pub use udp::UdpShared;

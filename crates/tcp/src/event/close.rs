@@ -69,7 +69,8 @@ impl Event for Shutdown {
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<(), Error> {
         pcb.whole(out, |mut parts, out| {
-            if !parts.header_in.state.is_synchronised() {
+            // The send window's copy: a connection may be open before its handshake is complete.
+            if !parts.send_window.state.is_synchronised() {
                 return Err(Error::NotConnected);
             }
             match self {
@@ -112,8 +113,8 @@ fn close(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     match parts.header_in.state {
         State::SynSent => parts.enter(Cause::Close, out, now),
         // Queued until the connection is established (RFC 9293 section 3.10.4, SYN-RECEIVED).
-        State::SynReceived => parts.send_window.fin_queued = true,
-        State::Established | State::CloseWait => {
+        // One that is open early sends its FIN at once, and leaves the state with the handshake.
+        State::SynReceived | State::Established | State::CloseWait => {
             parts.send_window.fin_queued = true;
             continue_close(parts, out, now);
             let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));

@@ -281,7 +281,8 @@ fn level(parts: &PcbMut<'_>) -> Readiness {
     set(closed, Readiness::CLOSED);
     set(parts.header_in.error.is_some(), Readiness::ERROR);
     set(closed || parts.receive_window.is_readable() || parts.receive_window.discard, Readiness::READABLE);
-    let writable = state.is_synchronised() && parts.send_window.is_writable(parts.retransmit_queue);
+    // The send window's copy: a connection may be open before its handshake is complete.
+    let writable = parts.send_window.state.is_synchronised() && parts.send_window.is_writable(parts.retransmit_queue);
     set(closed || parts.send_window.fin_queued || writable, Readiness::WRITABLE);
     set(parts.receive_window.finished, Readiness::PEER_CLOSED);
     set(state.is_synchronised(), Readiness::CONNECTED);

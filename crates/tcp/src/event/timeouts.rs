@@ -16,6 +16,7 @@ use crate::access::{PcbAccess, PcbMut};
 use crate::config::Config;
 use crate::ecn;
 use crate::error::Error;
+use crate::fast_open;
 use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::{Ack, Mode, Timer, since};
@@ -229,8 +230,9 @@ fn retransmit(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
         out.count(Counter::Retransmits, 1);
         if state == State::SynSent {
             parts.header_out.marks.set_echo(ecn::syn_flags(out.config, sw.unanswered));
+            fast_open::silent(parts, out);
         }
-        output::syn(sw, parts.header_out, out, now);
+        output::syn(parts.send_window, parts.header_out, out, now);
         return;
     }
     if sw.flight() == 0 {

@@ -13,7 +13,6 @@ const U32: i64 = u32::MAX as i64;
 const BUFFER: i64 = 1 << 30;
 
 const PER_CONNECTION: &str = "the limit is one per connection (tcp_invalid_ratelimit): a shared one is a side channel";
-const NO_FAST_OPEN: &str = "Fast Open is not built yet";
 const ONE_RECOVERY: &str = "loss recovery has no switches";
 const NO_TSO: &str = "super-segments are as large as the device and the windows allow";
 const NO_LOOPBACK: &str = "nothing of this kind exists here";
@@ -206,20 +205,17 @@ pub static KNOBS: &[Knob] = &[
         |c| c.ecn_option as i64,
         |c, v| c.ecn_option = EcnOption::from_number(v as u8).unwrap_or_default(),
     ),
-    unheeded(
-        number(
-            "tcp_fastopen",
-            "Fast Open bits: 1 client, 2 server, 4 client without cookie, 0x200 server without cookie, 0x400 all listeners",
-            (0, 0x7ff),
-            |c| c.fast_open.0.into(),
-            |c, v| c.fast_open.0 = v as u32,
-        ),
-        NO_FAST_OPEN,
+    number(
+        "tcp_fastopen",
+        "Fast Open bits: 1 client, 2 server, 4 client without cookie, 0x200 server without cookie, 0x400 all listeners",
+        (0, 0x7ff),
+        |c| c.fast_open.0.into(),
+        |c, v| c.fast_open.0 = v as u32,
     ),
     Knob {
         name: "tcp_fastopen_key",
         meaning: "secret of Fast Open cookies, and after a comma the one before",
-        idle: Some(NO_FAST_OPEN),
+        idle: None,
         form: Form::Word {
             expects: "four groups of hexadecimal digits, as 00112233-44556677-8899aabb-ccddeeff, or two such keys with a comma between",
             get: fast_open_keys,

@@ -39,7 +39,7 @@ use observe::{Counter, Gauge, Time};
 
 use crate::access::PcbMut;
 use crate::error::Error;
-use crate::outbox::{Outbox, Readiness};
+use crate::outbox::{Outbox, Readiness, TableChange};
 use crate::state::{Cause, State};
 
 /// One connection.
@@ -142,6 +142,9 @@ impl PcbMut<'_> {
 
     /// The connection failed: remember why, and end it.
     pub(crate) fn fail(&mut self, error: Error, out: &mut Outbox<'_>, now: Time) {
+        if self.is_early() {
+            out.table = TableChange::Unfinished { reset: error == Error::Refused, remove: false };
+        }
         self.header_in.error = Some(error);
         out.ready |= Readiness::ERROR;
         out.count(

@@ -150,6 +150,11 @@ impl RetransmitQueue {
         (sum, cursor)
     }
 
+    /// Nothing in the queue counts as sent.
+    pub(crate) fn rewind(&mut self) {
+        self.unsent = Cursor::default();
+    }
+
     /// Drop everything, memory included.
     pub(crate) fn clear(&mut self) {
         *self = RetransmitQueue::new();

@@ -7,6 +7,7 @@ use observe::Time;
 
 use super::milliseconds;
 use crate::config::{Config, ConnectionOptions, KeepAlive};
+use crate::fast_open::Asked;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub(crate) struct Settings {
     pub(crate) silent: bool,
     /// When the last soft error was noted, in units of 2^20 ns modulo 2^32.
     pub(crate) soft_error_at: u32,
+    /// The SYN asked for Fast Open.
+    pub(crate) fast_open: Option<Asked>,
 }
 
 impl Settings {
@@ -51,6 +54,7 @@ impl Settings {
             syn_retries: None,
             silent: false,
             soft_error_at: 0,
+            fast_open: None,
         })
     }
 

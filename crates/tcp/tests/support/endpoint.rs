@@ -76,6 +76,10 @@ pub struct Endpoint {
     pub ready: Readiness,
     pub accepted: bool,
     pub removed: bool,
+    /// It failed while it was open early; whether by a reset.
+    pub unfinished: Option<bool>,
+    /// It has learnt of its destination.
+    pub news: bool,
     pub credit: u32,
     pub starved: bool,
     /// How often IP was told that the path is in doubt.
@@ -98,6 +102,8 @@ impl Endpoint {
             ready: Readiness::NONE,
             accepted: false,
             removed: false,
+            unfinished: None,
+            news: false,
             credit: u32::MAX,
             starved: false,
             suspected: 0,
@@ -140,6 +146,11 @@ impl Endpoint {
             TableChange::Remove => {
                 self.removed = true;
             }
+            TableChange::Unfinished { reset, remove } => {
+                self.unfinished = Some(reset);
+                self.removed |= remove;
+            }
+            TableChange::News => self.news = true,
         }
         reply
     }
@@ -231,7 +242,7 @@ impl Endpoint {
         self.half_open = self.with_outbox(|_, out, setup| {
             let params = setup.listen_params();
             let isn = Isn { iss: SeqNumber(setup.iss), ts_offset: 0, flow_hash: None };
-            listen::syn_arrives(&params, segment, isn, out, now).ok()
+            listen::syn_arrives(&params, segment, isn, None, out, now).ok()
         });
         self.watch_half_open(now);
     }

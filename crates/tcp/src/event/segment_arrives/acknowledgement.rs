@@ -175,7 +175,7 @@ fn sample_round_trip(sw: &mut SendWindow, rq: &RetransmitQueue, header: &Header,
 }
 
 #[cold]
-pub(super) fn sample_echo(sw: &mut SendWindow, header: &Header, out: &Outbox<'_>, now: Time) {
+pub(crate) fn sample_echo(sw: &mut SendWindow, header: &Header, out: &Outbox<'_>, now: Time) {
     let Some(timestamps) = header.options.timestamps else { return };
     let sent = timestamps.echo.wrapping_sub(sw.ts_offset);
     let elapsed = (now.as_millis() as u32).wrapping_sub(sent);

@@ -4,7 +4,7 @@
 //! segment belongs to, and how many children it may have, is the `stack`'s business.
 
 use observe::{Counter, DropReason, Time};
-use wire::tcp::TcpFlags;
+use wire::tcp::{FastOpen, TcpFlags};
 
 use super::flags_make_sense;
 use crate::config::ListenParams;
@@ -15,7 +15,7 @@ use crate::outbox::Outbox;
 use crate::segment::Segment;
 
 /// A segment for a listener has arrived that belongs to no connection. A SYN makes a half-open connection, with its
-/// SYN-ACK in `out`.
+/// SYN-ACK in `out`, which carries `cookie` if there is one (RFC 7413 section 4.2.1); text of the SYN is not taken.
 ///
 /// # Errors
 /// The reason for which none was made, counted already; a reset may be in `out`.
@@ -23,6 +23,7 @@ pub fn syn_arrives(
     params: &ListenParams,
     segment: &Segment,
     isn: Isn,
+    cookie: Option<FastOpen>,
     out: &mut Outbox<'_>,
     now: Time,
 ) -> Result<HalfOpen, DropReason> {
@@ -31,7 +32,10 @@ pub fn syn_arrives(
     let half_open = HalfOpen::new(segment.tuple, segment.header.seq, isn, params, &agreed, (out.config, now));
     let mode = ecn::grant(segment.header.flags, segment.ecn(), out.config.ecn);
     let half_open = half_open.with_ecn(mode, segment.ecn());
-    half_open.send(params, None, out, now);
+    half_open.send(params, (None, cookie), out, now);
+    if !segment.text.is_empty() {
+        out.dropped(DropReason::TcpFastOpenRefused);
+    }
     Ok(half_open)
 }
 

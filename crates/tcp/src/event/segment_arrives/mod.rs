@@ -34,7 +34,7 @@ use crate::pcb::{Ack, Path};
 use crate::segment::Segment;
 use crate::state::State;
 
-pub(crate) use otherwise::{finish, release};
+pub(crate) use otherwise::{finish, release, take_text};
 
 /// A segment of this connection has arrived.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use super::{Disposition, answer, challenge, flags_make_sense, refuse, sequence, 
 use crate::access::{PcbAccess, PcbMut};
 use crate::ecn;
 use crate::error::Error;
+use crate::fast_open;
 use crate::outbox::{Outbox, Readiness, TableChange};
 use crate::output::{self, Told};
 use crate::pcb::Ack;
@@ -139,15 +140,15 @@ fn text_after_close(segment: &Segment, parts: &PcbMut<'_>) -> bool {
 }
 
 /// Seventh and eighth.
-pub(super) fn take_text(
+pub(crate) fn take_text(
     segment: Segment,
     parts: &mut PcbMut<'_>,
     out: &mut Outbox<'_>,
     now: Time,
 ) -> (Ack, Option<DropReason>) {
     let fin = segment.header.flags.contains(TcpFlags::FIN);
-    let state = parts.header_in.state;
-    if !state.accepts_text() {
+    // Text of a SYN may be taken before the connection is established.
+    if !parts.receive_window.state.accepts_text() {
         return beyond_the_stream(&segment, fin, parts, out, now);
     }
     let (seq, text) = (segment.header.seq, segment.text);
@@ -219,11 +220,18 @@ pub(super) fn note_told(parts: &mut PcbMut<'_>, told: Told) {
 /// Fifth: the ACK field, in the states where more than the send window depends on it.
 fn acknowledge(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Result<(), Disposition> {
     if parts.header_in.state == State::SynReceived {
-        if !acknowledgement::covers_syn(parts.send_window, segment.header.ack) {
+        let early = parts.is_early();
+        let (sw, ack) = (&*parts.send_window, segment.header.ack);
+        if !(if early { fast_open::covers(sw, ack) } else { acknowledgement::covers_syn(sw, ack) }) {
             output::reset_at(segment.header.ack, parts.header_out, out);
             return Err(Disposition::Dropped(out.dropped(DropReason::TcpBadAck)));
         }
-        syn_sent::establish(parts, now);
+        if early {
+            fast_open::complete(parts, &segment.header, out, now);
+        } else {
+            syn_sent::establish(parts, ack, now);
+            parts.header_in.held = true;
+        }
         ecn::established(parts);
         parts.enter(Cause::AckOfSyn, out, now);
         established_passively(parts, segment, out, now);
@@ -253,7 +261,6 @@ fn established_passively(parts: &mut PcbMut<'_>, segment: &Segment, out: &mut Ou
     sw.max_wnd = sw.max_wnd.max(sw.wnd);
     sw.wl1 = segment.header.seq;
     sw.wl2 = segment.header.ack;
-    parts.header_in.held = true;
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.5
     //# Note that a TCP implementation MUST keep track of whether a connection has reached SYN-RECEIVED state as the
     //# result of a passive OPEN or an active OPEN (MUST-11).
@@ -316,7 +323,10 @@ fn reset(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Ti
 /// A closed connection whose user is gone (or never had it) leaves the table now; else its user's close does that.
 pub(crate) fn release(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
     if parts.header_in.state == State::Closed && !parts.header_in.held {
-        out.table = TableChange::Remove;
+        out.table = match out.table {
+            TableChange::Unfinished { reset, .. } => TableChange::Unfinished { reset, remove: true },
+            _ => TableChange::Remove,
+        };
     }
 }
 
@@ -342,7 +352,7 @@ fn refused_segment(
 
 /// Is it the SYN that we are answering, again?
 fn repeats_syn(segment: &Segment, parts: &PcbMut<'_>) -> bool {
-    segment.header.flags.contains(TcpFlags::SYN) && segment.header.seq + 1 == parts.receive_window.nxt
+    segment.header.flags.contains(TcpFlags::SYN) && segment.header.seq == parts.send_window.wl1
 }
 
 /// RFC 9293 section 3.10.7.4, TIME-WAIT, and RFC 6191: a SYN that cannot be an old one begins a new incarnation.

@@ -1,6 +1,7 @@
 //! SEGMENT ARRIVES in SYN-SENT (RFC 9293 section 3.10.7.3).
 
 use observe::{Counter, DropReason, Time};
+use wire::SeqNumber;
 use wire::tcp::TcpFlags;
 
 use super::{Disposition, acknowledgement, flags_make_sense, otherwise};
@@ -8,6 +9,7 @@ use crate::access::{PcbAccess, PcbMut};
 use crate::congestion::Controller;
 use crate::ecn::{self, EcnMode};
 use crate::error::Error;
+use crate::fast_open;
 use crate::outbox::{Outbox, Readiness};
 use crate::output;
 use crate::pcb::{Ack, Tick, Timer, since};
@@ -46,8 +48,9 @@ pub(super) fn arrives(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<
 /// SYN-ACK: the connection is established, and its ACK goes out.
 fn connected(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
     let header = segment.header;
+    fast_open::answered(&mut parts, &segment, out);
     parts.synchronise(&header, out, now);
-    establish(&mut parts, now);
+    establish(&mut parts, header.ack, now);
     ecn::connected(&mut parts, &segment, out);
     parts.enter(Cause::SynAck, out, now);
     out.ready |= Readiness::CONNECTED | Readiness::WRITABLE;
@@ -71,9 +74,12 @@ fn connected(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now:
 }
 
 /// Our SYN is acknowledged: its octet leaves the sequence space, its timer stops, and its round trip is a sample.
-pub(super) fn establish(parts: &mut PcbMut<'_>, now: Time) {
+pub(super) fn establish(parts: &mut PcbMut<'_>, ack: SeqNumber, now: Time) {
+    parts.send_window.una += 1;
+    if parts.send_window.flight() > 0 {
+        fast_open::settle_text(parts, ack);
+    }
     let sw = &mut *parts.send_window;
-    sw.una += 1;
     sw.wl2 = sw.una;
     sw.small_end = sw.una;
     sw.progress = Tick::of(now);

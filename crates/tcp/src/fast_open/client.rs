@@ -1,0 +1,143 @@
+//! The active side: a SYN with a cookie and text, or with the request for a cookie; what its answer teaches; and what is
+//! done when there is none.
+
+use observe::{Counter, Time};
+use wire::SeqNumber;
+use wire::tcp::{FastOpen, TcpFlags};
+
+use crate::access::{PcbAccess, PcbMut};
+use crate::config::OpenParams;
+use crate::ecn;
+use crate::event::{Chunks, Event, Isn, Send};
+use crate::outbox::{Outbox, TableChange};
+use crate::output;
+use crate::pcb::{Pcb, Timer};
+use crate::segment::Segment;
+use crate::state::Cause;
+
+/// What the SYN of an active open may carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offer {
+    /// A cookie that the peer gave before, or the request for one.
+    pub option: Option<FastOpen>,
+    /// Octets of text on the SYN at most; 0 unless there is a cookie, or the peer is known to want none.
+    pub max_text: u16,
+}
+
+/// What an active open with text needs beside [`OpenParams`].
+pub struct Start {
+    /// What the SYN may carry.
+    pub offer: Offer,
+    /// Text to send, no more than the send buffer holds: what does not fit the SYN follows after the handshake.
+    pub text: Chunks,
+}
+
+/// How a peer has dealt with an [`Offer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It took text of the SYN.
+    Taken,
+    /// It answered, and took none, or there was none.
+    Answered,
+    /// It did not answer in time: perhaps a device on the path drops such SYNs (RFC 7413 section 7.1).
+    Silent,
+}
+
+/// What an active open has learnt of its destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct News {
+    /// The cookie to show next time.
+    pub cookie: Option<FastOpen>,
+    /// The MSS that the peer announced; `None` if it has not answered.
+    pub mss: Option<u16>,
+    /// What became of the offer.
+    pub outcome: Outcome,
+}
+
+/// What a connection remembers of its offer while it is being opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked {
+    news: Option<News>,
+}
+
+/// Take the [`News`] that [`TableChange::News`] announced; told once.
+#[derive(Clone, Copy, Debug)]
+pub struct TakeNews;
+
+impl Event for TakeNews {
+    type Reply = Option<News>;
+
+    fn run<A: PcbAccess>(self, pcb: &mut A, _out: &mut Outbox<'_>, _now: Time) -> Option<News> {
+        pcb.header_in(|header_in| header_in.settings.as_deref_mut()?.fast_open.as_mut()?.news.take())
+    }
+}
+
+impl Pcb {
+    /// Open actively with text: the PCB in SYN-SENT, its SYN in `out` with whatever of the text the offer allows.
+    pub fn open_fast(params: &OpenParams, start: Start, out: &mut Outbox<'_>, now: Time) -> Pcb {
+        let isn = Isn { iss: params.iss, ts_offset: params.ts_offset, flow_hash: params.flow_hash };
+        let mut pcb = Pcb::closed(params.tuple, isn, params.mss, &params.options, out.config, now);
+        out.count(Counter::ConnectionsOpened, 1);
+        let mut parts = pcb.parts();
+        parts.enter(Cause::ActiveOpen, out, now);
+        parts.header_out.marks.set_echo(ecn::syn_flags(out.config, 0));
+        let sent = Send { chunks: start.text }.run(&mut parts, out, now);
+        debug_assert!(sent.is_ok_and(|sent| sent.rest.is_empty()), "the caller knows the send buffer");
+        if start.offer.option.is_some() || start.offer.max_text > 0 {
+            parts.header_in.settings(out.config).fast_open = Some(Asked::default());
+        }
+        parts.send_fast_syn(start.offer, out, now);
+        pcb
+    }
+}
+
+impl PcbMut<'_> {
+    /// Send our SYN with what `offer` allows, and start its timer.
+    fn send_fast_syn(&mut self, offer: Offer, out: &mut Outbox<'_>, now: Time) {
+        let (sw, rq) = (&mut *self.send_window, &mut *self.retransmit_queue);
+        let len = rq.len.min(u32::from(offer.max_text));
+        sw.nxt = sw.una + 1;
+        sw.timed = sw.nxt;
+        sw.rtt.start();
+        rq.log.sent(sw.una, sw.una, now.as_micros() as u32, 0);
+        if output::fast_syn(sw, rq, self.header_out, (offer.option, len), out, now) {
+            sw.nxt += len;
+        }
+        sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
+        sw.arm(out);
+        self.header_in.arm(out);
+    }
+}
+
+/// The SYN-ACK has come: note what it says of our offer, before anything of it is processed.
+pub(crate) fn answered(parts: &mut PcbMut<'_>, segment: &Segment, out: &mut Outbox<'_>) {
+    let Some(settings) = parts.header_in.settings.as_deref_mut() else { return };
+    let Some(asked) = settings.fast_open.as_mut() else { return };
+    let taken = segment.header.flags.contains(TcpFlags::ACK) && segment.header.ack.gt(parts.send_window.una + 1);
+    let cookie = segment.rare_options().fast_open.filter(|option| !option.cookie.is_request());
+    let outcome = if taken { Outcome::Taken } else { Outcome::Answered };
+    asked.news = Some(News { cookie, mss: segment.header.options.mss, outcome });
+    out.table = TableChange::News;
+}
+
+/// The SYN with our offer was not answered in time; it is sent again without (RFC 7413 section 4.1.3).
+pub(crate) fn silent(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
+    let first = parts.send_window.unanswered == 1;
+    let settings = parts.header_in.settings.as_deref_mut().filter(|_| first);
+    let Some(asked) = settings.and_then(|settings| settings.fast_open.as_mut()) else { return };
+    asked.news = Some(News { cookie: None, mss: None, outcome: Outcome::Silent });
+    out.table = TableChange::News;
+}
+
+/// Our SYN, which had text, is acknowledged up to `ack`: the rest of the text counts as never sent, for the peer has not
+/// kept it (RFC 7413 section 4.2.2), and leaves again at once.
+#[cold]
+pub(crate) fn settle_text(parts: &mut PcbMut<'_>, ack: SeqNumber) {
+    let (sw, rq) = (&mut *parts.send_window, &mut *parts.retransmit_queue);
+    let taken = ((ack - sw.una).max(0) as u32).min(sw.flight());
+    rq.acknowledge(taken);
+    rq.rewind();
+    sw.bytes_acked += u64::from(taken);
+    sw.una += taken;
+    sw.nxt = sw.una;
+}

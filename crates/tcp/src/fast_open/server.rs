@@ -1,0 +1,106 @@
+//! The passive side: a connection that is open early. It is in SYN-RECEIVED, but its window parts are those of an
+//! established connection: their copies of the state say so, and SND.UNA stands behind the SYN as if that were acknowledged.
+//! All that the handshake still needs goes by the state in the header-in part, which is the authority.
+
+use observe::{DropReason, Time};
+use wire::SeqNumber;
+use wire::tcp::{FastOpen, Header, RareOptions, TcpFlags};
+
+use crate::access::PcbMut;
+use crate::config::ListenParams;
+use crate::congestion::Controller;
+use crate::event::Isn;
+use crate::event::segment_arrives::acknowledgement::sample_echo;
+use crate::event::segment_arrives::{listen, take_text};
+use crate::half_open::{HalfOpen, agreement};
+use crate::outbox::{Outbox, Readiness, TableChange};
+use crate::output;
+use crate::pcb::{Pcb, SendWindow, Tick, Timer};
+use crate::segment::Segment;
+use crate::state::State;
+
+/// A SYN with a good cookie makes a connection at once (RFC 7413 section 4.2.2): its text can be read, and the user may
+/// answer. `cookie`: a new one to give to the peer. The SYN-ACK is in `out`, and `out.table` says that the connection may
+/// enter the accept queue; it says so again when the handshake is complete.
+///
+/// Such a connection speaks no ECN: the bits of its SYN-ACK and those of the text behind it would mean different things.
+///
+/// # Errors
+/// The reason for which none was made, counted already; a reset may be in `out`.
+pub fn accept(
+    params: &ListenParams,
+    segment: Segment,
+    isn: Isn,
+    cookie: Option<FastOpen>,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Result<Box<Pcb>, DropReason> {
+    listen::admit_syn(&segment, out)?;
+    let agreed = agreement(&segment.header, &segment.tuple, out.config);
+    let half_open = HalfOpen::new(segment.tuple, segment.header.seq, isn, params, &agreed, (out.config, now));
+    let mut pcb = Box::new(half_open.revive(params, out.config, now));
+    pcb.parts().open_early(segment, cookie, out, now);
+    Ok(pcb)
+}
+
+impl PcbMut<'_> {
+    /// Is it open although its handshake is not complete?
+    pub(crate) fn is_early(&self) -> bool {
+        self.header_in.state == State::SynReceived && self.send_window.state == State::Established
+    }
+
+    fn open_early(&mut self, segment: Segment, cookie: Option<FastOpen>, out: &mut Outbox<'_>, now: Time) {
+        self.header_in.held = true;
+        let sw = &mut *self.send_window;
+        let iss = sw.una;
+        sw.una = sw.nxt;
+        sw.wl2 = sw.una;
+        sw.small_end = sw.una;
+        sw.rtt.cancel();
+        sw.wnd = u32::from(segment.header.window);
+        sw.max_wnd = sw.wnd;
+        sw.state = State::Established;
+        self.receive_window.state = State::Established;
+        let mut rest = segment;
+        rest.header.seq += 1;
+        rest.header.flags.remove(TcpFlags::SYN);
+        if !rest.text.is_empty() {
+            let _ = take_text(rest, self, out, now);
+        }
+        let rare = RareOptions { fast_open: cookie, ..RareOptions::NONE };
+        output::syn_ack(iss, self.send_window.sack, &rare, self.header_out, out, now);
+        self.receive_window.acked(self.header_out.acked, self.header_out.told_edge);
+        let sw = &mut *self.send_window;
+        sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
+        sw.arm(out);
+        out.ready |= Readiness::ACCEPTABLE | Readiness::WRITABLE;
+        out.table = TableChange::Established;
+    }
+}
+
+/// Does `ack` acknowledge the SYN of a connection that is open early?
+pub(crate) fn covers(sw: &SendWindow, ack: SeqNumber) -> bool {
+    ack.ge(sw.una) && ack.le(sw.nxt)
+}
+
+/// The handshake is complete: the timer of the SYN-ACK becomes that of the text.
+pub(crate) fn complete(parts: &mut PcbMut<'_>, header: &Header, out: &mut Outbox<'_>, now: Time) {
+    let sw = &mut *parts.send_window;
+    sw.progress = Tick::of(now);
+    sw.unanswered = 0;
+    if sw.rtt.backoff_count() > 0 {
+        // As for any lost SYN-ACK; nothing of the text was sent again meanwhile, and its timer begins now.
+        let mss = u32::from(sw.mss);
+        sw.congestion = Controller::new(sw.congestion.kind(), mss, mss);
+        sw.rtt.cancel();
+        sw.rtt.restart_after_lost_syn();
+    } else if sw.timestamps {
+        sample_echo(sw, header, out, now);
+    }
+    if sw.flight() > 0 {
+        sw.guard_flight(out.config, now);
+        sw.arm(out);
+    } else {
+        sw.stop_timer();
+    }
+}
