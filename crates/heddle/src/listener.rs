@@ -74,6 +74,19 @@ impl TcpListener {
         self.inner.nonblocking.store(nonblocking, Ordering::Relaxed);
     }
 
+    /// Opens connections with the text of their SYNs (RFC 7413), at most `limit` at a time whose handshakes are not
+    /// complete; 0: none (`TCP_FASTOPEN`). The knob `tcp_fastopen` must have bit 2 set, too. A user who sets it must be able
+    /// to bear that a request arrives twice.
+    pub fn set_fast_open(&self, limit: usize) {
+        self.inner.listener.set_fast_open(limit);
+    }
+
+    /// Connections that are open before their handshakes are complete, with those that were reset of late (RFC 7413
+    /// section 5.1).
+    pub fn early(&self) -> usize {
+        self.inner.listener.early()
+    }
+
     /// Takes the connection that has waited longest, or waits for one.
     ///
     /// # Errors

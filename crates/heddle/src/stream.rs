@@ -102,7 +102,7 @@ impl TcpStream {
     /// # Errors
     /// See [`ConnectError`].
     pub fn connect(stack: &Stack, address: impl ToAddr) -> Result<TcpStream, ConnectError> {
-        Self::connect_with(stack, None, address, None)
+        Self::connect_and_wait(stack, None, address, None)
     }
 
     /// As [`TcpStream::connect`], for at most `timeout`.
@@ -110,7 +110,7 @@ impl TcpStream {
     /// # Errors
     /// See [`ConnectError`].
     pub fn connect_timeout(stack: &Stack, address: SocketAddr, timeout: Duration) -> Result<TcpStream, ConnectError> {
-        Self::connect_with(stack, None, address, Some(timeout))
+        Self::connect_and_wait(stack, None, address, Some(timeout))
     }
 
     /// As [`TcpStream::connect`], from a given local address (port 0: any).
@@ -118,22 +118,43 @@ impl TcpStream {
     /// # Errors
     /// See [`ConnectError`].
     pub fn connect_from(stack: &Stack, local: SocketAddr, address: impl ToAddr) -> Result<TcpStream, ConnectError> {
-        Self::connect_with(stack, Some(local), address, None)
+        Self::connect_and_wait(stack, Some(local), address, None)
     }
 
-    fn connect_with(
+    /// As [`TcpStream::connect`], with the first octets of `data`; returns how many were taken, and the rest is to be
+    /// written as usual. If the destination has given a Fast Open cookie before, they leave with the SYN (RFC 7413,
+    /// `MSG_FASTOPEN`); in rare cases they may then reach the peer's user twice, on two connections. Otherwise they follow
+    /// the handshake, and a cookie is asked for.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn connect_with(
+        stack: &Stack,
+        address: impl ToAddr,
+        data: &[u8],
+    ) -> Result<(TcpStream, usize), ConnectError> {
+        let remote = address.to_addr().map_err(ConnectError::BadAddress)?;
+        let (stream, taken) = Self::start_connect_with(stack, None, remote, data)?;
+        stream.opened(remote, None).map(|stream| (stream, taken))
+    }
+
+    fn connect_and_wait(
         stack: &Stack,
         local: Option<SocketAddr>,
         address: impl ToAddr,
         timeout: Option<Duration>,
     ) -> Result<TcpStream, ConnectError> {
         let remote = address.to_addr().map_err(ConnectError::BadAddress)?;
-        let stream = Self::start_connect(stack, local, remote)?;
-        stream.set_nonblocking(false);
-        let ready = stream.inner.socket.ready.wait(OPENED, timeout);
-        match stream.outcome() {
+        Self::start_connect(stack, local, remote)?.opened(remote, timeout)
+    }
+
+    /// Blocks until it is established or has failed.
+    fn opened(self, remote: SocketAddr, timeout: Option<Duration>) -> Result<TcpStream, ConnectError> {
+        self.set_nonblocking(false);
+        let ready = self.inner.socket.ready.wait(OPENED, timeout);
+        match self.outcome() {
             Some(error) => Err(error),
-            None if ready.intersects(OPENED) => Ok(stream),
+            None if ready.intersects(OPENED) => Ok(self),
             None => Err(ConnectError::TimedOut(remote)),
         }
     }
@@ -154,13 +175,29 @@ impl TcpStream {
         local: Option<SocketAddr>,
         remote: SocketAddr,
     ) -> Result<TcpStream, ConnectError> {
+        Self::start_connect_with(stack, local, remote, &[]).map(|(stream, _)| stream)
+    }
+
+    /// As [`TcpStream::start_connect`], with the first octets of `data` as in [`TcpStream::connect_with`]; returns how many
+    /// were taken.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn start_connect_with(
+        stack: &Stack,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        data: &[u8],
+    ) -> Result<(TcpStream, usize), ConnectError> {
+        let options = Default::default();
+        let taken = data.len().min(stack.raw().first_text(&options));
         let socket = stack
             .raw()
-            .connect(local, remote, &Default::default())
+            .connect_with(local, remote, &options, &data[..taken])
             .map_err(|refused| ConnectError::Refused(remote, refused))?;
         let stream = TcpStream::new(stack.clone(), socket);
         stream.set_nonblocking(true);
-        Ok(stream)
+        Ok((stream, taken))
     }
 
     pub(crate) fn call(&self, call: Call<Real>) -> Reply {

@@ -197,20 +197,30 @@ impl<P: Platform> MsgP<P> {
             TableChange::None => {}
             TableChange::Established => self.established(connection, now, after),
             TableChange::Remove => self.remove(connection),
-            TableChange::Unfinished { reset, remove } => self.unfinished(connection, (reset, remove), now),
+            TableChange::Unfinished { reset, remove } => self.unfinished(connection, (reset, remove), now, after),
             TableChange::News => self.news(connection, now, after),
         }
     }
 
     /// A connection that was open early has failed.
     #[cold]
-    fn unfinished(&self, connection: &Arc<Connection<P>>, (reset, remove): (bool, bool), now: Time) {
+    fn unfinished(
+        &self,
+        connection: &Arc<Connection<P>>,
+        (reset, remove): (bool, bool),
+        now: Time,
+        after: &mut After<P>,
+    ) {
         let admission = connection.admission.lock().take();
+        // Another thread may be about to enter it into the accept queue, and will find that it has nothing to enter with.
+        let unknown = matches!(admission, Some(Admission::Early(_)));
         if let Some(admission) = admission {
             if reset { admission.reset(now) } else { admission.abandon() }
         }
         if remove {
             self.remove(connection);
+        } else if unknown {
+            self.run(connection, None, tcp::Abort, now, after);
         }
     }
 

@@ -1,0 +1,301 @@
+//! TCP Fast Open (RFC 7413), both sides against a scripted peer.
+
+mod support;
+
+use std::time::Duration;
+
+use observe::{Counter, DropReason};
+use pktbuf::{Chunk, PktBuf};
+use support::endpoint::{Driver, Setup};
+use support::script::{Peer, Script, peer};
+use tcp::fast_open::{News, Offer, Outcome, Start, TakeNews};
+use tcp::{Close, Error, Isn, OpenParams, Outbox, Pcb, State, TakeError};
+use wire::SeqNumber;
+use wire::tcp::{Cookie, FastOpen};
+
+fn plain() -> Setup {
+    let mut setup = Setup::default();
+    setup.config.timestamps = false;
+    setup.config.window_scaling = false;
+    setup.config.sack = false;
+    setup
+}
+
+fn cookie(bytes: &[u8]) -> FastOpen {
+    FastOpen { cookie: Cookie::new(bytes).expect("a length of cookies"), experimental: false }
+}
+
+/// The Fast Open option of what was sent, and what that reads like.
+fn option(t: &mut Script) -> (Option<FastOpen>, String) {
+    let [segment] = &t.us.sent[..] else { panic!("one segment, not {}", t.us.sent.len()) };
+    let header = usize::from(segment[12] >> 4) * 4;
+    let found = wire::tcp::RareOptions::parse(&segment[20..header]).fast_open;
+    (found, t.take().remove(0))
+}
+
+/// Opens early for a SYN with `text`; `given`: a new cookie for the peer.
+fn accept(setup: Setup, syn: Peer, given: Option<FastOpen>) -> Script {
+    let mut t = Script::new(setup);
+    let segment = t.segment(&syn);
+    let mut out = Outbox::new(&t.us.setup.config, &t.us.counters);
+    let isn = Isn { iss: SeqNumber(t.us.setup.iss), ts_offset: 0, flow_hash: None };
+    let pcb = tcp::fast_open::accept(&t.us.setup.listen_params(), segment, isn, given, &mut out, t.now);
+    let pcb = pcb.expect("a SYN");
+    assert_eq!(out.table, tcp::TableChange::Established, "it may be accepted at once");
+    let (wake, segments) = (out.deadline, out.segments.drain(..).collect());
+    drop(out);
+    t.us.sent = segments;
+    t.us.wake = wake;
+    t.us.driver = Some(Driver::Whole(pcb));
+    t
+}
+
+fn early() -> Script {
+    let mut t = accept(plain(), peer("S").seq(0).win(60_000).mss(1000).text(b"request"), None);
+    t.expect(&["S. 0:0(0) ack 8 win 65528 <mss 1460>"]);
+    t
+}
+
+/// Opens actively with `len` octets of text.
+fn open(setup: Setup, offer: Offer, len: usize) -> Script {
+    let mut t = Script::new(setup);
+    let params = OpenParams {
+        tuple: t.us.setup.tuple,
+        iss: SeqNumber(t.us.setup.iss),
+        ts_offset: 0,
+        flow_hash: None,
+        mss: t.us.setup.mss,
+        options: Default::default(),
+    };
+    let mut out = Outbox::new(&t.us.setup.config, &t.us.counters);
+    let text = PktBuf::from_slice(&support::text(0, len)).expect("a buffer");
+    let text = tcp::Chunks::from_iter([Chunk::Pooled(text)]);
+    let pcb = Pcb::open_fast(&params, Start { offer, text }, &mut out, t.now);
+    let (wake, segments) = (out.deadline, out.segments.drain(..).collect());
+    drop(out);
+    t.us.sent = segments;
+    t.us.wake = wake;
+    t.us.driver = Some(Driver::Whole(Box::new(pcb)));
+    t
+}
+
+fn offered() -> Offer {
+    Offer { option: Some(cookie(b"12345678")), max_text: 1000 }
+}
+
+/// RFC 7413 section 4.2.2: the text is acknowledged with the SYN, can be read, and may be answered before the handshake is
+/// complete.
+#[test]
+fn text_of_a_syn_is_read_and_answered_at_once() {
+    let mut t = early();
+    assert_eq!(t.state(), State::SynReceived);
+    assert_eq!(t.read(), 7);
+    assert_eq!(t.us.received, b"request");
+    assert_eq!(t.send(1500), 1500);
+    t.expect(&[". 1:1001(1000) ack 8 win 65528", "P. 1001:1501(500) ack 8 win 65528"]);
+    t.inject(peer(".").seq(8).ack(1501));
+    assert_eq!(t.state(), State::Established);
+    assert!(t.us.accepted, "the stack is told of the end of the handshake, too");
+    assert_eq!(t.us.count(Counter::ConnectionsEstablished), 1);
+    assert_eq!(t.us.status().unacknowledged, 0);
+    t.expect(&[]);
+    t.inject(peer("P.").seq(8).ack(1501).text(b" more"));
+    assert_eq!(t.read(), 5);
+}
+
+#[test]
+fn an_acknowledgement_of_the_syn_alone_completes_the_handshake() {
+    let mut t = early();
+    t.send(500);
+    t.expect(&["P. 1:501(500) ack 8 win 65528"]);
+    t.inject(peer(".").seq(8).ack(1));
+    assert_eq!((t.state(), t.us.status().unacknowledged), (State::Established, 500));
+    assert!(t.until_sent(Duration::from_secs(4)).is_some(), "the text has a timer");
+    t.expect(&["P. 1:501(500) ack 8 win 65528"]);
+    t.inject(peer(".").seq(8).ack(501));
+    t.pass(Duration::from_secs(100));
+    t.expect(&[]);
+}
+
+/// Only the SYN-ACK is sent again before it is acknowledged, by the timer and for a SYN that comes again without text.
+#[test]
+fn the_syn_ack_of_an_early_connection_is_sent_again() {
+    let mut t = early();
+    t.send(500);
+    t.take();
+    assert_eq!(t.until_sent(Duration::from_secs(2)), Some(Duration::from_secs(1)));
+    t.expect(&["S. 0:0(0) ack 8 win 65528 <mss 1460>"]);
+    t.inject(peer("S").seq(0).win(60_000).mss(1000));
+    t.expect(&["S. 0:0(0) ack 8 win 65528 <mss 1460>"]);
+    t.inject(peer(".").seq(8).ack(1));
+    assert!(t.until_sent(Duration::from_secs(10)).is_some());
+    t.expect(&["P. 1:501(500) ack 8 win 65528"]);
+    t.read();
+    assert_eq!(t.us.received, b"request", "the text was taken once");
+}
+
+#[test]
+fn an_acknowledgement_of_what_was_not_sent_resets_and_changes_nothing() {
+    let mut t = early();
+    for ack in [0, 2, 0x8000_0000] {
+        t.inject(peer(".").seq(8).ack(ack));
+        assert_eq!(t.take(), [format!("R {}:{}(0)", ack as i32, ack as i32)]);
+        assert_eq!(t.state(), State::SynReceived);
+    }
+}
+
+/// The stack hears of a connection that fails early, and whether a reset did it (RFC 7413 section 5.1).
+#[test]
+fn a_reset_ends_an_early_connection() {
+    let mut t = early();
+    t.inject(peer("R").seq(8));
+    assert_eq!((t.state(), t.us.unfinished, t.us.removed), (State::Closed, Some(true), false));
+    assert_eq!(t.run(TakeError), Some(Error::Refused));
+
+    let mut t = early();
+    t.read();
+    t.run(Close);
+    t.expect(&["F. 1:1(0) ack 8 win 65528"]);
+    t.inject(peer("R").seq(8));
+    assert_eq!((t.us.unfinished, t.us.removed), (Some(true), true), "nobody holds it");
+}
+
+#[test]
+fn an_early_connection_that_is_never_acknowledged_times_out() {
+    let mut t = early();
+    t.pass(Duration::from_secs(200));
+    assert_eq!(t.take().len(), usize::from(t.us.setup.config.syn_ack_retries));
+    assert_eq!((t.state(), t.us.unfinished, t.us.removed), (State::Closed, Some(false), false));
+    assert_eq!(t.run(TakeError), Some(Error::TimedOut));
+}
+
+/// A server that answers and closes without waiting: its FIN leaves before the handshake is complete.
+#[test]
+fn an_early_connection_can_be_closed() {
+    let mut t = early();
+    t.read();
+    t.send(100);
+    t.run(Close);
+    t.expect(&["P. 1:101(100) ack 8 win 65528", "F. 101:101(0) ack 8 win 65528"]);
+    assert_eq!(t.state(), State::SynReceived);
+    t.inject(peer(".").seq(8).ack(102));
+    assert_eq!(t.state(), State::FinWait2);
+    t.inject(peer("F.").seq(8).ack(102));
+    assert_eq!(t.state(), State::TimeWait);
+    assert!(!t.us.removed);
+}
+
+#[test]
+fn a_new_cookie_is_on_the_first_syn_ack_only() {
+    let given = cookie(b"newcook!");
+    let mut t = accept(plain(), peer("S").seq(0).mss(1000).text(b"x"), Some(given));
+    let syn_ack = "S. 0:0(0) ack 2 win 65534 <mss 1460>";
+    assert_eq!(option(&mut t), (Some(given), syn_ack.to_owned()));
+    t.until_sent(Duration::from_secs(2));
+    assert_eq!(option(&mut t), (None, syn_ack.to_owned()));
+}
+
+/// A listener that grants no Fast Open acknowledges the SYN and not its text.
+#[test]
+fn text_of_a_plain_syn_is_left_to_be_sent_again() {
+    let mut t = Script::new(plain());
+    t.us.listening = true;
+    t.inject(peer("S").seq(0).mss(1000).text(b"request"));
+    t.expect(&["S. 0:0(0) ack 1 win 65535 <mss 1460>"]);
+    assert_eq!(t.us.counters.dropped(DropReason::TcpFastOpenRefused), 1);
+    t.inject(peer("P.").seq(1).ack(1).text(b"request"));
+    assert_eq!((t.state(), t.read()), (State::Established, 7));
+}
+
+#[test]
+fn a_syn_carries_a_cookie_and_as_much_text_as_was_offered() {
+    let mut t = open(plain(), offered(), 1500);
+    assert_eq!(option(&mut t), (offered().option, "S 0:1000(1000) <mss 1460>".to_owned()));
+    t.inject(peer("S.").seq(0).ack(1001).mss(1000));
+    t.expect(&["P. 1001:1501(500) ack 1 win 65535"]);
+    assert!(t.us.news);
+    let news = News { cookie: None, mss: Some(1000), outcome: Outcome::Taken };
+    assert_eq!((t.run(TakeNews), t.run(TakeNews)), (Some(news), None));
+    t.inject(peer(".").seq(1).ack(1501));
+    assert_eq!((t.us.status().send_queue, t.us.status().traffic.bytes_acked), (0, 1500));
+    t.pass(Duration::from_secs(100));
+    t.expect(&[]);
+}
+
+/// RFC 7413 section 4.2.2: text that the SYN-ACK does not acknowledge is sent again with the acknowledgement.
+#[test]
+fn text_that_was_not_taken_leaves_again_at_once() {
+    for taken in [0, 300] {
+        let mut t = open(plain(), offered(), 1000);
+        t.take();
+        let mut answer = peer("S.").seq(0).ack(1 + taken).mss(1000);
+        answer.rare.fast_open = Some(cookie(b"87654321"));
+        t.inject(answer);
+        assert_eq!(t.take(), [format!("P. {}:1001({}) ack 1 win 65535", 1 + taken, 1000 - taken)]);
+        let outcome = if taken > 0 { Outcome::Taken } else { Outcome::Answered };
+        let cookie = Some(cookie(b"87654321"));
+        assert_eq!(t.run(TakeNews), Some(News { cookie, mss: Some(1000), outcome }));
+        t.inject(peer(".").seq(1).ack(1001));
+        assert_eq!(t.us.status().send_queue, 0);
+    }
+}
+
+#[test]
+fn without_a_cookie_one_is_asked_for_and_text_follows_the_handshake() {
+    let request = Offer { option: Some(cookie(b"")), max_text: 0 };
+    let mut t = open(plain(), request, 100);
+    assert_eq!(option(&mut t), (request.option, "S 0:0(0) <mss 1460>".to_owned()));
+    t.inject(peer("S.").seq(0).ack(1).mss(1000));
+    t.expect(&["P. 1:101(100) ack 1 win 65535"]);
+    assert_eq!(t.run(TakeNews), Some(News { cookie: None, mss: Some(1000), outcome: Outcome::Answered }));
+    // No offer: nothing to learn.
+    let mut t = open(plain(), Offer::default(), 100);
+    assert_eq!(option(&mut t), (None, "S 0:0(0) <mss 1460>".to_owned()));
+    t.inject(peer("S.").seq(0).ack(1).mss(1000));
+    assert!(!t.us.news);
+    t.expect(&["P. 1:101(100) ack 1 win 65535"]);
+}
+
+/// A SYN with an offer that is not answered is sent again without, and the destination is suspected; a late answer to the
+/// first still counts.
+#[test]
+fn silence_falls_back_to_a_plain_syn() {
+    for (ack, rest) in [(1, vec!["P. 1:501(500) ack 1 win 65535"]), (501, vec![". 501:501(0) ack 1 win 65535"])] {
+        let mut t = open(plain(), offered(), 500);
+        t.take();
+        assert_eq!(t.until_sent(Duration::from_secs(2)), Some(Duration::from_secs(1)));
+        assert_eq!(option(&mut t), (None, "S 0:0(0) <mss 1460>".to_owned()));
+        assert_eq!(t.run(TakeNews), Some(News { cookie: None, mss: None, outcome: Outcome::Silent }));
+        t.us.news = false;
+        t.until_sent(Duration::from_secs(4)).expect("a second time-out");
+        t.take();
+        assert!(!t.us.news, "told once");
+        t.inject(peer("S.").seq(0).ack(ack).mss(1000));
+        assert_eq!((t.take(), t.state()), (rest.iter().map(|line| line.to_string()).collect(), State::Established));
+    }
+}
+
+/// Both SYNs cross: the text rides on ours, and the peer acknowledges it or not.
+#[test]
+fn a_simultaneous_open_with_text() {
+    for taken in [0, 500] {
+        let mut t = open(plain(), offered(), 500);
+        t.take();
+        t.inject(peer("S").seq(0).mss(1000));
+        t.expect(&["S. 0:0(0) ack 1 win 65535 <mss 1460>"]);
+        t.inject(peer("S.").seq(0).ack(1 + taken).mss(1000));
+        assert_eq!(t.state(), State::Established);
+        let text = if taken == 0 { vec!["P. 1:501(500) ack 1 win 65535".to_owned()] } else { vec![] };
+        assert_eq!(t.take(), text);
+        t.inject(peer(".").seq(1).ack(501));
+        assert_eq!(t.us.status().send_queue, 0);
+    }
+}
+
+#[test]
+fn a_reset_refuses_an_open_with_text() {
+    let mut t = open(plain(), offered(), 500);
+    t.take();
+    t.inject(peer("R.").seq(0).ack(501));
+    assert_eq!((t.state(), t.run(TakeError)), (State::Closed, Some(Error::Refused)));
+}
