@@ -128,11 +128,7 @@ impl TcpStream {
     ///
     /// # Errors
     /// See [`ConnectError`].
-    pub fn connect_with(
-        stack: &Stack,
-        address: impl ToAddr,
-        data: &[u8],
-    ) -> Result<(TcpStream, usize), ConnectError> {
+    pub fn connect_with(stack: &Stack, address: impl ToAddr, data: &[u8]) -> Result<(TcpStream, usize), ConnectError> {
         let remote = address.to_addr().map_err(ConnectError::BadAddress)?;
         let (stream, taken) = Self::start_connect_with(stack, None, remote, data)?;
         stream.opened(remote, None).map(|stream| (stream, taken))

@@ -252,8 +252,7 @@ impl<P: Platform> Cell<P> {
         match self.replicas.unmatched(&arrival.segment, now) {
             Unmatched::Listener(listener) => {
                 let effects = (&self.counters, &mut *after);
-                let child =
-                    self.shared.syn_arrives(&mut self.half_open, listener, flow, arrival.segment, now, effects);
+                let child = self.shared.syn_arrives(&mut self.half_open, listener, flow, arrival.segment, now, effects);
                 if let Some(child) = child {
                     self.adopt(child, now, after);
                 }

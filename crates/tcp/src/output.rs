@@ -14,7 +14,8 @@ use pktbuf::{Checksum, PktBuf};
 use wire::SeqNumber;
 use wire::checksum::Sum;
 use wire::tcp::{
-    CHECKSUM_OFFSET, FastOpen, HEADER_LEN, Header, MAX_HEADER_LEN, Options, RareOptions, SackBlocks, TcpFlags, Timestamps,
+    CHECKSUM_OFFSET, FastOpen, HEADER_LEN, Header, MAX_HEADER_LEN, Options, RareOptions, SackBlocks, TcpFlags,
+    Timestamps,
 };
 
 use crate::config::Config;
