@@ -193,7 +193,7 @@ mod tests {
         for wait in [60, 120, 240, 480, 960, 1920, 3840, 3840] {
             learn(Outcome::Silent, now);
             assert!(!offers(now + Duration::from_secs(wait - 1)), "{wait}");
-            now = now + Duration::from_secs(wait);
+            now += Duration::from_secs(wait);
             assert!(offers(now), "{wait}");
         }
         learn(Outcome::Taken, now);
