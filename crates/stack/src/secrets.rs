@@ -24,14 +24,7 @@ impl Secrets {
     /// Keys from the platform's random source.
     pub fn draw<P: Platform>() -> Self {
         let key = || (P::random(), P::random());
-        Secrets {
-            table: key(),
-            isn: key(),
-            timestamp: key(),
-            port: key(),
-            cookie: key(),
-            fast_open: bytes(key()),
-        }
+        Secrets { table: key(), isn: key(), timestamp: key(), port: key(), cookie: key(), fast_open: bytes(key()) }
     }
 
     /// Keys derived from `seed`, so that two runs of a test send the same bytes.
@@ -46,14 +39,7 @@ impl Secrets {
             z ^ (z >> 31)
         };
         let mut key = || (next(), next());
-        Secrets {
-            table: key(),
-            isn: key(),
-            timestamp: key(),
-            port: key(),
-            cookie: key(),
-            fast_open: bytes(key()),
-        }
+        Secrets { table: key(), isn: key(), timestamp: key(), port: key(), cookie: key(), fast_open: bytes(key()) }
     }
 
     /// The keyed hash of a connection's tuple: what the connection tables are indexed by. About 7 ns for IPv4.
