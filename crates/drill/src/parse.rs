@@ -1,4 +1,4 @@
-//! From text to a [`Script`]: recursive descent over the tokens of [`crate::lex`].
+//! From text to a [`Script`]: recursive descent over the tokens of `lex.rs`.
 //!
 //! The language is packetdrill's. Never panics, whatever the text; what is not understood is an error with its line.
 

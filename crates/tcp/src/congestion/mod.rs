@@ -350,7 +350,7 @@ impl Controller {
     /// must not count as growth.
     ///
     /// After fast recovery the window is the threshold (RFC 6582 section 3.2 step 3, full acknowledgement), but lets no
-    /// more than [`BURST`] segments out at once: slow start does the rest. After a time-out slow start goes on,
+    /// more than ten segments out at once: slow start does the rest. After a time-out slow start goes on,
     /// unrestricted.
     pub fn on_recovery_exit(&mut self, pipe: u32, _now: Time) {
         if self.window.phase == Phase::Recovery {
