@@ -1,5 +1,7 @@
-//! The machine under test: one stack on one thread, its clock, and the other end of its link, which answers ARP and
-//! neighbour solicitations for everybody and records every frame with its time.
+//! The machine under test: one stack without threads of its own, its clock, and the other end of its link, which answers
+//! ARP and neighbour solicitations for everybody and records every frame with its time.
+//!
+//! Whoever has the [`Host`] moves it; that may be another thread each time, but one at a time.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,13 +18,13 @@ use wire::{arp, icmpv6, ipv6, protocol};
 use crate::link::{FarEnd, link};
 
 /// When virtual time begins: late enough that no limit per second looks into a time before it.
-pub(crate) const START: Time = Time::from_nanos(1_000_000_000_000);
+pub const START: Time = Time::from_nanos(1_000_000_000_000);
 /// Link addresses of the stack and of its neighbour: locally administered.
 const MACS: (MacAddr, MacAddr) = (MacAddr([2, 0x68, 0x65, 0x64, 0, 0xa]), MacAddr([2, 0x68, 0x65, 0x64, 0, 0xb]));
 
 /// Who talks to whom.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Addresses {
+pub struct Addresses {
     /// The stack's.
     pub local: IpAddr,
     /// Length of its prefix.
@@ -34,13 +36,15 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    pub(crate) const V4: Addresses = Addresses {
+    /// What scripts over IPv4 are written for.
+    pub const V4: Addresses = Addresses {
         local: IpAddr::V4(Ipv4Addr::new(192, 168, 0, 1)),
         prefix: 16,
         gateway: IpAddr::V4(Ipv4Addr::new(192, 168, 0, 2)),
         remote: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
     };
-    pub(crate) const V6: Addresses = Addresses {
+    /// What scripts over IPv6 are written for.
+    pub const V6: Addresses = Addresses {
         local: IpAddr::V6(Ipv6Addr::new(0xfd3d, 0xa0b, 0x17d6, 0, 0, 0, 0, 1)),
         prefix: 48,
         gateway: IpAddr::V6(Ipv6Addr::new(0xfd3d, 0xa0b, 0x17d6, 0x8888, 0, 0, 0, 1)),
@@ -49,10 +53,14 @@ impl Addresses {
 }
 
 /// What a host is to be like.
-pub(crate) struct Terms {
+pub struct Terms {
+    /// The process architecture.
     pub plan: Plan,
+    /// TCP's parameters.
     pub tcp: tcp::Config,
+    /// Who talks to whom.
     pub addresses: Addresses,
+    /// The link's MTU in octets, 68 to 65535.
     pub mtu: usize,
 }
 
@@ -67,22 +75,29 @@ pub struct Crossing {
     pub frame: Vec<u8>,
 }
 
-pub(crate) struct Host {
+/// The machine.
+pub struct Host {
+    /// The stack on it.
     pub stack: Stack<Real>,
     driver: Driver<Real>,
     clock: Arc<VirtualClock<Real>>,
     far: FarEnd,
     /// What the stack sent and nobody looked at yet; neither ARP nor neighbour discovery.
     pub sent: VecDeque<(Time, Vec<u8>)>,
+    /// Every frame that crossed the link since somebody took the list.
     pub trace: Vec<Crossing>,
     /// The link swallows what the stack sends.
     pub swallow: bool,
-    pub macs: (MacAddr, MacAddr),
+    pub(crate) macs: (MacAddr, MacAddr),
     local: IpAddr,
 }
 
 impl Host {
-    pub(crate) fn new(terms: Terms) -> Result<Host, BuildError> {
+    /// A machine at [`START`].
+    ///
+    /// # Errors
+    /// What the stack cannot be built with.
+    pub fn new(terms: Terms) -> Result<Host, BuildError> {
         let (near, far) = link(terms.mtu, MACS.0);
         let clock = VirtualClock::new(START);
         let mut config = StackConfig::new(terms.plan);
@@ -104,30 +119,56 @@ impl Host {
         Ok(Host { stack, driver, clock, far, sent, trace, swallow: false, macs: MACS, local })
     }
 
-    pub(crate) fn now(&self) -> Time {
+    /// Virtual time.
+    pub fn now(&self) -> Time {
         self.clock.now()
     }
 
     /// Moves the clock; a time in the past leaves it.
-    pub(crate) fn set_time(&mut self, time: Time) {
+    pub fn set_time(&mut self, time: Time) {
         self.clock.advance_to(time);
     }
 
     /// When the stack next wants to run.
-    pub(crate) fn next_deadline(&self) -> Time {
+    pub fn next_deadline(&self) -> Time {
         self.driver.next_deadline()
     }
 
     /// Puts a frame on the link towards the stack.
-    pub(crate) fn put(&mut self, frame: &[u8]) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// A sentence: the frame is longer than a packet can be.
+    pub fn put(&mut self, frame: &[u8]) -> Result<(), String> {
         let buffer = PktBuf::from_slice(frame).ok_or("the packet is too large for a packet buffer")?;
         self.far.put(buffer);
         self.record(false, frame.to_vec());
         Ok(())
     }
 
+    /// Puts an IP packet on the link towards the stack, in a frame from its neighbour.
+    ///
+    /// # Errors
+    /// A sentence: the packet is of neither version of IP, or longer than a packet can be.
+    pub fn put_packet(&mut self, packet: &[u8]) -> Result<(), String> {
+        let ethertype = match packet.first().map(|octet| octet >> 4) {
+            Some(4) => EtherType::Ipv4,
+            Some(6) => EtherType::Ipv6,
+            _ => return Err("the packet is of neither version of IP".into()),
+        };
+        let mut frame = link_header(self.macs.0, self.macs.1, ethertype);
+        frame.extend_from_slice(packet);
+        self.put(&frame)
+    }
+
+    /// Takes the oldest IP packet that the stack sent and nobody looked at yet, and when it was sent.
+    pub fn take_packet(&mut self) -> Option<(Time, Vec<u8>)> {
+        let (at, mut frame) = self.sent.pop_front()?;
+        frame.drain(..ethernet::HEADER_LEN.min(frame.len()));
+        Some((at, frame))
+    }
+
     /// Lets everything happen that happens at this moment. Whether anything did.
-    pub(crate) fn settle(&mut self) -> bool {
+    pub fn settle(&mut self) -> bool {
         let mut busy = false;
         loop {
             let taken = self.driver.poll();

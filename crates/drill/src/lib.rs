@@ -11,7 +11,8 @@
 //! | [`posix`] | sockets as a Linux program knows them, over the stack; nothing of scripts |
 //! | [`run`] | events in order, packets compared, calls compared |
 //! | [`check`] | a script under many architectures, and that they agree |
-//! | `host`, `link`, `frame`, `icmp`, `notation` | the machine under test; packets as octets and as text |
+//! | [`host`] (with `link`) | the machine under test |
+//! | `frame`, `icmp`, `notation` | packets as octets and as text |
 //! | [`batch`] | many scripts, one line each; captures |
 //! | `shell`, `symbols` | shell lines as knobs; names of C |
 
@@ -22,7 +23,7 @@ pub mod check;
 pub mod code;
 mod error;
 mod frame;
-mod host;
+pub mod host;
 mod icmp;
 mod lex;
 mod link;

@@ -1,16 +1,21 @@
 //! Pipes, and files that exist in name and length only: enough for `splice` and `sendfile`.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
-use super::{Descriptor, Errno, Object, Posix, Transfer};
+use super::{Answer, Descriptor, Errno, Object, Posix, Transfer, now};
 
 /// What a pipe holds at most, Linux's default.
 const PIPE: usize = 65536;
 
 /// A pipe's contents, shared by both its ends.
-pub type Pipe = Rc<RefCell<VecDeque<u8>>>;
+pub type Pipe = Arc<Mutex<VecDeque<u8>>>;
+
+fn lock(pipe: &Pipe) -> MutexGuard<'_, VecDeque<u8>> {
+    // Nobody can leave the queue half changed.
+    pipe.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 pub(super) enum File {
     Reader(Pipe),
@@ -23,7 +28,7 @@ impl File {
     pub(super) fn read(&mut self, max: usize) -> Result<Vec<u8>, Errno> {
         match self {
             File::Reader(pipe) => {
-                let mut pipe = pipe.borrow_mut();
+                let mut pipe = lock(pipe);
                 if pipe.is_empty() {
                     return Err(Errno::EAGAIN);
                 }
@@ -41,7 +46,7 @@ impl File {
 
     pub(super) fn write(&mut self, transfer: &mut Transfer) -> Result<usize, Errno> {
         let File::Writer(pipe) = self else { return Err(Errno::EBADF) };
-        let mut pipe = pipe.borrow_mut();
+        let mut pipe = lock(pipe);
         let count = transfer.rest().len().min(PIPE - pipe.len());
         if count == 0 {
             return Err(Errno::EAGAIN);
@@ -80,9 +85,27 @@ impl Posix {
     /// `EINVAL` if it is none.
     pub fn pipe_room(&self, fd: i32) -> Result<usize, Errno> {
         match self.files.get(&fd) {
-            Some(Descriptor { object: Object::File(File::Writer(pipe)), .. }) => Ok(PIPE - pipe.borrow().len()),
+            Some(Descriptor { object: Object::File(File::Writer(pipe)), .. }) => Ok(PIPE - lock(pipe).len()),
             Some(_) => Err(Errno::EINVAL),
             None => Err(Errno::EBADF),
         }
+    }
+
+    /// `sendfile(2)` and `splice(2)`: at most `count` octets from one descriptor to another. `carried` keeps what was taken
+    /// before the call had to wait.
+    pub fn splice(&mut self, from: i32, to: i32, count: usize, carried: &mut Option<Transfer>) -> Answer<usize> {
+        if carried.is_none() {
+            let room = self.pipe_room(to).unwrap_or(count).min(count);
+            match self.receive(from, room, 0) {
+                Poll::Ready(Ok((data, _))) => *carried = Some(Transfer::new(data)),
+                Poll::Ready(Err(error)) => return now(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        let Some(transfer) = carried else { return Poll::Pending };
+        if transfer.rest().is_empty() {
+            return now(Ok(transfer.done()));
+        }
+        self.send(to, transfer, 0, None)
     }
 }

@@ -10,7 +10,7 @@ use std::task::Poll;
 use observe::Time;
 
 use crate::error::ScriptError;
-use crate::posix::{Errno, Interest, PollFd, Posix, Transfer};
+use crate::posix::{Errno, Interest, PollFd, Posix};
 use crate::script::{Call, Expr, Nanos};
 
 use super::connections::UnderTest;
@@ -383,21 +383,9 @@ impl Runner {
         let count = usize::try_from(count).unwrap_or(0);
         self.unchecked(to);
         self.streams.entry(from).or_default().unchecked = true;
-        let mut transfer: Option<Transfer> = None;
+        let mut carried = None;
         Ok(Box::new(move |posix: &mut Posix, _| {
-            if transfer.is_none() {
-                let room = posix.pipe_room(to).unwrap_or(count).min(count);
-                match posix.receive(from, room, 0) {
-                    Poll::Ready(Ok((data, _))) => transfer = Some(Transfer::new(data)),
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                    Poll::Pending => return Poll::Pending,
-                }
-            }
-            let Some(transfer) = &mut transfer else { return Poll::Pending };
-            if transfer.rest().is_empty() {
-                return Poll::Ready(Ok(Done::value(transfer.done() as i64)));
-            }
-            posix.send(to, transfer, 0, None).map(|sent| sent.map(|count| Done::value(count as i64)))
+            posix.splice(from, to, count, &mut carried).map(|sent| sent.map(|count| Done::value(count as i64)))
         }))
     }
 

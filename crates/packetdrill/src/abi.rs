@@ -1,0 +1,128 @@
+//! The binary interface: the table of functions in packetdrill's order, and the one symbol that it looks for.
+//!
+//! In C two of the functions take "more arguments". Where this library is built (x86-64 and 64-bit ARM under Linux) a C
+//! compiler passes the first such argument, a word, just as a declared one; and whoever was passed none reads a word
+//! without meaning, which is looked at only for commands that have an argument.
+
+use std::ffi::CStr;
+use std::process;
+use std::sync::Arc;
+
+use libc::{
+    c_char, c_int, c_longlong, c_uint, c_ulong, c_void, epoll_event, iovec, loff_t, msghdr, nfds_t, pollfd, sockaddr,
+    socklen_t, timeval, useconds_t,
+};
+
+use crate::calls::{clock, life, messages, options, poll};
+use crate::plug::Plug;
+
+/// What every function gets first: the machine.
+pub type UserData = *mut c_void;
+
+/// The table. Null pointers come from packetdrill, and every entry is filled.
+#[repr(C)]
+#[allow(missing_docs)] // Each is the system call of its name.
+pub struct PacketdrillInterface {
+    pub userdata: UserData,
+    pub free: unsafe extern "C" fn(UserData),
+    pub socket: unsafe extern "C" fn(UserData, c_int, c_int, c_int) -> c_int,
+    pub bind: unsafe extern "C" fn(UserData, c_int, *const sockaddr, socklen_t) -> c_int,
+    pub listen: unsafe extern "C" fn(UserData, c_int, c_int) -> c_int,
+    pub accept: unsafe extern "C" fn(UserData, c_int, *mut sockaddr, *mut socklen_t) -> c_int,
+    pub connect: unsafe extern "C" fn(UserData, c_int, *const sockaddr, socklen_t) -> c_int,
+    pub read: unsafe extern "C" fn(UserData, c_int, *mut c_void, usize) -> isize,
+    pub readv: unsafe extern "C" fn(UserData, c_int, *const iovec, c_int) -> isize,
+    pub recv: unsafe extern "C" fn(UserData, c_int, *mut c_void, usize, c_int) -> isize,
+    pub recvfrom:
+        unsafe extern "C" fn(UserData, c_int, *mut c_void, usize, c_int, *mut sockaddr, *mut socklen_t) -> isize,
+    pub recvmsg: unsafe extern "C" fn(UserData, c_int, *mut msghdr, c_int) -> isize,
+    pub write: unsafe extern "C" fn(UserData, c_int, *const c_void, usize) -> isize,
+    pub writev: unsafe extern "C" fn(UserData, c_int, *const iovec, c_int) -> isize,
+    pub send: unsafe extern "C" fn(UserData, c_int, *const c_void, usize, c_int) -> isize,
+    pub sendto: unsafe extern "C" fn(UserData, c_int, *const c_void, usize, c_int, *const sockaddr, socklen_t) -> isize,
+    pub sendmsg: unsafe extern "C" fn(UserData, c_int, *const msghdr, c_int) -> isize,
+    pub fcntl: unsafe extern "C" fn(UserData, c_int, c_int, c_ulong) -> c_int,
+    pub ioctl: unsafe extern "C" fn(UserData, c_int, c_ulong, *mut c_int) -> c_int,
+    pub close: unsafe extern "C" fn(UserData, c_int) -> c_int,
+    pub shutdown: unsafe extern "C" fn(UserData, c_int, c_int) -> c_int,
+    pub getsockopt: unsafe extern "C" fn(UserData, c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int,
+    pub setsockopt: unsafe extern "C" fn(UserData, c_int, c_int, c_int, *const c_void, socklen_t) -> c_int,
+    pub poll: unsafe extern "C" fn(UserData, *mut pollfd, nfds_t, c_int) -> c_int,
+    pub netdev_send: unsafe extern "C" fn(UserData, *const c_void, usize) -> c_int,
+    pub netdev_receive: unsafe extern "C" fn(UserData, *mut c_void, *mut usize, *mut c_longlong) -> c_int,
+    pub usleep: unsafe extern "C" fn(UserData, useconds_t) -> c_int,
+    pub gettimeofday: unsafe extern "C" fn(UserData, *mut timeval, *mut c_void) -> c_int,
+    pub epoll_create: unsafe extern "C" fn(UserData, c_int) -> c_int,
+    pub epoll_ctl: unsafe extern "C" fn(UserData, c_int, c_int, c_int, *mut epoll_event) -> c_int,
+    pub epoll_wait: unsafe extern "C" fn(UserData, c_int, *mut epoll_event, c_int, c_int) -> c_int,
+    pub pipe: unsafe extern "C" fn(UserData, *mut c_int) -> c_int,
+    pub splice: unsafe extern "C" fn(UserData, c_int, *mut loff_t, c_int, *mut loff_t, usize, c_uint) -> isize,
+}
+
+/// Makes a machine as `flags` (`--so_flags`, may be null) say, and fills `interface`.
+///
+/// The calling thread is the one that runs the script. Flags that cannot be read end the process, as a wrong option of
+/// packetdrill's own does: the interface has no way to refuse.
+///
+/// # Safety
+/// `flags` is null or a C string; `interface` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interface: *mut PacketdrillInterface) {
+    let flags = match flags.is_null() {
+        true => Default::default(),
+        // SAFETY: the caller promises a C string if it is not null.
+        false => unsafe { CStr::from_ptr(flags) }.to_string_lossy(),
+    };
+    let plug = Plug::new(&flags).unwrap_or_else(|error| {
+        eprintln!("heddle: --so_flags={flags}: {error}");
+        process::exit(1)
+    });
+    let table = table(Arc::into_raw(plug).cast_mut().cast());
+    // SAFETY: the caller promises that there is room for the table; what was there before has nothing to be dropped.
+    unsafe { interface.write(table) };
+}
+
+fn table(userdata: UserData) -> PacketdrillInterface {
+    PacketdrillInterface {
+        userdata,
+        free,
+        socket: life::socket,
+        bind: life::bind,
+        listen: life::listen,
+        accept: life::accept,
+        connect: life::connect,
+        read: messages::read,
+        readv: messages::readv,
+        recv: messages::recv,
+        recvfrom: messages::recvfrom,
+        recvmsg: messages::recvmsg,
+        write: messages::write,
+        writev: messages::writev,
+        send: messages::send,
+        sendto: messages::sendto,
+        sendmsg: messages::sendmsg,
+        fcntl: options::fcntl,
+        ioctl: options::ioctl,
+        close: life::close,
+        shutdown: life::shutdown,
+        getsockopt: options::getsockopt,
+        setsockopt: options::setsockopt,
+        poll: poll::poll,
+        netdev_send: clock::netdev_send,
+        netdev_receive: clock::netdev_receive,
+        usleep: clock::usleep,
+        gettimeofday: clock::gettimeofday,
+        epoll_create: poll::epoll_create,
+        epoll_ctl: poll::epoll_ctl,
+        epoll_wait: poll::epoll_wait,
+        pipe: life::pipe,
+        splice: messages::splice,
+    }
+}
+
+/// The script is over: no other function is called with this machine any more.
+unsafe extern "C" fn free(userdata: UserData) {
+    // SAFETY: `userdata` came from `Arc::into_raw` and is given back once.
+    let plug = unsafe { Arc::from_raw(userdata.cast_const().cast::<Plug>()) };
+    plug.forget();
+}

@@ -1,0 +1,149 @@
+//! Socket options, `fcntl` and `ioctl`.
+
+use std::ffi::CStr;
+use std::mem::size_of;
+use std::ptr;
+
+use drill::posix::{Errno, OptionValue, Posix};
+use libc::{c_int, c_ulong, c_void, linger, socklen_t};
+
+use crate::abi::UserData;
+use crate::calls::plug;
+use crate::marshal::answer;
+use crate::plug::Plug;
+
+/// Numbers in `SO_MEMINFO` that are not said for want of a kernel's memory: `SK_MEMINFO_FWD_ALLOC` and the like.
+const NONE: u32 = 0;
+
+/// # Safety
+/// `value` has `len` readable octets.
+unsafe fn read_value(level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> Result<OptionValue, Errno> {
+    if value.is_null() {
+        return Err(Errno::EFAULT);
+    }
+    // SAFETY: not null, and the caller promises that many octets.
+    let octets = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
+    let number = |at: usize| octets.get(at..at + 4)?.try_into().ok().map(i32::from_ne_bytes);
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_LINGER) => {
+            let (on, seconds) = number(0).zip(number(4)).ok_or(Errno::EINVAL)?;
+            Ok(OptionValue::Linger(on != 0, seconds.max(0) as u32))
+        }
+        (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
+            let name = CStr::from_bytes_until_nul(octets).map_or(octets, CStr::to_bytes);
+            Ok(OptionValue::Octets(name.to_vec()))
+        }
+        (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE) if octets.len() == 8 => {
+            let rate = octets.try_into().map_or(0, u64::from_ne_bytes);
+            Ok(OptionValue::Int(rate.min(u32::MAX.into()) as i64))
+        }
+        _ => number(0).map(|number| OptionValue::Int(number.into())).ok_or(Errno::EINVAL),
+    }
+}
+
+pub(crate) unsafe extern "C" fn setsockopt(
+    userdata: UserData,
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    // SAFETY: `userdata` is the table's; the value is as `setsockopt(2)` asks for.
+    let (plug, value) = unsafe { (plug(userdata), read_value(level, name, value, len)) };
+    let set = plug.now(move |sockets| sockets.posix.set_option(sockets.files.inner(fd)?, level, name, &value?));
+    answer(set.map(|()| 0)) as c_int
+}
+
+/// What `getsockopt` copies out.
+fn option_octets(posix: &mut Posix, fd: i32, level: c_int, name: c_int) -> Result<Vec<u8>, Errno> {
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_MEMINFO) => memory(posix, fd),
+        // No congestion control here has more to say than TCP_INFO does.
+        (libc::IPPROTO_TCP, libc::TCP_CC_INFO) => posix.tcp_info(fd).map(|_| Vec::new()),
+        _ => Ok(match posix.get_option(fd, level, name)? {
+            OptionValue::Int(number) => (number as i32).to_ne_bytes().to_vec(),
+            OptionValue::Octets(octets) => octets,
+            OptionValue::Linger(on, seconds) => {
+                let value = linger { l_onoff: on.into(), l_linger: seconds as i32 };
+                [value.l_onoff.to_ne_bytes(), value.l_linger.to_ne_bytes()].concat()
+            }
+        }),
+    }
+}
+
+/// The nine numbers of `SO_MEMINFO`, from `SK_MEMINFO_RMEM_ALLOC` to `SK_MEMINFO_DROPS`: octets of text, as no kernel's memory
+/// is there to be counted.
+fn memory(posix: &mut Posix, fd: i32) -> Result<Vec<u8>, Errno> {
+    let mut limit = |name| match posix.get_option(fd, libc::SOL_SOCKET, name) {
+        Ok(OptionValue::Int(octets)) => Ok(octets as u32),
+        Ok(_) => Ok(NONE),
+        Err(error) => Err(error),
+    };
+    let (receive, send) = (limit(libc::SO_RCVBUF)?, limit(libc::SO_SNDBUF)?);
+    // A listener has neither.
+    let mut held = |request| posix.ioctl(fd, request).map_or(NONE, |octets| octets as u32);
+    let (received, queued) = (held(libc::FIONREAD), held(libc::TIOCOUTQ));
+    let numbers = [received, receive, queued, send, NONE, queued, NONE, NONE, NONE];
+    Ok(numbers.iter().flat_map(|number| number.to_ne_bytes()).collect())
+}
+
+/// `getsockopt` of one of ours.
+///
+/// # Safety
+/// `len` is null or writable, and at `value` there are as many writable octets as it says.
+pub(crate) unsafe fn get_option(
+    plug: &Plug,
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    let got = plug.now(move |sockets| option_octets(&mut sockets.posix, sockets.files.inner(fd)?, level, name));
+    let copied = got.and_then(|octets| {
+        if value.is_null() || len.is_null() {
+            return Err(Errno::EFAULT);
+        }
+        // SAFETY: neither is null; the caller promises as many octets as `len` says, and no more are written.
+        unsafe {
+            let count = octets.len().min(*len as usize);
+            ptr::copy_nonoverlapping(octets.as_ptr(), value.cast::<u8>(), count);
+            *len = count as socklen_t;
+        }
+        Ok(0)
+    });
+    answer(copied) as c_int
+}
+
+pub(crate) unsafe extern "C" fn getsockopt(
+    userdata: UserData,
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: `userdata` is the table's; the rest is as `getsockopt(2)` asks for.
+    unsafe { get_option(plug(userdata), fd, level, name, value, len) }
+}
+
+pub(crate) unsafe extern "C" fn fcntl(userdata: UserData, fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    // SAFETY: `userdata` is the table's.
+    let plug = unsafe { plug(userdata) };
+    let result = plug.now(move |sockets| sockets.posix.fcntl(sockets.files.inner(fd)?, command, argument as i32));
+    answer(result.map(i64::from)) as c_int
+}
+
+pub(crate) unsafe extern "C" fn ioctl(userdata: UserData, fd: c_int, request: c_ulong, out: *mut c_int) -> c_int {
+    const _: () = assert!(size_of::<c_ulong>() == 8);
+    // SAFETY: `userdata` is the table's.
+    let plug = unsafe { plug(userdata) };
+    let result = plug.now(move |sockets| sockets.posix.ioctl(sockets.files.inner(fd)?, request));
+    let result = result.map(|number| {
+        // SAFETY: every request that succeeds is one that stores an `int` where its argument points.
+        unsafe { out.write(number) };
+        0
+    });
+    answer(result) as c_int
+}

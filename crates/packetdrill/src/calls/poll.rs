@@ -1,0 +1,101 @@
+//! `poll` and `epoll`.
+
+use std::task::Poll;
+
+use drill::posix::{Errno, Interest, PollFd};
+use libc::{c_int, epoll_event, nfds_t, pollfd};
+
+use crate::abi::UserData;
+use crate::calls::{plug, timeout};
+use crate::machine::Sockets;
+use crate::marshal::answer;
+
+pub(crate) unsafe extern "C" fn poll(userdata: UserData, fds: *mut pollfd, count: nfds_t, wait: c_int) -> c_int {
+    // SAFETY: `userdata` is the table's.
+    let plug = unsafe { plug(userdata) };
+    let fds: &mut [pollfd] = match count {
+        0 => &mut [],
+        // SAFETY: there are `count` entries, as `poll(2)` asks for, and nobody else uses them meanwhile.
+        _ => unsafe { std::slice::from_raw_parts_mut(fds, count as usize) },
+    };
+    let mut looked: Vec<PollFd> = plug.with(|machine| {
+        // A number that is nobody's is passed on: the answer is POLLNVAL.
+        let inner = |fd| machine.sockets.files.inner(fd).unwrap_or(-1);
+        fds.iter().map(|entry| PollFd { fd: inner(entry.fd), events: entry.events, revents: 0 }).collect()
+    });
+    let result = plug.call(timeout(wait), move |Sockets { posix, .. }, expired| match posix.poll(&mut looked) {
+        0 if !expired => Poll::Pending,
+        ready => Poll::Ready(Ok((ready, looked.clone()))),
+    });
+    let result = result.map(|(ready, looked)| {
+        for (entry, looked) in fds.iter_mut().zip(looked) {
+            entry.revents = looked.revents;
+        }
+        ready as i64
+    });
+    answer(result) as c_int
+}
+
+pub(crate) unsafe extern "C" fn epoll_create(userdata: UserData, size: c_int) -> c_int {
+    // SAFETY: `userdata` is the table's.
+    let plug = unsafe { plug(userdata) };
+    let made = plug.now(move |sockets| {
+        if size <= 0 {
+            return Err(Errno::EINVAL);
+        }
+        let inner = sockets.posix.epoll_create();
+        sockets.adopt(inner)
+    });
+    answer(made.map(i64::from)) as c_int
+}
+
+pub(crate) unsafe extern "C" fn epoll_ctl(
+    userdata: UserData,
+    epoll: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    // SAFETY: `userdata` is the table's.
+    let plug = unsafe { plug(userdata) };
+    let interest = match event.is_null() {
+        true => Interest { events: 0, data: 0 },
+        false => {
+            // SAFETY: not null, so it is an event, as `epoll_ctl(2)` asks for.
+            let event = unsafe { event.read_unaligned() };
+            Interest { events: event.events, data: event.u64 }
+        }
+    };
+    let result = plug.now(move |sockets| {
+        let (epoll, fd) = (sockets.files.inner(epoll)?, sockets.files.inner(fd)?);
+        sockets.posix.epoll_ctl(epoll, operation, fd, interest)
+    });
+    answer(result.map(|()| 0)) as c_int
+}
+
+pub(crate) unsafe extern "C" fn epoll_wait(
+    userdata: UserData,
+    epoll: c_int,
+    events: *mut epoll_event,
+    max: c_int,
+    wait: c_int,
+) -> c_int {
+    // SAFETY: `userdata` is the table's.
+    let plug = unsafe { plug(userdata) };
+    let inner = plug.with(|machine| machine.sockets.files.inner(epoll));
+    let result = inner.and_then(|epoll| {
+        let max = usize::try_from(max).ok().filter(|max| *max > 0).ok_or(Errno::EINVAL)?;
+        let reported =
+            plug.call(timeout(wait), move |Sockets { posix, .. }, expired| match posix.epoll_wait(epoll, max) {
+                Poll::Pending if expired => Poll::Ready(Ok(Vec::new())),
+                other => other,
+            })?;
+        for (place, event) in reported.iter().enumerate() {
+            let event = epoll_event { events: event.events, u64: event.data };
+            // SAFETY: there is room for `max` events, as `epoll_wait(2)` asks for, and no more are reported.
+            unsafe { events.add(place).write_unaligned(event) };
+        }
+        Ok(reported.len() as i64)
+    });
+    answer(result) as c_int
+}

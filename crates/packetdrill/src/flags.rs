@@ -1,0 +1,79 @@
+//! `--so_flags`: assignments separated by commas.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use drill::host::{Addresses, Terms};
+use stack::Plan;
+use tcp::Profile;
+
+/// Room in a segment is the same under both versions of IP with these.
+const MTU_V4: usize = 1500;
+const MTU_V6: usize = 1520;
+
+/// What they say.
+pub(crate) struct Flags {
+    pub terms: Terms,
+    /// Where knobs are files.
+    pub sysctls: Option<PathBuf>,
+}
+
+impl Flags {
+    /// Reads `text`.
+    ///
+    /// # Errors
+    /// A sentence that names the flag and what it may be.
+    pub(crate) fn read(text: &str) -> Result<Flags, String> {
+        let (mut plan, mut profile, mut sysctls) = (Plan::Giant, Profile::Linux, None);
+        let (mut local, mut gateway, mut mtu) = (None, None, None);
+        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            let (name, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is not NAME=VALUE"))?;
+            match name {
+                "arch" => plan = value.parse().map_err(|error| format!("{error}"))?,
+                "profile" => profile = value.parse().map_err(|error| format!("{error}"))?,
+                "local" => local = Some(network(value)?),
+                "gateway" => gateway = Some(address(value)?),
+                "mtu" => mtu = Some(size(value)?),
+                "sysctls" => sysctls = Some(PathBuf::from(value)),
+                _ => return Err(format!("{name:?} is none of arch, profile, local, gateway, mtu and sysctls")),
+            }
+        }
+        let mut addresses = match local {
+            Some((IpAddr::V6(_), _)) => Addresses::V6,
+            _ => Addresses::V4,
+        };
+        if let Some((local, prefix)) = local {
+            addresses.local = local;
+            addresses.prefix = prefix.unwrap_or(addresses.prefix);
+        }
+        if let Some(gateway) = gateway {
+            addresses.gateway = gateway;
+        }
+        if addresses.gateway.is_ipv4() != addresses.local.is_ipv4() {
+            return Err("local and gateway are of different versions of IP".into());
+        }
+        let mtu = mtu.unwrap_or(if addresses.local.is_ipv4() { MTU_V4 } else { MTU_V6 });
+        let mut tcp = profile.config();
+        // Scripts ask for `tcpi_busy_time` and its like.
+        tcp.measure_limits = true;
+        Ok(Flags { terms: Terms { plan, tcp, addresses, mtu }, sysctls })
+    }
+}
+
+fn address(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| format!("{text:?} is not an IP address"))
+}
+
+/// `ADDRESS` or `ADDRESS/PREFIX`.
+fn network(text: &str) -> Result<(IpAddr, Option<u8>), String> {
+    let Some((head, prefix)) = text.split_once('/') else { return Ok((address(text)?, None)) };
+    let local = address(head)?;
+    let longest = if local.is_ipv4() { 32 } else { 128 };
+    let prefix = prefix.parse().ok().filter(|prefix| *prefix <= longest);
+    Ok((local, Some(prefix.ok_or_else(|| format!("{text:?}: a prefix has 0 to {longest} bits"))?)))
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    let mtu = text.parse().ok().filter(|mtu| (68..=65_535).contains(mtu));
+    mtu.ok_or_else(|| format!("mtu={text} is not a number of octets from 68 to 65535"))
+}

@@ -1,0 +1,97 @@
+//! Symbols of the C library that this one takes the place of when it is preloaded (`LD_PRELOAD`), for what packetdrill does
+//! not route through the table: `getsockopt` for the blocks `%{ }%`, `sendfile`, and the `close` of what a script left open.
+//!
+//! A descriptor that is not ours goes to the kernel by system call, without a lock and without a look at the machine: these
+//! are the functions of every thread of the program, of this library too, and of every program that it starts.
+
+use std::sync::Arc;
+
+use drill::posix::Errno;
+use libc::{c_int, c_void, off_t, socklen_t};
+
+use crate::calls::life::close_ours;
+use crate::calls::messages::send_octets;
+use crate::calls::options::get_option;
+use crate::files::{close_real, is_ours};
+use crate::marshal::answer;
+use crate::plug::Plug;
+
+/// Octets of a file that one `sendfile` reads at most.
+const MOST: usize = 1 << 24;
+
+/// The machine, if the descriptor is one of ours.
+fn machine_of(fd: c_int) -> Option<Arc<Plug>> {
+    // Without a lock, so that whoever holds one may close a file.
+    if is_ours(fd) { Plug::current() } else { None }
+}
+
+/// `close(2)`.
+///
+/// # Safety
+/// As the system call's: nobody uses the descriptor any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    match machine_of(fd) {
+        Some(plug) => close_ours(&plug, fd),
+        None => close_real(fd),
+    }
+}
+
+/// `getsockopt(2)`.
+///
+/// # Safety
+/// As the system call's: at `value` there are as many writable octets as `len` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    match machine_of(fd) {
+        // SAFETY: the caller's promise is the same.
+        Some(plug) => unsafe { get_option(&plug, fd, level, name, value, len) },
+        // SAFETY: the kernel checks what it is given, and writes no more than `len` says.
+        None => unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, name, value, len) as c_int },
+    }
+}
+
+/// `sendfile(2)`: from a file of the kernel's into a socket of ours.
+///
+/// # Safety
+/// As the system call's: `offset` is null or readable and writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: usize) -> isize {
+    let Some(plug) = machine_of(to) else {
+        // SAFETY: the kernel checks what it is given.
+        return unsafe { libc::syscall(libc::SYS_sendfile, to, from, offset, count) as isize };
+    };
+    // SAFETY: the caller's promise is the same.
+    answer(unsafe { send_file(&plug, to, from, offset, count) }) as isize
+}
+
+/// # Safety
+/// `offset` is null or readable and writable.
+unsafe fn send_file(plug: &Plug, to: c_int, from: c_int, offset: *mut off_t, count: usize) -> Result<i64, Errno> {
+    let inner = plug.with(|machine| machine.sockets.files.inner(to))?;
+    let mut octets = vec![0_u8; count.min(MOST)];
+    // SAFETY: not null where it is read; moving a file's place by nothing only asks where it is.
+    let start = unsafe { if offset.is_null() { libc::lseek(from, 0, libc::SEEK_CUR) } else { *offset } };
+    // SAFETY: there is room for as many octets as are asked for.
+    let got = unsafe { libc::pread(from, octets.as_mut_ptr().cast(), octets.len(), start) };
+    octets.truncate(usize::try_from(got).map_err(|_| Errno(last_error()))?);
+    let sent = send_octets(plug, inner, octets, 0, None)?;
+    // SAFETY: not null where it is written; the other only sets the place of the caller's file.
+    unsafe {
+        match offset.is_null() {
+            true => drop(libc::lseek(from, start + sent, libc::SEEK_SET)),
+            false => *offset = start + sent,
+        }
+    }
+    Ok(sent)
+}
+
+fn last_error() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
