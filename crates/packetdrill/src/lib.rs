@@ -5,8 +5,9 @@
 //! [`drill::posix`], the machine is [`drill::host`]: what a script finds here is what it finds under `heddle drill`. Made
 //! for one script at a time, as packetdrill is.
 //!
-//! Two threads come in: the one that called `packetdrill_interface_init`, which runs the script and moves the clock, and
-//! one for calls that block. Neither may ever spin: packetdrill takes a thread that sleeps for one that blocks.
+//! Two threads come in: the one that called `packetdrill_interface_init`, which runs the script, and one
+//! for calls that block. Both move the clock, and neither may ever spin: packetdrill takes a thread that sleeps for one that
+//! blocks.
 //!
 //! # Map
 //!
@@ -14,8 +15,8 @@
 //! |---|---|
 //! | [`abi`] | the table, and the symbol that packetdrill looks for |
 //! | `flags` | what `--so_flags` may say |
-//! | `machine` | stack, sockets, clock and calls that wait, behind one lock |
-//! | `plug` | that lock, and how a call waits |
+//! | `machine` | stack, sockets, clock and calls that wait |
+//! | `plug` | the thread that has it, and how a call waits |
 //! | `files` | descriptors: each is one of the kernel's as well |
 //! | `sysctls` | knobs from a directory of files |
 //! | `calls` | the functions of the table |

@@ -1,12 +1,9 @@
-//! The machine under one lock: the stack, its sockets, its clock, and the calls that wait.
+//! The machine: the stack, its sockets, its clock, and the calls that wait.
 //!
 //! Time moves in `usleep`, in `netdev_receive`, by a microsecond in every `gettimeofday` (packetdrill spins on it), and while
-//! the script's own thread waits in a call. After every move everything happens that happens at that moment, calls that
-//! wait included: the script's own thread makes their next attempt, so that what they do to the stack has its exact time
-//! whenever their thread wakes. That time is also what the thread's first `gettimeofday` afterwards tells: packetdrill
-//! takes it for the end of the call.
-//!
-//! No other thread ever touches the stack: there are architectures where it belongs to one.
+//! the script's own thread waits in a call. After every move everything happens that happens at that moment, the next
+//! attempts of calls that wait included, so that what they do to the stack has its exact time whenever their thread wakes.
+//! That time is also what the thread's first `gettimeofday` afterwards tells: packetdrill takes it for the end of the call.
 
 use std::collections::HashMap;
 use std::thread::ThreadId;
@@ -54,8 +51,6 @@ pub(crate) struct Machine {
     waiters: Vec<Waiter>,
     /// When the call of a thread was over that has not looked at the clock since.
     stamps: HashMap<ThreadId, Time>,
-    /// A call that waited is over since this was last taken.
-    pub finished: bool,
 }
 
 impl Machine {
@@ -63,7 +58,7 @@ impl Machine {
         let host = Host::new(flags.terms).map_err(|error| error.to_string())?;
         let sockets = Sockets { posix: Posix::new(host.stack.clone(), 0), files: Files::default() };
         let (waiters, stamps) = (Vec::new(), HashMap::new());
-        let mut machine = Machine { sockets, host, waiters, stamps, finished: false };
+        let mut machine = Machine { sockets, host, waiters, stamps };
         machine.step();
         Ok(machine)
     }
@@ -99,7 +94,6 @@ impl Machine {
             !over
         });
         self.waiters = waiters;
-        self.finished |= self.waiters.len() < before;
         self.waiters.len() < before
     }
 
@@ -121,26 +115,25 @@ impl Machine {
         }
     }
 
-    /// What the script's thread sees on the clock, which goes on.
-    pub(crate) fn look(&mut self) -> Time {
+    /// What `thread` sees on the clock, which goes on; after a call that waited, when that was over.
+    pub(crate) fn look(&mut self, thread: ThreadId) -> Time {
+        if let Some(stamp) = self.stamps.remove(&thread) {
+            return stamp;
+        }
         self.sleep(LOOK);
         self.host.now()
-    }
-
-    /// What another thread sees on the clock.
-    pub(crate) fn glance(&mut self, thread: ThreadId) -> Time {
-        self.stamps.remove(&thread).unwrap_or(self.host.now())
     }
 
     /// `thread` waits until `attempt` says that it is over, `timeout` from now at the latest.
     pub(crate) fn wait(&mut self, thread: ThreadId, attempt: Attempt, timeout: Option<Duration>) {
         let deadline = timeout.map(|timeout| self.host.now() + timeout);
+        self.stamps.remove(&thread);
         self.waiters.push(Waiter { thread, attempt, deadline });
+        self.step();
     }
 
     /// Moves the clock until `thread` waits no more, or for as long as anything is waited for.
     pub(crate) fn drive(&mut self, thread: ThreadId) {
-        self.step();
         let latest = self.host.now() + PATIENCE;
         let waits = |machine: &Machine| machine.waiters.iter().any(|waiter| waiter.thread == thread);
         while waits(self) && self.host.now() < latest {

@@ -1,9 +1,14 @@
-//! The lock around the machine, and how a call waits: the script's own thread by moving the clock, any other asleep on a
-//! futex until the script's thread has made its attempt succeed.
+//! The thread that has the machine, and how a call waits.
 //!
-//! No file is opened or closed under the lock but by system call: the preloaded `close` may take it.
+//! Everything is done to the machine by one thread of its own: there are process architectures where the stack belongs to
+//! a thread, and packetdrill moves the clock from both of its threads. Who asks sleeps until it is answered. A call of the
+//! script's own thread that blocks moves the clock; any other sleeps until the machine has made its attempt succeed.
+//!
+//! The machine's thread opens and closes files by system call only: the preloaded `close` would ask it, and wait for ever.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::process;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -15,10 +20,11 @@ use crate::flags::Flags;
 use crate::machine::{Machine, Sockets};
 use crate::sysctls::Sysctls;
 
+/// Something to be done to the machine.
+type Work = Box<dyn FnOnce(&mut Machine) + Send>;
+
 pub(crate) struct Plug {
-    machine: Mutex<Machine>,
-    /// A call that waited is over.
-    over: Condvar,
+    work: Sender<Work>,
     sysctls: Sysctls,
     /// The thread that runs the script.
     script: ThreadId,
@@ -28,6 +34,7 @@ pub(crate) struct Plug {
 static CURRENT: Mutex<Option<Arc<Plug>>> = Mutex::new(None);
 
 fn current() -> MutexGuard<'static, Option<Arc<Plug>>> {
+    // Nobody can leave it half changed.
     CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -36,8 +43,19 @@ impl Plug {
     pub(crate) fn new(flags: &str) -> Result<Arc<Plug>, String> {
         let mut flags = Flags::read(flags)?;
         let sysctls = Sysctls::new(flags.sysctls.take());
-        let machine = Mutex::new(Machine::new(flags)?);
-        let plug = Arc::new(Plug { machine, over: Condvar::new(), sysctls, script: thread::current().id() });
+        let (work, orders) = mpsc::channel::<Work>();
+        let (say, hear) = mpsc::channel();
+        let serve = move || match Machine::new(flags) {
+            Ok(mut machine) => {
+                // Whoever made the thread listens until this is said.
+                let _ = say.send(Ok(()));
+                orders.iter().for_each(|work| work(&mut machine));
+            }
+            Err(error) => drop(say.send(Err(error))),
+        };
+        thread::Builder::new().name("machine".into()).spawn(serve).map_err(|error| error.to_string())?;
+        hear.recv().unwrap_or_else(|_| gone())?;
+        let plug = Arc::new(Plug { work, sysctls, script: thread::current().id() });
         *current() = Some(plug.clone());
         Ok(plug)
     }
@@ -54,23 +72,19 @@ impl Plug {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Machine> {
-        // A panic ends the process: it cannot cross into C.
-        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn notify(&self, machine: &mut Machine) {
-        if std::mem::take(&mut machine.finished) {
-            self.over.notify_all();
+    /// Has something done to the machine that says by itself when it is over.
+    fn order(&self, work: impl FnOnce(&mut Machine) + Send + 'static) {
+        if self.work.send(Box::new(work)).is_err() {
+            gone()
         }
     }
 
     /// Does something with the machine.
-    pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Machine) -> R) -> R {
-        let mut machine = self.lock();
-        let result = work(&mut machine);
-        self.notify(&mut machine);
-        result
+    pub(crate) fn with<R: Send + 'static>(&self, work: impl FnOnce(&mut Machine) -> R + Send + 'static) -> R {
+        let (say, hear) = mpsc::channel();
+        // Who asked listens until the answer is there.
+        self.order(move |machine| drop(say.send(work(machine))));
+        hear.recv().unwrap_or_else(|_| gone())
     }
 
     /// Sets the knobs whose files have changed.
@@ -79,8 +93,9 @@ impl Plug {
         if changes.is_empty() {
             return;
         }
-        let wrong: Vec<String> = self
-            .with(|machine| changes.iter().filter_map(|(name, value)| machine.set_knob(name, value).err()).collect());
+        let wrong: Vec<String> = self.with(move |machine| {
+            changes.iter().filter_map(|(name, value)| machine.set_knob(name, value).err()).collect()
+        });
         for error in wrong {
             eprintln!("heddle: sysctl left as it was: {error}");
         }
@@ -89,7 +104,7 @@ impl Plug {
     /// What the calling thread sees on the clock.
     pub(crate) fn look(&self) -> Time {
         let thread = thread::current().id();
-        self.with(|machine| if thread == self.script { machine.look() } else { machine.glance(thread) })
+        self.with(move |machine| machine.look(thread))
     }
 
     /// A call that is over at once.
@@ -113,31 +128,26 @@ impl Plug {
     ) -> Result<T, Errno> {
         self.read_sysctls();
         let thread = thread::current().id();
-        let result = Arc::new(Mutex::new(None));
-        let theirs = result.clone();
+        let drives = thread == self.script;
+        let (say, hear) = mpsc::channel();
         let attempt = Box::new(move |sockets: &mut Sockets, expired: bool| match attempt(sockets, expired) {
-            Poll::Ready(done) => {
-                *slot(&theirs) = Some(done);
-                true
-            }
+            // Who made the call listens until it is over.
+            Poll::Ready(done) => say.send(done).is_ok(),
             Poll::Pending => false,
         });
-        let mut machine = self.lock();
-        machine.wait(thread, attempt, timeout);
-        if thread == self.script {
-            machine.drive(thread);
-            self.notify(&mut machine);
-            return slot(&result).take().unwrap_or(Err(Errno::ETIMEDOUT));
-        }
-        loop {
-            if let Some(done) = slot(&result).take() {
-                return done;
+        self.order(move |machine| {
+            machine.wait(thread, attempt, timeout);
+            if drives {
+                machine.drive(thread);
             }
-            machine = self.over.wait(machine).unwrap_or_else(PoisonError::into_inner);
-        }
+        });
+        // Given up, the attempt is dropped, and with it the sender.
+        hear.recv().unwrap_or(Err(Errno::ETIMEDOUT))
     }
 }
 
-fn slot<T>(result: &Mutex<T>) -> MutexGuard<'_, T> {
-    result.lock().unwrap_or_else(PoisonError::into_inner)
+/// The machine's thread has panicked and has said why. That cannot cross into C.
+fn gone() -> ! {
+    eprintln!("heddle: the machine is gone");
+    process::abort()
 }

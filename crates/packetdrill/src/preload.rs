@@ -74,7 +74,7 @@ pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut off_t, co
 /// # Safety
 /// `offset` is null or readable and writable.
 unsafe fn send_file(plug: &Plug, to: c_int, from: c_int, offset: *mut off_t, count: usize) -> Result<i64, Errno> {
-    let inner = plug.with(|machine| machine.sockets.files.inner(to))?;
+    let inner = plug.with(move |machine| machine.sockets.files.inner(to))?;
     let mut octets = vec![0_u8; count.min(MOST)];
     // SAFETY: not null where it is read; moving a file's place by nothing only asks where it is.
     let start = unsafe { if offset.is_null() { libc::lseek(from, 0, libc::SEEK_CUR) } else { *offset } };

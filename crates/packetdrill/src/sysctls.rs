@@ -26,7 +26,7 @@ impl Sysctls {
 
     /// Knobs whose file is another than at the last look: name and value.
     ///
-    /// Reads files: never called under the machine's lock, which `close` may take.
+    /// Reads files: never called by the machine's thread, which `close` may wait for.
     pub(crate) fn changes(&self) -> Vec<(&'static str, String)> {
         let Some(directory) = &self.directory else { return Vec::new() };
         let mut seen = self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -12,7 +12,7 @@ use crate::marshal::answer;
 pub(crate) unsafe extern "C" fn usleep(userdata: UserData, microseconds: useconds_t) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    plug.with(|machine| machine.sleep(Duration::from_micros(microseconds.into())));
+    plug.with(move |machine| machine.sleep(Duration::from_micros(microseconds.into())));
     0
 }
 
@@ -33,9 +33,9 @@ pub(crate) unsafe extern "C" fn netdev_send(userdata: UserData, packet: *const c
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
     // SAFETY: the caller has `count` octets there, and nobody writes them meanwhile.
-    let packet = unsafe { std::slice::from_raw_parts(packet.cast::<u8>(), count) };
+    let packet = unsafe { std::slice::from_raw_parts(packet.cast::<u8>(), count) }.to_vec();
     plug.read_sysctls();
-    let result = plug.with(|machine| machine.inject(packet));
+    let result = plug.with(move |machine| machine.inject(&packet));
     answer(result.map(|()| 0).map_err(|error| {
         eprintln!("heddle: a packet of {count} octets was not taken: {error}");
         Errno::EINVAL

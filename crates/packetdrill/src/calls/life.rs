@@ -44,7 +44,7 @@ pub(crate) unsafe extern "C" fn accept(
 ) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let accepted = plug.with(|machine| machine.sockets.files.inner(fd)).and_then(|inner| {
+    let accepted = plug.with(move |machine| machine.sockets.files.inner(fd)).and_then(|inner| {
         let (child, peer) = plug.call(None, move |sockets, _| {
             let accepted = sockets.posix.accept(inner, 0);
             accepted.map(|accepted| accepted.and_then(|(child, peer)| Ok((sockets.adopt(child)?, peer))))
@@ -64,7 +64,7 @@ pub(crate) unsafe extern "C" fn connect(
 ) -> c_int {
     // SAFETY: `userdata` is the table's; the address is as `connect(2)` asks for.
     let (plug, address) = unsafe { (plug(userdata), read_address(address, len)) };
-    let connected = plug.with(|machine| machine.sockets.files.inner(fd)).and_then(|inner| {
+    let connected = plug.with(move |machine| machine.sockets.files.inner(fd)).and_then(|inner| {
         let address = address?;
         plug.call(None, move |Sockets { posix, .. }, _| posix.connect(inner, address))
     });

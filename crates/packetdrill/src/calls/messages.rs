@@ -26,7 +26,7 @@ struct Received {
 /// # Safety
 /// Each entry has as many writable octets as it says.
 unsafe fn receive(plug: &Plug, fd: c_int, into: &[iovec], flags: c_int) -> Result<Received, Errno> {
-    let inner = plug.with(|machine| machine.sockets.files.inner(fd))?;
+    let inner = plug.with(move |machine| machine.sockets.files.inner(fd))?;
     if flags & libc::MSG_ERRQUEUE != 0 {
         // No socket here ever queues an error.
         return Err(Errno::EAGAIN);
@@ -53,7 +53,7 @@ unsafe fn transmit(
     flags: c_int,
     to: Option<std::net::SocketAddr>,
 ) -> Result<i64, Errno> {
-    let inner = plug.with(|machine| machine.sockets.files.inner(fd))?;
+    let inner = plug.with(move |machine| machine.sockets.files.inner(fd))?;
     // SAFETY: the caller's promise.
     let octets = unsafe { gather(from) };
     send_octets(plug, inner, octets, flags, to)
@@ -123,7 +123,7 @@ pub(crate) unsafe extern "C" fn recvmsg(userdata: UserData, fd: c_int, message: 
     // SAFETY: `userdata` is the table's; the message is as `recvmsg(2)` asks for, and nobody else uses it meanwhile.
     let result = unsafe {
         let message = &mut *message;
-        entries(message.msg_iov, message.msg_iovlen as usize).and_then(|into| {
+        entries(message.msg_iov, message.msg_iovlen).and_then(|into| {
             let received = receive(plug(userdata), fd, into, flags)?;
             match received.peer {
                 Some(_) => write_address(received.peer, message.msg_name.cast(), &mut message.msg_namelen),
@@ -214,7 +214,7 @@ pub(crate) unsafe extern "C" fn sendmsg(userdata: UserData, fd: c_int, message: 
     // SAFETY: `userdata` is the table's; the message is as `sendmsg(2)` asks for.
     let result = unsafe {
         let message = &*message;
-        entries(message.msg_iov, message.msg_iovlen as usize).and_then(|from| {
+        entries(message.msg_iov, message.msg_iovlen).and_then(|from| {
             let name: *const sockaddr = message.msg_name.cast_const().cast();
             let to = if name.is_null() { None } else { read_address(name, message.msg_namelen)? };
             transmit(plug(userdata), fd, from, flags, to)
@@ -238,7 +238,7 @@ pub(crate) unsafe extern "C" fn splice(
     }
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let ends = plug.with(|machine| Ok((machine.sockets.files.inner(from)?, machine.sockets.files.inner(to)?)));
+    let ends = plug.with(move |machine| Ok((machine.sockets.files.inner(from)?, machine.sockets.files.inner(to)?)));
     let result = ends.and_then(|(from, to)| {
         let mut carried = None;
         plug.call(None, move |Sockets { posix, .. }, _| posix.splice(from, to, count, &mut carried))

@@ -18,10 +18,12 @@ pub(crate) unsafe extern "C" fn poll(userdata: UserData, fds: *mut pollfd, count
         // SAFETY: there are `count` entries, as `poll(2)` asks for, and nobody else uses them meanwhile.
         _ => unsafe { std::slice::from_raw_parts_mut(fds, count as usize) },
     };
-    let mut looked: Vec<PollFd> = plug.with(|machine| {
+    let asked: Vec<PollFd> =
+        fds.iter().map(|entry| PollFd { fd: entry.fd, events: entry.events, revents: 0 }).collect();
+    let mut looked: Vec<PollFd> = plug.with(move |machine| {
         // A number that is nobody's is passed on: the answer is POLLNVAL.
         let inner = |fd| machine.sockets.files.inner(fd).unwrap_or(-1);
-        fds.iter().map(|entry| PollFd { fd: inner(entry.fd), events: entry.events, revents: 0 }).collect()
+        asked.into_iter().map(|entry| PollFd { fd: inner(entry.fd), ..entry }).collect()
     });
     let result = plug.call(timeout(wait), move |Sockets { posix, .. }, expired| match posix.poll(&mut looked) {
         0 if !expired => Poll::Pending,
@@ -82,7 +84,7 @@ pub(crate) unsafe extern "C" fn epoll_wait(
 ) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let inner = plug.with(|machine| machine.sockets.files.inner(epoll));
+    let inner = plug.with(move |machine| machine.sockets.files.inner(epoll));
     let result = inner.and_then(|epoll| {
         let max = usize::try_from(max).ok().filter(|max| *max > 0).ok_or(Errno::EINVAL)?;
         let reported =

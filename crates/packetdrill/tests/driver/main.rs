@@ -143,6 +143,36 @@ fn a_connect_that_blocks_ends_when_the_peer_answers() {
     run.end();
 }
 
+/// packetdrill waits for the time of a call that may block on the thread that makes it, while the other sleeps.
+#[test]
+fn the_thread_for_calls_that_block_moves_the_clock_too() {
+    for arch in stack::ALL_PLANS {
+        let run = Run::begin(&format!("arch={arch}"));
+        let (fd, next) = accepted(&run);
+        run.write(fd, b"x").expect("write");
+        let (sent, _) = run.expect();
+        let due = run.now() + 700 * MS;
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                run.usleep(Duration::from_micros(699_900));
+                while run.now() < due {}
+            });
+            waits.join().expect("the other thread");
+            let read = blocked(scope, || (run.read(fd, 10), run.now()));
+            run.usleep(Duration::from_millis(50));
+            run.inject(ACK | PSH, 1, next, b"y");
+            let (text, over) = read.join().expect("read");
+            assert_eq!(text, Ok(b"y".to_vec()), "{arch}");
+            assert!((due + 50 * MS..due + 51 * MS).contains(&over), "{arch}: over at {over}, due at {due}");
+        });
+        // Meanwhile timers ran when they were due.
+        let (at, again) = run.expect();
+        assert_eq!((again.seq, &again.text[..]), (next, &b"x"[..]));
+        assert!((sent + 200 * MS..sent + 300 * MS).contains(&at), "{arch}: sent at {sent}, again at {at}");
+        run.end();
+    }
+}
+
 #[test]
 fn descriptors_are_the_kernels_and_calls_fail_as_linux_fails_them() {
     let run = Run::begin("arch=msgp:6");
