@@ -111,3 +111,16 @@ fn duplicates_that_the_network_made_are_no_evidence() {
     assert_eq!((t.us.count(Counter::DsacksIn), t.us.count(Counter::SpuriousRetransmits)), (5, 0));
     assert_eq!(t.us.status().recovery, RecoveryState::Open);
 }
+
+/// The echo of a timestamp that was never sent, as a stale or forged segment brings it, is no age and no trouble.
+#[test]
+fn an_echo_from_nowhere_is_ignored() {
+    let mut t = Script::connected(Setup::default(), |syn| syn.sack_permitted().ts(700, 1));
+    t.send(5000);
+    t.take();
+    for echo in [0, 1 << 31, u32::MAX, 0x7fff_ffff] {
+        t.inject(peer(".").seq(1).ack(1).ts(701, echo).sack(&[(1449, 2897)]));
+        t.inject(peer(".").seq(1).ack(1).ts(702, echo).sack(&[(2897, 4345), (1449, 2897)]));
+    }
+    assert_eq!(t.state(), tcp::State::Established);
+}

@@ -182,7 +182,7 @@ fn echo_age_us(sw: &SendWindow, header: &Header, now: Time) -> Option<u32> {
     let timestamps = header.options.timestamps.filter(|_| sw.timestamps)?;
     let sent = timestamps.echo.wrapping_sub(sw.ts_offset);
     let ms = (now.as_millis() as u32).wrapping_sub(sent);
-    (ms < 1 << 21).then_some(ms * 1000)
+    (ms < 1 << 21).then(|| ms * 1000)
 }
 
 /// RFC 3522: was the acknowledgement that moves SND.UNA triggered by a segment from before the first retransmission?
