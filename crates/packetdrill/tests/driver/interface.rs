@@ -230,10 +230,9 @@ impl Run {
 
     pub fn ioctl(&self, fd: i32, request: c_ulong) -> Result<i32, i32> {
         let mut number: c_int = -1;
+        let Interface { ioctl, userdata, .. } = self.interface;
         // SAFETY: as above; every request that the tests make stores an `int`.
-        done(
-            unsafe { (self.interface.ioctl)(self.interface.userdata, fd, request, &mut number as *mut c_int) }.into(),
-        )?;
+        done(unsafe { ioctl(userdata, fd, request, &raw mut number) }.into())?;
         Ok(number)
     }
 
