@@ -30,13 +30,15 @@ fn blocked<'s, T: Send + 's>(
         call()
     });
     let stat = format!("/proc/self/task/{}/stat", hear.recv().expect("a thread"));
-    loop {
+    // On its way into the call it may sleep for a moment, for the allocator's lock: looked at again and again it moves on.
+    let mut looks = 0;
+    while looks < 500 {
         let text = fs::read_to_string(&stat).expect("the thread lives while its call blocks");
-        if text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S')) {
-            return handle;
-        }
+        let sleeps = text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'));
+        looks = if sleeps { looks + 1 } else { 0 };
         thread::yield_now();
     }
+    handle
 }
 
 /// A listener whose peer has sent its SYN; the segment that answers it.

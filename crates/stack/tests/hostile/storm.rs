@@ -11,7 +11,7 @@ use testbed::frames::{PEER, STACK, tcp_of};
 use testbed::node::{Node, Terms, received, send};
 use wire::{SeqNumber, checksum, ethernet, ipv4, protocol, tcp};
 
-use super::peers::PORT;
+use super::peers::{PORT, turn};
 
 const L3: usize = ethernet::HEADER_LEN;
 const L4: usize = L3 + ipv4::HEADER_LEN;
@@ -93,6 +93,7 @@ fn forged(last: &[u8], text: &[u8]) -> Vec<u8> {
 
 #[every_arch]
 fn ends_that_were_desynchronised_do_not_storm(plan: Plan) {
+    let _turn = turn();
     let mut ends = Ends::new(plan);
     let listener = ends.a.listen(PORT, 8);
     let remote = std::net::SocketAddr::new(STACK.into(), PORT);
