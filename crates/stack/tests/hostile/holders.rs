@@ -106,7 +106,9 @@ fn zero_windows(plan: Plan, count: usize) {
     assert!(beside * 10 >= alone * 9, "{beside} answers beside the holders, {alone} alone");
     hold(&mut node, 10);
     let pinned = node.stack.census().bytes - empty.bytes + pktbuf::live().saturating_sub(live) * 2048;
-    assert!(pinned <= count * (BUFFER as usize + 4096), "{} octets are pinned by each", pinned / count);
+    // PCB, places in tables, and what is larger in a packet buffer than its text. Where few connections are spread over
+    // many groups, each has tables of its own.
+    assert!(pinned <= count * (BUFFER as usize + 6144), "{} octets are pinned by each", pinned / count);
     assert!(node.stack.census().connections >= count);
     for Held { socket, .. } in &held {
         node.call(socket, Call::Close(tcp::Close));
