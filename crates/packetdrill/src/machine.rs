@@ -6,11 +6,12 @@
 //! That time is also what the thread's first `gettimeofday` afterwards tells: packetdrill takes it for the end of the call.
 
 use std::collections::HashMap;
+use std::task::Poll;
 use std::thread::ThreadId;
 use std::time::Duration;
 
 use drill::host::Host;
-use drill::posix::{Errno, Posix};
+use drill::posix::{Answer, Errno, Posix};
 use observe::Time;
 
 use crate::files::Files;
@@ -31,6 +32,14 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
+    /// An attempt of a call that is about `fd`: with the socket layer's number for it.
+    pub(crate) fn about<T>(&mut self, fd: i32, attempt: impl FnOnce(&mut Posix, i32) -> Answer<T>) -> Answer<T> {
+        match self.files.inner(fd) {
+            Ok(inner) => attempt(&mut self.posix, inner),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
     /// A descriptor of the kernel's for the socket layer's new `inner`.
     pub(crate) fn adopt(&mut self, inner: i32) -> Result<i32, Errno> {
         self.files.adopt(&mut self.posix, inner)

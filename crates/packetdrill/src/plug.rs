@@ -87,18 +87,19 @@ impl Plug {
         hear.recv().unwrap_or_else(|_| gone())
     }
 
-    /// Sets the knobs whose files have changed.
+    /// Sets the knobs whose files have changed, before whatever is asked for next.
     pub(crate) fn read_sysctls(&self) {
         let changes = self.sysctls.changes();
         if changes.is_empty() {
             return;
         }
-        let wrong: Vec<String> = self.with(move |machine| {
-            changes.iter().filter_map(|(name, value)| machine.set_knob(name, value).err()).collect()
+        self.order(move |machine| {
+            for (name, value) in changes {
+                if let Err(error) = machine.set_knob(name, &value) {
+                    eprintln!("heddle: sysctl left as it was: {error}");
+                }
+            }
         });
-        for error in wrong {
-            eprintln!("heddle: sysctl left as it was: {error}");
-        }
     }
 
     /// What the calling thread sees on the clock.
@@ -119,7 +120,8 @@ impl Plug {
         })
     }
 
-    /// A call that may have to wait, at most `timeout`. `attempt` is made until it answers; its flag says that the time-out
+    /// A call that may have to wait, as one order: whoever sees its thread asleep may count on it that the call has begun,
+    /// and that what is asked for then comes after it. It waits at most `timeout`. `attempt` is made until it answers; its flag says that the time-out
     /// has passed.
     pub(crate) fn call<T: Send + 'static>(
         &self,

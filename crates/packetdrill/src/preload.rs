@@ -74,14 +74,13 @@ pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut off_t, co
 /// # Safety
 /// `offset` is null or readable and writable.
 unsafe fn send_file(plug: &Plug, to: c_int, from: c_int, offset: *mut off_t, count: usize) -> Result<i64, Errno> {
-    let inner = plug.with(move |machine| machine.sockets.files.inner(to))?;
     let mut octets = vec![0_u8; count.min(MOST)];
     // SAFETY: not null where it is read; moving a file's place by nothing only asks where it is.
     let start = unsafe { if offset.is_null() { libc::lseek(from, 0, libc::SEEK_CUR) } else { *offset } };
     // SAFETY: there is room for as many octets as are asked for.
     let got = unsafe { libc::pread(from, octets.as_mut_ptr().cast(), octets.len(), start) };
     octets.truncate(usize::try_from(got).map_err(|_| Errno(last_error()))?);
-    let sent = send_octets(plug, inner, octets, 0, None)?;
+    let sent = send_octets(plug, to, octets, 0, None)?;
     // SAFETY: not null where it is written; the other only sets the place of the caller's file.
     unsafe {
         match offset.is_null() {

@@ -5,7 +5,6 @@ use libc::{c_int, sockaddr, socklen_t};
 
 use crate::abi::UserData;
 use crate::calls::plug;
-use crate::machine::Sockets;
 use crate::marshal::{answer, read_address, write_address};
 use crate::plug::Plug;
 
@@ -44,14 +43,14 @@ pub(crate) unsafe extern "C" fn accept(
 ) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let accepted = plug.with(move |machine| machine.sockets.files.inner(fd)).and_then(|inner| {
-        let (child, peer) = plug.call(None, move |sockets, _| {
-            let accepted = sockets.posix.accept(inner, 0);
-            accepted.map(|accepted| accepted.and_then(|(child, peer)| Ok((sockets.adopt(child)?, peer))))
-        })?;
+    let accepted = plug.call(None, move |sockets, _| {
+        let accepted = sockets.about(fd, |posix, inner| posix.accept(inner, 0));
+        accepted.map(|accepted| accepted.and_then(|(child, peer)| Ok((sockets.adopt(child)?, peer))))
+    });
+    let accepted = accepted.map(|(child, peer)| {
         // SAFETY: both are as `accept(2)` asks for.
         unsafe { write_address(Some(peer), address, len) };
-        Ok(child)
+        child
     });
     answer(accepted.map(i64::from)) as c_int
 }
@@ -64,9 +63,8 @@ pub(crate) unsafe extern "C" fn connect(
 ) -> c_int {
     // SAFETY: `userdata` is the table's; the address is as `connect(2)` asks for.
     let (plug, address) = unsafe { (plug(userdata), read_address(address, len)) };
-    let connected = plug.with(move |machine| machine.sockets.files.inner(fd)).and_then(|inner| {
-        let address = address?;
-        plug.call(None, move |Sockets { posix, .. }, _| posix.connect(inner, address))
+    let connected = address.and_then(|address| {
+        plug.call(None, move |sockets, _| sockets.about(fd, |posix, inner| posix.connect(inner, address)))
     });
     answer(connected.map(|()| 0)) as c_int
 }

@@ -2,6 +2,7 @@
 
 use std::mem::size_of;
 use std::ptr;
+use std::task::Poll;
 
 use drill::posix::{Errno, Transfer};
 use libc::{c_int, c_uint, c_void, iovec, loff_t, msghdr, sockaddr, socklen_t};
@@ -26,16 +27,17 @@ struct Received {
 /// # Safety
 /// Each entry has as many writable octets as it says.
 unsafe fn receive(plug: &Plug, fd: c_int, into: &[iovec], flags: c_int) -> Result<Received, Errno> {
-    let inner = plug.with(move |machine| machine.sockets.files.inner(fd))?;
-    if flags & libc::MSG_ERRQUEUE != 0 {
-        // No socket here ever queues an error.
-        return Err(Errno::EAGAIN);
-    }
     let max = room(into);
-    let received = plug.call(None, move |Sockets { posix, .. }, _| {
-        posix.receive(inner, max, flags).map(|received| {
-            let (octets, peer) = received?;
-            Ok((octets, peer, posix.waiting(inner)))
+    let received = plug.call(None, move |sockets, _| {
+        sockets.about(fd, |posix, inner| {
+            if flags & libc::MSG_ERRQUEUE != 0 {
+                // No socket here ever queues an error.
+                return Poll::Ready(Err(Errno::EAGAIN));
+            }
+            posix.receive(inner, max, flags).map(|received| {
+                let (octets, peer) = received?;
+                Ok((octets, peer, posix.waiting(inner)))
+            })
         })
     });
     let (octets, peer, waiting) = received?;
@@ -53,23 +55,23 @@ unsafe fn transmit(
     flags: c_int,
     to: Option<std::net::SocketAddr>,
 ) -> Result<i64, Errno> {
-    let inner = plug.with(move |machine| machine.sockets.files.inner(fd))?;
     // SAFETY: the caller's promise.
     let octets = unsafe { gather(from) };
-    send_octets(plug, inner, octets, flags, to)
+    send_octets(plug, fd, octets, flags, to)
 }
 
-/// Sends through the socket layer's descriptor `inner`.
+/// Sends through one of our descriptors.
 pub(crate) fn send_octets(
     plug: &Plug,
-    inner: i32,
+    fd: c_int,
     octets: Vec<u8>,
     flags: c_int,
     to: Option<std::net::SocketAddr>,
 ) -> Result<i64, Errno> {
     let mut transfer = Transfer::new(octets);
-    plug.call(None, move |Sockets { posix, .. }, _| posix.send(inner, &mut transfer, flags, to))
-        .map(|count| count as i64)
+    let sent = plug
+        .call(None, move |sockets, _| sockets.about(fd, |posix, inner| posix.send(inner, &mut transfer, flags, to)));
+    sent.map(|count| count as i64)
 }
 
 pub(crate) unsafe extern "C" fn read(userdata: UserData, fd: c_int, buffer: *mut c_void, len: usize) -> isize {
@@ -238,10 +240,13 @@ pub(crate) unsafe extern "C" fn splice(
     }
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let ends = plug.with(move |machine| Ok((machine.sockets.files.inner(from)?, machine.sockets.files.inner(to)?)));
-    let result = ends.and_then(|(from, to)| {
-        let mut carried = None;
-        plug.call(None, move |Sockets { posix, .. }, _| posix.splice(from, to, count, &mut carried))
+    let mut carried = None;
+    let result = plug.call(None, move |Sockets { posix, files }, _| {
+        let ends = files.inner(from).and_then(|from| Ok((from, files.inner(to)?)));
+        match ends {
+            Ok((from, to)) => posix.splice(from, to, count, &mut carried),
+            Err(error) => Poll::Ready(Err(error)),
+        }
     });
     answer(result.map(|count| count as i64)) as isize
 }

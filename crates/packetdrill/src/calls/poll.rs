@@ -20,14 +20,14 @@ pub(crate) unsafe extern "C" fn poll(userdata: UserData, fds: *mut pollfd, count
     };
     let asked: Vec<PollFd> =
         fds.iter().map(|entry| PollFd { fd: entry.fd, events: entry.events, revents: 0 }).collect();
-    let mut looked: Vec<PollFd> = plug.with(move |machine| {
+    let result = plug.call(timeout(wait), move |Sockets { posix, files }, expired| {
         // A number that is nobody's is passed on: the answer is POLLNVAL.
-        let inner = |fd| machine.sockets.files.inner(fd).unwrap_or(-1);
-        asked.into_iter().map(|entry| PollFd { fd: inner(entry.fd), ..entry }).collect()
-    });
-    let result = plug.call(timeout(wait), move |Sockets { posix, .. }, expired| match posix.poll(&mut looked) {
-        0 if !expired => Poll::Pending,
-        ready => Poll::Ready(Ok((ready, looked.clone()))),
+        let inner = |entry: &PollFd| PollFd { fd: files.inner(entry.fd).unwrap_or(-1), ..*entry };
+        let mut looked: Vec<PollFd> = asked.iter().map(inner).collect();
+        match posix.poll(&mut looked) {
+            0 if !expired => Poll::Pending,
+            ready => Poll::Ready(Ok((ready, looked))),
+        }
     });
     let result = result.map(|(ready, looked)| {
         for (entry, looked) in fds.iter_mut().zip(looked) {
@@ -84,20 +84,22 @@ pub(crate) unsafe extern "C" fn epoll_wait(
 ) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let inner = plug.with(move |machine| machine.sockets.files.inner(epoll));
-    let result = inner.and_then(|epoll| {
-        let max = usize::try_from(max).ok().filter(|max| *max > 0).ok_or(Errno::EINVAL)?;
-        let reported =
-            plug.call(timeout(wait), move |Sockets { posix, .. }, expired| match posix.epoll_wait(epoll, max) {
+    let max = usize::try_from(max).ok().filter(|max| *max > 0).ok_or(Errno::EINVAL);
+    let reported = max.and_then(|max| {
+        plug.call(timeout(wait), move |sockets, expired| {
+            sockets.about(epoll, |posix, epoll| match posix.epoll_wait(epoll, max) {
                 Poll::Pending if expired => Poll::Ready(Ok(Vec::new())),
                 other => other,
-            })?;
+            })
+        })
+    });
+    let result = reported.map(|reported| {
         for (place, event) in reported.iter().enumerate() {
             let event = epoll_event { events: event.events, u64: event.data };
             // SAFETY: there is room for `max` events, as `epoll_wait(2)` asks for, and no more are reported.
             unsafe { events.add(place).write_unaligned(event) };
         }
-        Ok(reported.len() as i64)
+        reported.len() as i64
     });
     answer(result) as c_int
 }

@@ -5,6 +5,7 @@ use std::mem::{self, MaybeUninit};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::packet::{self, Segment};
@@ -99,7 +100,7 @@ fn sockaddr(address: SocketAddr) -> Vec<u8> {
 
 impl Run {
     /// Loads the library and begins, between the addresses that scripts use.
-    pub fn begin(flags: &str) -> Run {
+    pub fn begin(flags: &str) -> Arc<Run> {
         let path = CString::new(library().as_os_str().as_bytes()).expect("a path");
         let mode = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE | libc::RTLD_DEEPBIND;
         // SAFETY: both are C strings, and loading the library runs nothing of its own.
@@ -127,7 +128,9 @@ impl Run {
         } else {
             ("192.168.0.1:8080", "192.0.2.1:51000")
         };
-        Run { interface, local: local.parse().expect("an address"), remote: remote.parse().expect("an address") }
+        let run =
+            Run { interface, local: local.parse().expect("an address"), remote: remote.parse().expect("an address") };
+        Arc::new(run)
     }
 
     pub fn socket(&self) -> i32 {
@@ -343,7 +346,8 @@ impl Run {
     }
 
     /// The script is over.
-    pub fn end(self) {
+    pub fn end(self: Arc<Run>) {
+        assert_eq!(Arc::strong_count(&self), 1, "a thread still uses the table");
         // SAFETY: nothing of the table is used any more.
         unsafe { (self.interface.free)(self.interface.userdata) };
     }

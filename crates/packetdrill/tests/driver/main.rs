@@ -9,8 +9,8 @@ mod packet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::mpsc;
-use std::thread::{self, ScopedJoinHandle};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use interface::{Run, library};
@@ -18,16 +18,15 @@ use packet::{ACK, FIN, PSH, RST, SYN, Segment};
 
 const MS: i64 = 1000;
 
-/// Runs `call` on a thread of its own, and returns when that thread sleeps in it: packetdrill looks at the same place.
-fn blocked<'s, T: Send + 's>(
-    scope: &'s thread::Scope<'s, '_>,
-    call: impl FnOnce() -> T + Send + 's,
-) -> ScopedJoinHandle<'s, T> {
+/// Runs `call` on a thread of its own, and returns when that thread sleeps in it: packetdrill looks at the same place. A test
+/// that fails meanwhile does not wait for the thread.
+fn blocked<T: Send + 'static>(run: &Arc<Run>, call: impl FnOnce(&Run) -> T + Send + 'static) -> JoinHandle<T> {
     let (say, hear) = mpsc::channel();
-    let handle = scope.spawn(move || {
+    let run = run.clone();
+    let handle = thread::spawn(move || {
         // SAFETY: asks for a number.
         say.send(unsafe { libc::gettid() }).expect("the test listens");
-        call()
+        call(&run)
     });
     let stat = format!("/proc/self/task/{}/stat", hear.recv().expect("a thread"));
     // On its way into the call it may sleep for a moment, for the allocator's lock: looked at again and again it moves on.
@@ -66,8 +65,8 @@ fn session(arch: &str) {
     let began = run.now();
     let (listener, answer) = half_open(&run);
     let next = answer.seq.wrapping_add(1);
-    let (fd, peer) = thread::scope(|scope| {
-        let accept = blocked(scope, || (run.accept(listener), run.now()));
+    let (fd, peer) = {
+        let accept = blocked(&run, move |run| (run.accept(listener), run.now()));
         run.usleep(Duration::from_millis(100));
         run.inject(ACK, 1, next, &[]);
         // The thread may wake whenever it likes: what it reads on the clock is when its call was over.
@@ -75,17 +74,17 @@ fn session(arch: &str) {
         let (accepted, at) = accept.join().expect("accept");
         assert!((100 * MS..101 * MS).contains(&(at - began)), "{arch}: accept was over after {} us", at - began);
         accepted.expect("accept")
-    });
+    };
     assert_eq!(peer, run.peer_octets());
 
-    let text = thread::scope(|scope| {
-        let read = blocked(scope, || (run.read(fd, 1000), run.now()));
+    let text = {
+        let read = blocked(&run, move |run| (run.read(fd, 1000), run.now()));
         run.usleep(Duration::from_millis(50));
         run.inject(ACK | PSH, 1, next, b"hello");
         let (text, at) = read.join().expect("read");
         assert!((157 * MS..158 * MS).contains(&(at - began)), "{arch}: read was over after {} us", at - began);
         text.expect("read")
-    });
+    };
     assert_eq!(text, b"hello");
     let (_, ack) = run.expect();
     assert_eq!((ack.flags, ack.ack), (ACK, 6));
@@ -128,20 +127,18 @@ fn a_connect_that_blocks_ends_when_the_peer_answers() {
     let fd = run.socket();
     run.bind(fd).expect("bind");
     let before = run.now();
-    thread::scope(|scope| {
-        let connect = blocked(scope, || (run.connect(fd), run.now()));
-        let (began, syn) = run.expect();
-        assert_eq!(syn.flags, SYN);
-        assert!(began - before <= MS, "the SYN went out {} us after the call", began - before);
-        run.usleep(Duration::from_millis(30));
-        run.inject(SYN | ACK, 0, syn.seq.wrapping_add(1), &[]);
-        let (at, ack) = run.expect();
-        assert_eq!((ack.flags, ack.ack), (ACK, 1));
-        let (connected, over) = connect.join().expect("connect");
-        assert_eq!(connected, Ok(0));
-        assert_eq!(over, at);
-        assert!(at - began >= 30 * MS);
-    });
+    let connect = blocked(&run, move |run| (run.connect(fd), run.now()));
+    let (began, syn) = run.expect();
+    assert_eq!(syn.flags, SYN);
+    assert!(began - before <= MS, "the SYN went out {} us after the call", began - before);
+    run.usleep(Duration::from_millis(30));
+    run.inject(SYN | ACK, 0, syn.seq.wrapping_add(1), &[]);
+    let (at, ack) = run.expect();
+    assert_eq!((ack.flags, ack.ack), (ACK, 1));
+    let (connected, over) = connect.join().expect("connect");
+    assert_eq!(connected, Ok(0));
+    assert_eq!(over, at);
+    assert!(at - began >= 30 * MS);
     run.end();
 }
 
@@ -155,18 +152,17 @@ fn the_thread_for_calls_that_block_moves_the_clock_too() {
         let (sent, _) = run.expect();
         let due = run.now() + 700 * MS;
         thread::scope(|scope| {
-            let waits = scope.spawn(|| {
+            scope.spawn(|| {
                 run.usleep(Duration::from_micros(699_900));
                 while run.now() < due {}
             });
-            waits.join().expect("the other thread");
-            let read = blocked(scope, || (run.read(fd, 10), run.now()));
-            run.usleep(Duration::from_millis(50));
-            run.inject(ACK | PSH, 1, next, b"y");
-            let (text, over) = read.join().expect("read");
-            assert_eq!(text, Ok(b"y".to_vec()), "{arch}");
-            assert!((due + 50 * MS..due + 51 * MS).contains(&over), "{arch}: over at {over}, due at {due}");
         });
+        let read = blocked(&run, move |run| (run.read(fd, 10), run.now()));
+        run.usleep(Duration::from_millis(50));
+        run.inject(ACK | PSH, 1, next, b"y");
+        let (text, over) = read.join().expect("read");
+        assert_eq!(text, Ok(b"y".to_vec()), "{arch}");
+        assert!((due + 50 * MS..due + 51 * MS).contains(&over), "{arch}: over at {over}, due at {due}");
         // Meanwhile timers ran when they were due.
         let (at, again) = run.expect();
         assert_eq!((again.seq, &again.text[..]), (next, &b"x"[..]));
