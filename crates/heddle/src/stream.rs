@@ -11,7 +11,7 @@ use pktbuf::{Chunk, PktBuf};
 use stack::call::{Call, Reply};
 use stack::socket::{Readiness, TcpSocket};
 use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform, Real};
-use tcp::{Chunks, SetOption, SocketOption, StatusReport};
+use tcp::{Chunks, ConnectionOptions, SetOption, SocketOption, StatusReport};
 
 use crate::address::ToAddr;
 use crate::builder::Stack;
@@ -185,11 +185,25 @@ impl TcpStream {
         remote: SocketAddr,
         data: &[u8],
     ) -> Result<(TcpStream, usize), ConnectError> {
-        let options = Default::default();
-        let taken = data.len().min(stack.raw().first_text(&options));
+        Self::open(stack, local, remote, &ConnectionOptions::default(), data)
+    }
+
+    /// As [`TcpStream::start_connect_with`], opened with `options`: what a SYN says, like the segment size, the window and a
+    /// user time-out to announce, cannot be said later.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn open(
+        stack: &Stack,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        options: &ConnectionOptions,
+        data: &[u8],
+    ) -> Result<(TcpStream, usize), ConnectError> {
+        let taken = data.len().min(stack.raw().first_text(options));
         let socket = stack
             .raw()
-            .connect_with(local, remote, &options, &data[..taken])
+            .connect_with(local, remote, options, &data[..taken])
             .map_err(|refused| ConnectError::Refused(remote, refused))?;
         let stream = TcpStream::new(stack.clone(), socket);
         stream.set_nonblocking(true);

@@ -127,6 +127,25 @@ impl TcpStream {
         Ok(Some(self.options()?.user_timeout).filter(|timeout| !timeout.is_zero()))
     }
 
+    /// Tells the peer how long this end bears with silence, 1 s to 32 767 min, and heeds what the peer tells: the longer of
+    /// the two, within the stack's limits, becomes the user time-out, unless [`TcpStream::set_user_timeout`] has set one
+    /// (RFC 5482). `None`: no longer. To tell it with the SYN, set `announced_user_timeout` of the options that a listener
+    /// or a connection is opened with.
+    ///
+    /// # Errors
+    /// The connection is gone, or the time cannot be told.
+    pub fn set_announced_user_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.set_option(SocketOption::AnnouncedUserTimeout(timeout))
+    }
+
+    /// What the peer has told of its user time-out, if anything.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn peer_user_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.options()?.peer_user_timeout)
+    }
+
     /// Longest stay in FIN-WAIT-2 after close; `None`: the stack's knob (`TCP_LINGER2`).
     ///
     /// # Errors

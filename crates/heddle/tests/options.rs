@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use every_arch::every_arch;
+use heddle::config::ConnectionOptions;
 use heddle::{Plan, Readiness, TcpInfo, TcpListener, TcpStream};
 use observe::Counter;
 use world::World;
@@ -60,6 +61,28 @@ fn what_is_set_is_read_back(plan: Plan) {
     for wrong in [client.set_syn_retries(0), client.set_syn_retries(128), client.set_send_buffer(0)] {
         assert_eq!(wrong.expect_err("out of range").kind(), ErrorKind::InvalidInput);
     }
+}
+
+#[every_arch]
+fn both_ends_agree_on_the_longer_user_timeout(plan: Plan) {
+    let mut world = World::new(plan);
+    let server: SocketAddr = "10.0.0.1:80".parse().expect("an address");
+    let telling = |seconds| ConnectionOptions {
+        announced_user_timeout: Some(Duration::from_secs(seconds)),
+        ..ConnectionOptions::default()
+    };
+    let listener = TcpListener::bind_with(&world.a, server, 8, telling(200)).expect("the port is free");
+    listener.set_nonblocking(true);
+    let (client, _) = TcpStream::open(&world.b, None, server, &telling(500), &[]).expect("the open starts");
+    world.settle();
+    let (accepted, _) = listener.accept().expect("it is established");
+    for (end, peer) in [(&client, 200), (&accepted, 500)] {
+        assert_eq!(end.user_timeout().expect("alive"), Some(Duration::from_secs(500)));
+        assert_eq!(end.peer_user_timeout().expect("alive"), Some(Duration::from_secs(peer)));
+    }
+    client.set_announced_user_timeout(Some(Duration::from_secs(700))).expect("set");
+    world.settle();
+    assert_eq!(accepted.user_timeout().expect("alive"), Some(Duration::from_secs(700)));
 }
 
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1

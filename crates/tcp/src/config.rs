@@ -210,6 +210,8 @@ pub struct Config {
     pub orphan_retries: u8,
     /// Keep-alive timing of connections that switch it on without their own.
     pub keep_alive: KeepAlive,
+    /// Least and longest user time-out that a peer can make a connection adopt (RFC 5482 section 3.1: L_LIMIT, U_LIMIT).
+    pub user_timeout_limits: (Duration, Duration),
     /// Connections without a user that wait for the peer, at most; one more is reset.
     pub max_orphans: u32,
     /// Connections in TIME-WAIT, at most; one more is closed at once.
@@ -299,6 +301,10 @@ impl Default for Config {
             retries: 15,
             orphan_retries: 0,
             keep_alive: KeepAlive::default(),
+            //= https://www.rfc-editor.org/rfc/rfc5482#section-3.1
+            //# Consequently, the lower limit (L_LIMIT) SHOULD be set to at least 100 seconds when following the
+            //# RECOMMENDED scheme described in this section.
+            user_timeout_limits: (Duration::from_secs(100), Duration::from_secs(3600)),
             max_orphans: 65_536,
             max_time_wait: 262_144,
             reuse_time_wait: 2,
@@ -364,8 +370,11 @@ pub struct ConnectionOptions {
     pub max_segment: Option<u16>,
     /// Upper bound of the window that we announce, in octets.
     pub window_clamp: Option<u32>,
-    /// Time without progress after which the connection is given up (RFC 5482, local meaning only).
+    /// Time without progress after which the connection is given up (USER_TIMEOUT of RFC 5482).
     pub user_timeout: Option<Duration>,
+    /// The user time-out that the peer is told, 1 s to 32 767 min (ADV_UTO of RFC 5482); what it tells is heeded in turn,
+    /// unless `user_timeout` is set. `None`, and what cannot be told: nothing is told, and nothing heeded.
+    pub announced_user_timeout: Option<Duration>,
     /// What close does with data not yet sent: `Some(0)` resets the connection.
     pub linger: Option<Duration>,
     /// Longest stay in FIN-WAIT-2 after close.

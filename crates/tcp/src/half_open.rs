@@ -7,7 +7,7 @@
 //! again with other numbers or options than the first.
 
 use observe::{Counter, DropReason, Time};
-use wire::tcp::{FastOpen, Header, RareOptions, TcpFlags};
+use wire::tcp::{FastOpen, Header, RareOptions, TcpFlags, UserTimeout};
 use wire::{FourTuple, SeqNumber};
 
 use crate::config::{Config, ListenParams};
@@ -190,7 +190,9 @@ impl HalfOpen {
         // The option may be what a path does not let pass.
         let counters = ecn::syn_ack_option(self.ecn(), out.config).filter(|_| self.retries == 0);
         // There is no room for both.
-        let rare = RareOptions { ecn: counters.filter(|_| cookie.is_none()), fast_open: cookie };
+        let user_timeout =
+            params.options.announced_user_timeout.and_then(UserTimeout::new).filter(|_| cookie.is_none());
+        let rare = RareOptions { ecn: counters.filter(|_| cookie.is_none()), fast_open: cookie, user_timeout };
         output::syn_ack(self.iss, self.has(feature::SACK), &rare, &mut ho, out, now);
     }
 

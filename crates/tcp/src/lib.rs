@@ -19,6 +19,7 @@
 //! | [`closed`] | 3.10.7.1 | the answer to a segment that belongs to no connection |
 //! | [`config`], [`profile`], [`knobs`] | | parameters: by field, as whole sets, by Linux's names |
 //! | [`rtt`], [`sack`], `rack`, `undo` | | RFC 6298, RFC 2018/2883, RFC 8985, RFC 3522/4015 |
+//! | `user_timeout` | | how long each end bears with silence, as they tell each other (RFC 5482) |
 //! | [`congestion`] | | RFC 5681/9438, RFC 9937, RFC 9406 |
 //!
 //! # Vocabulary
@@ -60,6 +61,7 @@ pub mod segment;
 pub mod state;
 pub mod syn_cookie;
 mod undo;
+mod user_timeout;
 
 pub use access::{PcbAccess, PcbMut};
 pub use config::{Config, ConnectionOptions, ListenParams, OpenParams};

@@ -15,7 +15,7 @@ use wire::SeqNumber;
 use wire::checksum::Sum;
 use wire::tcp::{
     CHECKSUM_OFFSET, FastOpen, HEADER_LEN, Header, MAX_HEADER_LEN, Options, RareOptions, SackBlocks, TcpFlags,
-    Timestamps,
+    Timestamps, UserTimeout,
 };
 
 use crate::config::Config;
@@ -428,17 +428,36 @@ const SACK_BLOCK: usize = 8;
 
 /// A segment without text, at SND.NXT.
 pub(crate) fn pure_ack(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
-    acknowledge_at(sw.nxt, ho, out, now);
+    acknowledge_at(sw.nxt, None, ho, out, now);
+}
+
+/// The same, with our user time-out.
+#[cold]
+pub(crate) fn tell_user_timeout(
+    sw: &SendWindow,
+    user_timeout: UserTimeout,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+) {
+    acknowledge_at(sw.nxt, Some(user_timeout), ho, out, now);
 }
 
 /// A segment without text at an old sequence number: the peer must answer with what it expects and its window.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
 //# An implementation SHOULD send a keep-alive segment with no data (SHLD-12);
 pub(crate) fn probe(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
-    acknowledge_at(sw.una + u32::MAX, ho, out, now);
+    acknowledge_at(sw.una + u32::MAX, None, ho, out, now);
 }
 
-fn acknowledge_at(seq: SeqNumber, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
+#[inline]
+fn acknowledge_at(
+    seq: SeqNumber,
+    user_timeout: Option<UserTimeout>,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+) {
     let mut options = usual_options(ho, now);
     if let Some(blocks) = &ho.sack {
         options.sack = **blocks;
@@ -453,8 +472,8 @@ fn acknowledge_at(seq: SeqNumber, ho: &mut HeaderOut, out: &mut Outbox<'_>, now:
     let flags = ACK | ho.marks.echo();
     let draft =
         Draft { seq, len: 0, flags, options, window: ho.window_field(), segment_size: 0, urgent: 0, class: NOT_ECT };
-    let sent = if ho.ecn.is_some() {
-        let rare = RareOptions { ecn: ho.ecn_option(out.config), ..RareOptions::NONE };
+    let sent = if ho.ecn.is_some() || user_timeout.is_some() {
+        let rare = RareOptions { ecn: ho.ecn_option(out.config), user_timeout, ..RareOptions::NONE };
         emit_rare(ho, out, draft, &rare, |_, _| Sum::zero())
     } else {
         emit(ho, out, draft, |_, _| Sum::zero())
@@ -464,7 +483,7 @@ fn acknowledge_at(seq: SeqNumber, ho: &mut HeaderOut, out: &mut Outbox<'_>, now:
     }
 }
 
-/// Our SYN, or SYN-ACK once the peer's SYN is known.
+/// Our SYN, or SYN-ACK once the peer's SYN is known, with `rare` options.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
 //# TCP endpoints MUST implement both sending and receiving the MSS Option (MUST-14).
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
@@ -472,14 +491,14 @@ fn acknowledge_at(seq: SeqNumber, ho: &mut HeaderOut, out: &mut Outbox<'_>, now:
 //# for IPv4 or 1220 for IPv6 (SHLD-5),
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
 //# and MAY send it always (MAY-3).
-pub(crate) fn syn(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
+pub(crate) fn syn(sw: &SendWindow, rare: &RareOptions, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
     if sw.state != State::SynSent {
         // Of a connection that is open early the SYN no longer counts in SND.UNA.
         let iss = if sw.state == State::SynReceived { sw.una } else { sw.una + u32::MAX };
-        return syn_ack(iss, sw.sack, &RareOptions::NONE, ho, out, now);
+        return syn_ack(iss, sw.sack, rare, ho, out, now);
     }
     let options = syn_options(ho, out.config, now);
-    emit_syn(sw.una, TcpFlags::SYN, options, &RareOptions::NONE, ho, out);
+    emit_syn(sw.una, TcpFlags::SYN, options, rare, ho, out);
 }
 
 fn syn_options(ho: &mut HeaderOut, config: &Config, now: Time) -> Options {

@@ -18,7 +18,7 @@ use crate::{ParseError, SeqNumber};
 
 pub use flags::TcpFlags;
 pub use options::{MAX_OPTIONS_LEN, MAX_WINDOW_SCALE, OptionOrder, Options, SackBlocks, Timestamps};
-pub use rare::{Cookie, EcnCounters, FastOpen, RareOptions};
+pub use rare::{Cookie, EcnCounters, FastOpen, RareOptions, UserTimeout};
 
 /// Bytes of a header without options.
 pub const HEADER_LEN: usize = 20;

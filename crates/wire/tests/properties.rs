@@ -4,13 +4,14 @@
 mod support;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use wire::ethernet::{self, EtherType, VlanTag};
 use wire::icmpv6::{Message, PrefixInfo, Prefixes, RouterAdvert};
 use wire::rss::{SYMMETRIC_KEY, Toeplitz};
-use wire::tcp::{Cookie, EcnCounters, FastOpen, OptionOrder, Options, RareOptions};
+use wire::tcp::{Cookie, EcnCounters, FastOpen, OptionOrder, Options, RareOptions, UserTimeout};
 use wire::{FourTuple, SeqNumber, arp, checksum, icmpv4, icmpv6, ipv4, ipv6, protocol, tcp, udp};
 
 /// RFC 1071's definition: 16-bit big-endian words, the last padded with zero, end-around carry after every addition.
@@ -90,7 +91,10 @@ fn rare_options() -> impl Strategy<Value = RareOptions> {
     });
     let ecn = (any::<[u32; 3]>(), 0..=3u8, any::<bool>())
         .prop_map(|([ect0, ce, ect1], len, first)| EcnCounters::new(ect0, ce, ect1, len, first));
-    (prop::option::of(fast_open), prop::option::of(ecn)).prop_map(|(fast_open, ecn)| RareOptions { fast_open, ecn })
+    let times = prop_oneof![1..=32_767u64, (547..=32_767u64).prop_map(|minutes| 60 * minutes)];
+    let user_timeout = times.prop_map(|seconds| UserTimeout::new(Duration::from_secs(seconds)).unwrap());
+    (prop::option::of(fast_open), prop::option::of(ecn), prop::option::of(user_timeout))
+        .prop_map(|(fast_open, ecn, user_timeout)| RareOptions { fast_open, ecn, user_timeout })
 }
 
 proptest! {

@@ -315,6 +315,7 @@ impl Settings {
                 SocketOption::MaxPacingRate(rate) => options.max_pacing_rate = Some(rate),
                 SocketOption::TrafficClass(class) => options.traffic_class = class,
                 SocketOption::HopLimit(limit) => options.hop_limit = limit,
+                SocketOption::AnnouncedUserTimeout(time) => options.announced_user_timeout = time,
                 SocketOption::KeepAlive(_) | SocketOption::QuickAck(_) | SocketOption::ErrorReports(_) => {}
             }
         }

@@ -14,6 +14,7 @@ use crate::pcb::{
     initial_window,
 };
 use crate::state::{Cause, State};
+use crate::user_timeout;
 
 /// The MSS of a peer that announces none (RFC 9293 section 3.7.1, MUST-15).
 const DEFAULT_MSS_V4: u16 = 536;
@@ -116,7 +117,7 @@ impl crate::access::PcbMut<'_> {
         self.retransmit_queue.log.sent(sw.una, sw.una, now.as_micros() as u32, 0);
         sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
         sw.arm(out);
-        output::syn(sw, self.header_out, out, now);
+        output::syn(sw, &user_timeout::of_syn(self.header_in), self.header_out, out, now);
         self.header_in.arm(out);
     }
 

@@ -21,6 +21,10 @@ pub struct OptionValues {
     pub keep_alive: KeepAlive,
     /// `TCP_USER_TIMEOUT`; zero for none.
     pub user_timeout: Duration,
+    /// The user time-out that the peer is told (RFC 5482).
+    pub announced_user_timeout: Option<Duration>,
+    /// The one that the peer told last.
+    pub peer_user_timeout: Option<Duration>,
     /// `TCP_MAXSEG`: text of a segment of ours.
     pub max_segment: u16,
     /// `TCP_WINDOW_CLAMP`; 2^30 for none.
@@ -63,6 +67,8 @@ pub(super) fn read(parts: &PcbMut<'_>, config: &Config) -> OptionValues {
         keeps_alive: settings.is_some_and(|settings| settings.keeps_alive),
         keep_alive: settings.map_or(config.keep_alive, |settings| settings.timing),
         user_timeout: parts.header_in.user_timeout(),
+        announced_user_timeout: settings.and_then(|settings| settings.exchange.told()),
+        peer_user_timeout: settings.and_then(|settings| settings.exchange.heard()),
         max_segment: sw.mss,
         window_clamp: rw.clamp,
         linger: settings.and_then(|settings| settings.linger),

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::outbox::{Outbox, Readiness};
 use crate::output;
 use crate::pcb::{Ack, Settings};
+use crate::user_timeout;
 
 /// Largest buffer that can be set, in octets: what a window can say (RFC 7323 section 2.3).
 const LARGEST_BUFFER: u32 = 1 << 30;
@@ -45,8 +46,10 @@ pub enum SocketOption {
     Congestion(Kind),
     /// What close does with text not yet sent; time zero resets.
     Linger(Option<Duration>),
-    /// Give up after this long without progress.
+    /// Give up after this long without progress (`TCP_USER_TIMEOUT`). A peer's wish no longer counts, until this is `None`.
     UserTimeout(Option<Duration>),
+    /// Tell the peer this user time-out, 1 s to 32 767 min, at once, and heed the peer's (RFC 5482); `None`: no longer.
+    AnnouncedUserTimeout(Option<Duration>),
     /// Largest window to announce, in octets.
     WindowClamp(u32),
     /// Acknowledge at once for a while, or delay from now on.
@@ -133,11 +136,12 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
         //# An application MUST (MUST-21) be able to set the value for R2 for a particular connection.
         SocketOption::UserTimeout(time) => {
             let limit = time.map_or(0, crate::pcb::milliseconds);
-            parts.header_in.settings(out.config).user_timeout = limit;
-            sw.shaping(out.config).user_timeout = limit;
+            parts.header_in.settings(out.config).exchange.set_fixed(time.is_some());
+            user_timeout::adopt(limit, parts.header_in, sw, out.config);
             // If something waits already, its time may be over sooner than any other timer.
             out.wake_by(now);
         }
+        SocketOption::AnnouncedUserTimeout(time) => user_timeout::announce(time, &mut parts, out, now)?,
         SocketOption::ReceiveLowWater(octets) => {
             rw.low_water = octets.clamp(1, LARGEST_BUFFER);
             rw.limit = rw.limit.max(rw.low_water);

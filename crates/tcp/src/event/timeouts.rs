@@ -21,6 +21,7 @@ use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::{Ack, Mode, Timer, since};
 use crate::state::{Cause, State};
+use crate::user_timeout;
 
 /// Time-outs and window probes, answered or not, for a connection whose user has closed it: 51 s at the least RTO.
 const ORPHAN_RETRIES: u8 = 8;
@@ -232,7 +233,8 @@ fn retransmit(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
             parts.header_out.marks.set_echo(ecn::syn_flags(out.config, sw.unanswered));
             fast_open::silent(parts, out);
         }
-        output::syn(parts.send_window, parts.header_out, out, now);
+        let rare = user_timeout::of_syn(parts.header_in);
+        output::syn(parts.send_window, &rare, parts.header_out, out, now);
         return;
     }
     if sw.flight() == 0 {
@@ -344,7 +346,7 @@ fn keep_alive(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let limit = parts.header_in.user_timeout();
     let Some(settings) = parts.header_in.settings.as_mut().filter(|settings| now >= settings.deadline) else { return };
     // Heard since the last look, or busy with retransmission, which has its own limit.
-    let quiet = silence + TOLERANCE >= settings.timing.idle;
+    let quiet = silence + TOLERANCE >= settings.idle();
     let busy = !synchronised || parts.send_window.flight() > 0 || parts.retransmit_queue.len > 0;
     if !quiet || busy {
         settings.sent = 0;

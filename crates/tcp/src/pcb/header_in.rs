@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use observe::{Gauge, Time};
 use wire::FourTuple;
-use wire::tcp::TcpFlags;
+use wire::tcp::{HEADER_LEN, TcpFlags};
 
 use super::{Settings, Tick, mebinanos};
 use crate::config::{Config, ConnectionOptions};
@@ -18,6 +18,10 @@ use crate::state::State;
 /// Bits of `HeaderIn::traits`.
 const PASSIVE: u8 = 1;
 const ACCURATE: u8 = 2;
+/// The user time-outs of both ends are exchanged.
+const EXCHANGES: u8 = 4;
+/// Octets of a header with timestamps alone.
+const USUAL_LEN: usize = HEADER_LEN + 12;
 
 /// Under which gauge a connection is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +50,7 @@ pub struct HeaderIn {
     pub(crate) error: Option<Error>,
     /// What is wrong and may pass; see [`HeaderIn::soft_error`].
     soft_error: Option<Error>,
-    /// Of [`PASSIVE`] and [`ACCURATE`].
+    /// Of [`PASSIVE`], [`ACCURATE`] and [`EXCHANGES`].
     traits: u8,
     /// Somebody will close or abort the connection; until then it stays although it may be finished.
     pub(crate) held: bool,
@@ -80,11 +84,13 @@ pub(crate) enum Path {
 
 impl HeaderIn {
     pub(crate) fn new(state: State, tuple: FourTuple, options: &ConnectionOptions, config: &Config, now: Time) -> Self {
+        let settings = Settings::of(options, config, now);
+        let exchanges = settings.as_ref().is_some_and(|settings| settings.exchange.is_on());
         HeaderIn {
             state,
             error: None,
             soft_error: None,
-            traits: 0,
+            traits: if exchanges { EXCHANGES } else { 0 },
             held: true,
             counted: Counted::No,
             tuple,
@@ -92,7 +98,7 @@ impl HeaderIn {
             last_heard: mebinanos(now),
             challenged: Tick::long_before(now),
             state_deadline: Time::MAX,
-            settings: Settings::of(options, config, now),
+            settings,
         }
     }
 
@@ -193,14 +199,30 @@ impl HeaderIn {
         self.traits |= ACCURATE;
     }
 
+    /// Does the segment say more than its text and its acknowledgement?
+    #[cold]
+    fn takes_whole(&self, segment: &Segment) -> bool {
+        self.is_accurate() || ![HEADER_LEN, USUAL_LEN].contains(&usize::from(segment.header.header_len))
+    }
+
+    /// Are the user time-outs of both ends exchanged (ENABLED of RFC 5482)?
+    pub(crate) fn exchanges(&self) -> bool {
+        self.traits & EXCHANGES != 0
+    }
+
+    /// Exchange them from now on, or no more.
+    pub(crate) fn set_exchanges(&mut self, on: bool) {
+        self.traits = self.traits & !EXCHANGES | if on { EXCHANGES } else { 0 };
+    }
+
     /// The first look at an arriving segment: choose its path, and note that the peer is alive.
     #[inline]
     pub(crate) fn judge(&mut self, segment: &Segment, now: Time) -> Path {
         self.last_heard = mebinanos(now);
         self.segments_in = self.segments_in.wrapping_add(1);
         let plain = segment.header.flags.0 & !TcpFlags::PSH.0 == TcpFlags::ACK.0;
-        let unmarked = segment.ecn() != CE && !self.is_accurate();
-        if plain && unmarked && self.state == State::Established { Path::Established } else { Path::Whole }
+        let usual = segment.ecn() != CE && (self.traits & (ACCURATE | EXCHANGES) == 0 || !self.takes_whole(segment));
+        if plain && usual && self.state == State::Established { Path::Established } else { Path::Whole }
     }
 
     /// May a challenge acknowledgement be sent now? If so, the next one must wait (RFC 5961 section 7).

@@ -8,6 +8,7 @@ use observe::Time;
 use super::milliseconds;
 use crate::config::{Config, ConnectionOptions, KeepAlive};
 use crate::fast_open::Asked;
+use crate::user_timeout::Exchange;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub(crate) struct Settings {
     pub(crate) fin_wait_2: Option<Duration>,
     /// Give up after this long without progress, in ms; 0 for the retry limit alone.
     pub(crate) user_timeout: u32,
+    /// What the two ends tell each other of it.
+    pub(crate) exchange: Exchange,
     /// Retransmissions of the SYN; `None`: the stack's.
     pub(crate) syn_retries: Option<u8>,
     /// The user does not want to hear of soft errors.
@@ -51,6 +54,7 @@ impl Settings {
             linger: None,
             fin_wait_2: None,
             user_timeout: 0,
+            exchange: Exchange::default(),
             syn_retries: None,
             silent: false,
             soft_error_at: 0,
@@ -62,11 +66,13 @@ impl Settings {
     pub(crate) fn of(options: &ConnectionOptions, config: &Config, now: Time) -> Option<Box<Settings>> {
         let ConnectionOptions { keep_alive, linger, fin_wait_2, syn_retries, user_timeout, .. } = *options;
         let timers = fin_wait_2.is_some() || syn_retries.is_some() || user_timeout.is_some();
-        if keep_alive.is_none() && linger.is_none() && !timers {
+        let exchange = Exchange::of(options);
+        if keep_alive.is_none() && linger.is_none() && !timers && !exchange.is_on() {
             return None;
         }
         let user_timeout = user_timeout.map_or(0, milliseconds);
-        let mut settings = Settings { linger, fin_wait_2, syn_retries, user_timeout, ..*Settings::new(config) };
+        let mut settings =
+            Settings { linger, fin_wait_2, syn_retries, user_timeout, exchange, ..*Settings::new(config) };
         settings.keep_alive(keep_alive, now);
         Some(Box::new(settings))
     }
@@ -81,6 +87,15 @@ impl Settings {
 
     /// The peer has been silent since `heard`: look again when the time is over.
     pub(crate) fn restart(&mut self, heard: Time) {
-        self.deadline = if self.keeps_alive { heard + self.timing.idle } else { Time::MAX };
+        self.deadline = if self.keeps_alive { heard + self.idle() } else { Time::MAX };
+    }
+
+    /// Silence before the first probe.
+    //= https://www.rfc-editor.org/rfc/rfc5482#section-4.2
+    //# Therefore, if a connection that enables keep-alives is also using the TCP User Timeout Option, then the
+    //# keep-alive timer MUST be set to a value larger than that of the adopted USER TIMEOUT.
+    pub(crate) fn idle(&self) -> Duration {
+        let adopted = Duration::from_millis(self.user_timeout.into()) + Duration::from_secs(1);
+        if self.exchange.is_adopted() { self.timing.idle.max(adopted) } else { self.timing.idle }
     }
 }

@@ -342,7 +342,8 @@ impl Options {
             }
         }
         self.put_sack(&mut writer, blocks);
-        rare.put_fast_open(writer.rest);
+        let rest = rare.put_user_timeout(writer.rest);
+        rare.put_fast_open(rest);
     }
 
     fn put_scale(&self, writer: &mut Writer<'_>) {

@@ -1,18 +1,65 @@
-//! Options that few segments carry: the Fast Open cookie (RFC 7413 section 4.1.1, with its experimental form of RFC 6994)
-//! and the counters of accurate ECN (RFC 9768 section 3.2.3).
+//! Options that few segments carry: the Fast Open cookie (RFC 7413 section 4.1.1, with its experimental form of RFC 6994),
+//! the counters of accurate ECN (RFC 9768 section 3.2.3), and the user time-out (RFC 5482 section 3.3).
 //!
 //! They stand apart from [`Options`](super::Options) so that the header of a data segment stays small: who wants them
 //! reads the option bytes a second time. What may never happen: a malformed option that is taken for a cookie or for
 //! counters.
 
+use core::time::Duration;
+
 const END: u8 = 0;
 const NOP: u8 = 1;
+//= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
+//# This MUST be 28, i.e., the TCP option number [RFC0793] that has been assigned by IANA (see Section 7).
+const USER_TIMEOUT: u8 = 28;
 const FAST_OPEN: u8 = 34;
 const ACCURATE_ECN_0: u8 = 172;
 const ACCURATE_ECN_1: u8 = 174;
 const EXPERIMENT: u8 = 254;
 /// The experiment identifier of Fast Open (RFC 7413 section 4.1.1, RFC 6994).
 const FAST_OPEN_EXPERIMENT: [u8; 2] = [0xf9, 0x89];
+
+/// A user time-out as the option tells it: 1 to 32 767 seconds or minutes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UserTimeout(u16);
+
+impl UserTimeout {
+    /// The bit that makes the number one of minutes.
+    const MINUTES: u16 = 0x8000;
+
+    /// The least time that can be told and is not shorter than `time`: in seconds up to nine hours, in minutes beyond.
+    /// `None` for zero, and for more than 32 767 minutes.
+    pub fn new(time: Duration) -> Option<UserTimeout> {
+        let seconds = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));
+        match seconds {
+            0 => None,
+            1..=0x7fff => Some(UserTimeout(seconds as u16)),
+            _ => u16::try_from(seconds.div_ceil(60))
+                .ok()
+                .filter(|minutes| *minutes < Self::MINUTES)
+                .map(|minutes| UserTimeout(minutes | Self::MINUTES)),
+        }
+    }
+
+    /// The field of the option; zero, whether of seconds or of minutes, is reserved.
+    //= https://www.rfc-editor.org/rfc/rfc5482#section-3.4
+    //# Current TCP implementations MUST NOT send it and MUST ignore it upon reception.
+    fn read(field: u16) -> Option<UserTimeout> {
+        (field & !Self::MINUTES != 0).then_some(UserTimeout(field))
+    }
+
+    /// The time.
+    //= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
+    //# When set (G = 1), the time interval in the "User Timeout" field MUST be interpreted as minutes.
+    //= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
+    //# Otherwise (G = 0), the time interval in the "User Timeout" field MUST be interpreted as seconds.
+    //= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
+    //# It MUST be interpreted as a 15-bit unsigned integer.
+    pub const fn duration(self) -> Duration {
+        let number = (self.0 & !Self::MINUTES) as u64;
+        Duration::from_secs(if self.0 & Self::MINUTES == 0 { number } else { 60 * number })
+    }
+}
 
 /// A Fast Open cookie: none (a request for one), or an even number of bytes from 4 to 16.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -113,6 +160,8 @@ pub struct RareOptions {
     pub fast_open: Option<FastOpen>,
     /// Accurate ECN.
     pub ecn: Option<EcnCounters>,
+    /// How long the sender bears with silence.
+    pub user_timeout: Option<UserTimeout>,
 }
 
 /// Rounds up to whole words.
@@ -122,7 +171,7 @@ const fn padded(len: usize) -> usize {
 
 impl RareOptions {
     /// No such option.
-    pub const NONE: RareOptions = RareOptions { fast_open: None, ecn: None };
+    pub const NONE: RareOptions = RareOptions { fast_open: None, ecn: None, user_timeout: None };
 
     /// Reads the option bytes of a header. Of one that appears twice the last counts; malformed ones are stepped over,
     /// and a length that overruns ends the walk, as in [`Options::parse`](super::Options::parse).
@@ -147,6 +196,10 @@ impl RareOptions {
     fn take(&mut self, kind: u8, body: &[u8]) {
         match kind {
             FAST_OPEN => self.take_cookie(body, false),
+            USER_TIMEOUT => {
+                let field = body.try_into().ok().map(u16::from_be_bytes);
+                self.user_timeout = field.and_then(UserTimeout::read).or(self.user_timeout);
+            }
             EXPERIMENT if body.starts_with(&FAST_OPEN_EXPERIMENT) => {
                 self.take_cookie(body.get(2..).unwrap_or_default(), true)
             }
@@ -174,7 +227,16 @@ impl RareOptions {
         let fast_open = self
             .fast_open
             .map_or(0, |option| padded(2 + option.cookie.as_slice().len() + if option.experimental { 2 } else { 0 }));
-        ecn + fast_open
+        let user_timeout = if self.user_timeout.is_some() { 4 } else { 0 };
+        ecn + fast_open + user_timeout
+    }
+
+    /// Writes the user time-out to the front of `out`; what remains of it.
+    pub(super) fn put_user_timeout<'a>(&self, out: &'a mut [u8]) -> &'a mut [u8] {
+        let Some(UserTimeout(field)) = self.user_timeout else { return out };
+        //= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
+        //# Length of the TCP option in octets [RFC0793]; its value MUST be 4.
+        put([USER_TIMEOUT, 4].into_iter().chain(field.to_be_bytes()), 4, out)
     }
 
     /// Writes the counters to the front of `out`; what remains of it.

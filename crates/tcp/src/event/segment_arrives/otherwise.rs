@@ -15,6 +15,7 @@ use crate::output::{self, Told};
 use crate::pcb::Ack;
 use crate::segment::Segment;
 use crate::state::{Cause, State};
+use crate::user_timeout;
 
 pub(super) fn arrives(mut segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
     if !flags_make_sense(segment.header.flags) {
@@ -24,7 +25,8 @@ pub(super) fn arrives(mut segment: Segment, mut parts: PcbMut<'_>, out: &mut Out
         State::TimeWait if reopens(&segment, &parts) => return recycle(segment, parts, out, now),
         State::SynReceived if repeats_syn(&segment, &parts) => {
             if !segment.header.flags.contains(TcpFlags::ACK) {
-                output::syn(parts.send_window, parts.header_out, out, now);
+                let rare = user_timeout::of_syn(parts.header_in);
+                output::syn(parts.send_window, &rare, parts.header_out, out, now);
                 return Disposition::Done;
             }
             // A simultaneous open: the SYN was taken before, the ACK counts.
@@ -66,6 +68,7 @@ pub(super) fn arrives(mut segment: Segment, mut parts: PcbMut<'_>, out: &mut Out
     let counts = before.0 != State::SynReceived || parts.header_in.is_passive();
     let acked = (parts.send_window.una - before.1).max(0) as u32;
     let marked = counts && ecn::arrives(&segment, acked, &mut parts, out, now);
+    user_timeout::hear(&segment, &mut parts, out, now);
     // Sixth, seventh, eighth.
     urgent(&segment, &mut parts, out);
     after_acknowledgement(segment, marked, parts, out, now)

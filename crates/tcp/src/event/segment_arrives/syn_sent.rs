@@ -15,6 +15,7 @@ use crate::output;
 use crate::pcb::{Ack, Tick, Timer, since};
 use crate::segment::Segment;
 use crate::state::Cause;
+use crate::user_timeout;
 
 pub(super) fn arrives(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
     let header = &segment.header;
@@ -54,6 +55,7 @@ fn connected(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now:
     ecn::connected(&mut parts, &segment, out);
     parts.enter(Cause::SynAck, out, now);
     out.ready |= Readiness::CONNECTED | Readiness::WRITABLE;
+    user_timeout::hear(&segment, &mut parts, out, now);
     // Text and FIN may ride on the SYN; they begin behind it.
     let mut rest = segment;
     rest.header.seq = header.seq + 1;
@@ -67,7 +69,11 @@ fn connected(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now:
         output::pure_ack(parts.send_window, parts.header_out, out, now);
         ecn::after_first_ack(parts.header_out);
     }
-    let ack = if accurate { Ack::None } else { Ack::Now };
+    //= https://www.rfc-editor.org/rfc/rfc5482#section-3
+    //# In addition to exchanging UTO options in the SYN segments, a connection that has enabled UTO options SHOULD include
+    //# a UTO option in the first packet that does not have the SYN flag set.
+    let told = user_timeout::tell(&mut parts, out, now);
+    let ack = if accurate || told { Ack::None } else { Ack::Now };
     let pending = super::super::send::flush_pending(&mut parts, out, now, ack);
     otherwise::note_told(&mut parts, pending);
     Disposition::Done
@@ -109,6 +115,7 @@ fn simultaneous(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, 
     let mode = ecn::grant(segment.header.flags, segment.ecn(), out.config.ecn);
     parts.header_out.set_ecn(if asked { mode } else { EcnMode::Off }, segment.ecn());
     parts.enter(Cause::Syn, out, now);
-    parts.transmit(out, |sw, _, ho, out| output::syn(sw, ho, out, now));
+    let rare = user_timeout::of_syn(parts.header_in);
+    parts.transmit(out, |sw, _, ho, out| output::syn(sw, &rare, ho, out, now));
     Disposition::Done
 }

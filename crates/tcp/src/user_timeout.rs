@@ -1,0 +1,150 @@
+//! The user time-out as the two ends tell it to each other (RFC 5482): the option on our SYN, on the first segment behind
+//! it and whenever the user changes what is told; and what becomes of the peer's.
+//!
+//! The RFC's variables: ADV_UTO is [`Exchange::told`], ENABLED is that there is one, CHANGEABLE is that the user has not set
+//! a user time-out, and USER_TIMEOUT is `Settings::user_timeout`. The option is advice, and may be lost: nothing waits for
+//! it. What may never happen: that a peer shortens or lengthens what our user asked for, or moves anything beyond the limits
+//! of the configuration.
+
+use core::time::Duration;
+
+use observe::Time;
+use wire::tcp::{RareOptions, UserTimeout};
+
+use crate::access::PcbMut;
+use crate::config::{Config, ConnectionOptions};
+use crate::error::Error;
+use crate::outbox::Outbox;
+use crate::output;
+use crate::pcb::{HeaderIn, SendWindow, milliseconds};
+use crate::segment::Segment;
+
+/// What was said, and whether it may count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Exchange {
+    told: Option<UserTimeout>,
+    heard: Option<UserTimeout>,
+    /// The user has set the user time-out.
+    fixed: bool,
+}
+
+impl Exchange {
+    /// Before anything is heard.
+    pub(crate) fn of(options: &ConnectionOptions) -> Exchange {
+        let told = options.announced_user_timeout.and_then(UserTimeout::new);
+        Exchange { told, heard: None, fixed: options.user_timeout.is_some() }
+    }
+
+    /// ENABLED.
+    pub(crate) fn is_on(&self) -> bool {
+        self.told.is_some()
+    }
+
+    /// Is the user time-out one that the two ends have found together?
+    pub(crate) fn is_adopted(&self) -> bool {
+        self.is_on() && self.heard.is_some() && !self.fixed
+    }
+
+    /// What the peer is told.
+    pub(crate) fn told(&self) -> Option<Duration> {
+        self.told.map(UserTimeout::duration)
+    }
+
+    /// What the peer told last.
+    pub(crate) fn heard(&self) -> Option<Duration> {
+        self.heard.map(UserTimeout::duration)
+    }
+
+    /// The user has set a user time-out, or taken it back.
+    //= https://www.rfc-editor.org/rfc/rfc5482#section-3
+    //# If an application explicitly sets the USER_TIMEOUT, CHANGEABLE MUST become false in order to prevent UTO options
+    //# (from the other end) from overriding local application requests.
+    pub(crate) fn set_fixed(&mut self, fixed: bool) {
+        self.fixed = fixed;
+    }
+}
+
+fn told(header_in: &HeaderIn) -> Option<UserTimeout> {
+    header_in.settings.as_ref().and_then(|settings| settings.exchange.told)
+}
+
+/// What a SYN of ours tells.
+pub(crate) fn of_syn(header_in: &HeaderIn) -> RareOptions {
+    RareOptions { user_timeout: told(header_in), ..RareOptions::NONE }
+}
+
+/// Tell the peer in an acknowledgement of its own, if there is something to tell. Whether it arrives, nobody asks.
+//= https://www.rfc-editor.org/rfc/rfc5482#section-3.2
+//# Consequently, implementations MUST NOT assume that UTO options are transmitted reliably.
+pub(crate) fn tell(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
+    let Some(user_timeout) = told(parts.header_in) else { return false };
+    output::tell_user_timeout(parts.send_window, user_timeout, parts.header_out, out, now);
+    true
+}
+
+/// The user wants the peer to be told `time` from now on.
+///
+/// # Errors
+/// [`Error::InvalidOption`]: the option cannot tell it.
+//= https://www.rfc-editor.org/rfc/rfc5482#section-3
+//# A host that supports the UTO option SHOULD include one in the next possible outgoing segment whenever it starts using a
+//# new user timeout for the connection.
+pub(crate) fn announce(
+    time: Option<Duration>,
+    parts: &mut PcbMut<'_>,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Result<(), Error> {
+    let told = match time {
+        Some(time) => Some(UserTimeout::new(time).ok_or(Error::InvalidOption)?),
+        None => None,
+    };
+    parts.header_in.settings(out.config).exchange.told = told;
+    parts.header_in.set_exchanges(told.is_some());
+    if parts.header_in.state.is_synchronised() {
+        tell(parts, out, now);
+    }
+    Ok(())
+}
+
+/// A segment has been accepted: if it tells the peer's user time-out, find the one for both.
+//= https://www.rfc-editor.org/rfc/rfc5482#section-3.1
+//# Under the RECOMMENDED scheme, and when CHANGEABLE is true, each end SHOULD compute the local USER TIMEOUT for a
+//# connection according to this formula:
+pub(crate) fn hear(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+    //= https://www.rfc-editor.org/rfc/rfc5482#section-3
+    //# A TCP implementation that does not support the UTO option MUST silently ignore it [RFC1122], thus ensuring
+    //# interoperability.
+    //= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
+    //# Connections in other states MUST use the default timeout values defined in [RFC0793] and [RFC1122].
+    if !parts.header_in.exchanges() || !parts.header_in.state.is_synchronised() {
+        return;
+    }
+    let Some(heard) = segment.rare_options().user_timeout else { return };
+    let exchange = &mut parts.header_in.settings(out.config).exchange;
+    exchange.heard = Some(heard);
+    //= https://www.rfc-editor.org/rfc/rfc5482#section-3.1
+    //# If the CHANGEABLE flag is false, USER_TIMEOUT MUST NOT be changed, regardless of the received UTO option.
+    let Exchange { told: Some(told), fixed: false, .. } = *exchange else { return };
+    //= https://www.rfc-editor.org/rfc/rfc5482#section-3.1
+    //# To protect against these effects, implementations MUST impose limits on the user timeout values they accept and use.
+    //= https://www.rfc-editor.org/rfc/rfc5482#section-3
+    //# Hosts MUST impose upper and lower limits on the user timeouts they use for a connection.
+    let (least, longest) = out.config.user_timeout_limits;
+    //= https://www.rfc-editor.org/rfc/rfc5482#section-3.1
+    //# Therefore, the lower limit (L_LIMIT) MUST be larger than the current retransmission timeout (RTO) for the connection.
+    let least = least.max(2 * parts.send_window.rtt.rto());
+    let adopted = told.duration().max(heard.duration()).max(least).min(longest);
+    adopt(milliseconds(adopted), parts.header_in, parts.send_window, out.config);
+    // The silence that keep-alive waits for is longer now, and what waits may have less time.
+    let heard_at = now - parts.header_in.silence(now);
+    parts.header_in.settings(out.config).restart(heard_at);
+    parts.header_in.arm(out);
+    out.wake_by(now);
+}
+
+/// Give up after `limit` milliseconds without progress; 0: after the retries alone.
+pub(crate) fn adopt(limit: u32, header_in: &mut HeaderIn, sw: &mut SendWindow, config: &Config) {
+    header_in.settings(config).user_timeout = limit;
+    sw.shaping(config).user_timeout = limit;
+}
