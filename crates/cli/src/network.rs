@@ -17,7 +17,7 @@ use heddle::device::pcap::{Recording, Tap as Recorder};
 use heddle::device::{Device, with_faults};
 use heddle::mem::MemConfig;
 use heddle::tap::{Offloads, Tap, TapError, TapOptions};
-use heddle::{AddressEvent, Addressing, Cidr, LockKind, Plan, Stack};
+use heddle::{AddressEvent, Addressing, Casualty, Cidr, LockKind, Plan, Stack};
 use tokio::sync::Notify;
 
 use crate::failure::Failure;
@@ -285,6 +285,10 @@ impl NetworkArgs {
 impl Network {
     /// What to say when the device has vanished under a service.
     pub fn vanished(&self) -> Failure {
+        let given_up = |failure: &heddle::Failure| matches!(failure.casualty, Casualty::Device(_) | Casualty::Thread);
+        if let Some(failure) = self.stack.failures().into_iter().rfind(given_up) {
+            return Failure::Failed(format!("{}: {failure}", self.device));
+        }
         Failure::Failed(format!(
             "the interface {} has vanished, and with it every client: make it again and restart the service",
             self.device

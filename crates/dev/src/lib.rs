@@ -113,7 +113,8 @@ pub trait RxQueue: Send {
     }
 
     /// True once the device has vanished (unplugged, deleted, other port closed) and every frame that had arrived
-    /// was handed over.
+    /// was handed over. A device that can come back says so by `false`, and by [`next_due`](RxQueue::next_due) if it knows
+    /// when.
     fn gone(&self) -> bool {
         false
     }

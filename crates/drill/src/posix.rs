@@ -303,6 +303,7 @@ impl From<BindRefused> for Errno {
         match refused {
             BindRefused::InUse => Errno::EADDRINUSE,
             BindRefused::NotLocal => Errno::EADDRNOTAVAIL,
+            BindRefused::NetworkDown => Errno::ENETDOWN,
         }
     }
 }
@@ -315,6 +316,8 @@ impl From<ConnectRefused> for Errno {
             ConnectRefused::OwnAddress => Errno::ECONNREFUSED,
             ConnectRefused::AddressInUse | ConnectRefused::NoPort => Errno::EADDRNOTAVAIL,
             ConnectRefused::NoBuffer => Errno::ENOBUFS,
+            ConnectRefused::NetworkDown => Errno::ENETDOWN,
+            ConnectRefused::Fault => Errno::ECONNABORTED,
         }
     }
 }

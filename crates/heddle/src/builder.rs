@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dev::Device;
 use stack::{
-    AddressEvent, Addressing, Census, Clock, InterfaceConfig, Plan, SetKnobError, StackConfig, StoppableClock,
+    AddressEvent, Addressing, Census, Clock, Failure, InterfaceConfig, Plan, SetKnobError, StackConfig, StoppableClock,
     VirtualClock,
 };
 use sync::{LockKind, Ordering, Platform, Real};
@@ -75,6 +75,12 @@ impl Stack {
     /// Its counters, and what is alive in it. Exact at rest.
     pub fn census(&self) -> Census {
         self.inner.stack.census()
+    }
+
+    /// The latest panics that were contained, oldest first: which thread, why, and what was given up for it. A sane stack
+    /// has none.
+    pub fn failures(&self) -> Vec<Failure> {
+        self.inner.stack.failures()
     }
 
     /// The addresses of its interfaces.
@@ -250,19 +256,21 @@ impl Builder {
         self
     }
 
-    /// Calls `told` when the devices have vanished (the interface was deleted, say), once per receive thread and on that
-    /// thread. It must not block. Not called by a stack that is built polled: ask [`Polled::gone`].
+    /// Calls `told` when the devices have vanished (the interface was deleted, say) or have been given up after too many
+    /// panics ([`Stack::failures`] tells), once per receive thread and on that thread. It must not block. Not called by a stack that is built polled: ask [`Polled::gone`].
     pub fn on_device_gone(mut self, told: impl Fn() + Send + Sync + 'static) -> Self {
         self.device_gone = Some(Arc::new(told));
         self
     }
 
-    /// Builds the stack and starts one thread for each queue pair of its devices.
+    /// Builds the stack and starts one thread for each queue pair of its devices. A panic in the stack then ends one
+    /// connection, or costs a few frames, and not the process; see [`Stack::failures`].
     ///
     /// # Errors
     /// See [`BuildError`].
-    pub fn build(self) -> Result<Stack, BuildError> {
+    pub fn build(mut self) -> Result<Stack, BuildError> {
         let gone = self.device_gone.clone();
+        self.config.contain = true;
         let (stack, drivers) = self.parts()?;
         let stop = Arc::new(<Real as Platform>::AtomicBool::new(false));
         let threads = drivers.into_iter().map(|driver| spawn_driver(driver, stop.clone(), gone.clone())).collect();
@@ -288,25 +296,12 @@ impl Builder {
     }
 }
 
-/// A receive thread: batches while there are frames, sleep when there are none. It outlives its devices: timers and,
-/// under `up`, callers still need it.
+/// A receive thread.
 fn spawn_driver(
     mut driver: Polled,
     stop: Arc<<Real as Platform>::AtomicBool>,
-    mut told: Option<DeviceGone>,
+    told: Option<DeviceGone>,
 ) -> <Real as Platform>::JoinHandle {
     let index = driver.index();
-    Real::spawn(&format!("heddle-rx{index}"), None, move || {
-        while !stop.load(Ordering::Acquire) {
-            if driver.poll() > 0 {
-                continue;
-            }
-            if driver.gone()
-                && let Some(told) = told.take()
-            {
-                told();
-            }
-            driver.wait(None);
-        }
-    })
+    Real::spawn(&format!("heddle-rx{index}"), None, move || driver.serve(&stop, || told.iter().for_each(|told| told())))
 }

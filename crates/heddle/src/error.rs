@@ -44,6 +44,8 @@ pub enum BindError {
     InUse(SocketAddr),
     /// The address is not one of this stack's.
     NotLocal(SocketAddr),
+    /// Every device that could bring anything to the address has vanished.
+    NetworkDown(SocketAddr),
 }
 
 impl BindError {
@@ -51,6 +53,7 @@ impl BindError {
         match refused {
             BindRefused::InUse => BindError::InUse(address),
             BindRefused::NotLocal => BindError::NotLocal(address),
+            BindRefused::NetworkDown => BindError::NetworkDown(address),
         }
     }
 }
@@ -65,6 +68,9 @@ impl fmt::Display for BindError {
             BindError::NotLocal(address) => {
                 write!(f, "{address} is not an address of this stack: bind one of its own, or 0.0.0.0 or [::]")
             }
+            BindError::NetworkDown(address) => {
+                write!(f, "{address}: network down: the device has vanished; open it again")
+            }
         }
     }
 }
@@ -77,6 +83,7 @@ impl From<BindError> for io::Error {
             BindError::BadAddress(_) => io::ErrorKind::InvalidInput,
             BindError::InUse(_) => io::ErrorKind::AddrInUse,
             BindError::NotLocal(_) => io::ErrorKind::AddrNotAvailable,
+            BindError::NetworkDown(_) => io::ErrorKind::NetworkDown,
         };
         io::Error::new(kind, error)
     }
@@ -115,6 +122,8 @@ pub(crate) fn remedy(refused: ConnectRefused) -> &'static str {
         ConnectRefused::OwnAddress => "the address is this stack's own, and it has no loopback: use a second stack",
         ConnectRefused::AddressInUse => "the local port already has a connection there: choose another port",
         ConnectRefused::NoPort => "every local port has a connection there: close some, or add an address",
+        ConnectRefused::NetworkDown => "network down: the device that leads there has vanished; open it again",
+        ConnectRefused::Fault => "the stack panicked over it, and goes on: Stack::failures says why",
         ConnectRefused::NoBuffer => "no packet buffer left: raise the buffer limit or close connections",
     }
 }
@@ -127,6 +136,8 @@ impl From<ConnectError> for io::Error {
             ConnectError::BadAddress(_) => io::ErrorKind::InvalidInput,
             ConnectError::Refused(_, ConnectRefused::NotAHost) => io::ErrorKind::InvalidInput,
             ConnectError::Refused(_, ConnectRefused::AddressInUse) => io::ErrorKind::AddrInUse,
+            ConnectError::Refused(_, ConnectRefused::NetworkDown) => io::ErrorKind::NetworkDown,
+            ConnectError::Refused(_, ConnectRefused::Fault) => io::ErrorKind::ConnectionAborted,
             ConnectError::Refused(..) => io::ErrorKind::AddrNotAvailable,
             ConnectError::Failed(_, error) => kind(*error),
             ConnectError::TimedOut(_) => io::ErrorKind::TimedOut,
@@ -182,6 +193,28 @@ pub(crate) fn kind(error: tcp::Error) -> io::ErrorKind {
 pub(crate) fn on_connection(peer: SocketAddr, error: tcp::Error) -> io::Error {
     io::Error::new(kind(error), OnConnection { peer, error })
 }
+
+/// A connection that was given up because the stack panicked over it.
+pub(crate) fn given_up(peer: SocketAddr, failure: Option<stack::Failure>) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, GivenUp { peer, failure })
+}
+
+#[derive(Debug)]
+struct GivenUp {
+    peer: SocketAddr,
+    failure: Option<stack::Failure>,
+}
+
+impl fmt::Display for GivenUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.failure {
+            Some(failure) => write!(f, "{}: {failure}", self.peer),
+            None => write!(f, "{}: the stack panicked over this connection and reset it", self.peer),
+        }
+    }
+}
+
+impl std::error::Error for GivenUp {}
 
 #[derive(Debug)]
 struct OnConnection {

@@ -46,7 +46,7 @@ pub use error::{AcceptError, BindError, BuildError, ConnectError};
 pub use listener::{Incoming, TcpListener};
 pub use poller::{Event, Poller, Source};
 pub use stack::socket::Readiness;
-pub use stack::{ALL_PLANS, AddressEvent, Addressing, Census, Plan, StoppableClock, VirtualClock};
+pub use stack::{ALL_PLANS, AddressEvent, Addressing, Casualty, Census, Failure, Plan, StoppableClock, VirtualClock};
 pub use stream::TcpStream;
 pub use sync::LockKind;
 pub use tcp::{StatusReport, TcpInfo};

@@ -15,7 +15,7 @@ use tcp::{Chunks, ConnectionOptions, SetOption, SocketOption, StatusReport};
 
 use crate::address::ToAddr;
 use crate::builder::Stack;
-use crate::error::{ConnectError, on_connection};
+use crate::error::{ConnectError, given_up, on_connection};
 
 /// The most that one `write` copies before it asks the connection: what a pooled buffer holds.
 const COPY: usize = 64 << 10;
@@ -334,11 +334,15 @@ impl TcpStream {
                 self.inner.socket.ready.clear(Readiness::ERROR);
                 Some(self.error(error))
             }
+            Reply::Gone if self.inner.socket.is_condemned() => Some(self.gone()),
             _ => None,
         }
     }
 
     fn failure(&self) -> Option<tcp::Error> {
+        if self.inner.socket.is_condemned() {
+            return Some(tcp::Error::Aborted);
+        }
         self.status().and_then(|status| status.error)
     }
 
@@ -357,6 +361,10 @@ impl TcpStream {
     }
 
     fn gone(&self) -> io::Error {
+        if self.inner.socket.is_condemned() {
+            let failures = &self.inner.stack.raw().shared().failures;
+            return given_up(self.peer_addr(), failures.of(&self.inner.socket.target().flow.tuple));
+        }
         self.error(tcp::Error::NotConnected)
     }
 

@@ -172,6 +172,7 @@ fn send_error(to: Option<SocketAddr>, error: udp::SendError) -> io::Error {
     let kind = match error {
         udp::SendError::Refused => io::ErrorKind::ConnectionRefused,
         udp::SendError::Unreachable => io::ErrorKind::HostUnreachable,
+        udp::SendError::NetworkDown => io::ErrorKind::NetworkDown,
         udp::SendError::NoDestination => io::ErrorKind::NotConnected,
         _ => io::ErrorKind::InvalidInput,
     };

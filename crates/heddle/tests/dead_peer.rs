@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use heddle::config::KeepAlive;
-use heddle::{Plan, Readiness, TcpListener, TcpStream};
+use heddle::{Plan, Readiness, TcpListener, TcpStream, UdpSocket};
 use world::World;
 
 /// Longer than any of TCP's time-outs here.
@@ -101,4 +101,39 @@ fn a_device_that_vanishes_ends_its_connections(plan: Plan) {
     world.pass(Duration::from_secs(1));
     assert_eq!((world.a.census().connections, world.a.census().timers), (0, 0));
     drop(listener);
+}
+
+/// What is opened while the device is away ends at once; once it is back, connections come and go as before, also to the
+/// listener that was there all the time.
+#[every_arch]
+fn nothing_is_opened_while_the_device_is_away(plan: Plan) {
+    let mut world = World::lossy(plan, "unplug 5s back 5s");
+    let (client, server, listener) = connected(&mut world);
+    let datagrams = UdpSocket::bind(&world.a, "10.0.0.1:53").expect("the port is free");
+    world.pass(Duration::from_secs(6));
+    assert!(server.readiness().intersects(Readiness::ERROR));
+    let down = |error: std::io::Error| assert_eq!(error.kind(), ErrorKind::NetworkDown, "{error}");
+    let remote = "10.0.0.2:99".parse().expect("an address");
+    down(TcpStream::start_connect(&world.a, None, remote).expect_err("no way out").into());
+    down(TcpListener::bind(&world.a, "10.0.0.1:81").err().expect("no way in").into());
+    down(UdpSocket::bind(&world.a, "[::]:54").err().expect("no way in").into());
+    down(datagrams.send_to(b"lost", remote).expect_err("no way out"));
+    // The other end's interface is there, and its neighbour is silent.
+    assert!(TcpStream::start_connect(&world.b, None, "10.0.0.1:80".parse().expect("an address")).is_ok());
+    drop((client, server));
+    world.pass(Duration::from_secs(60));
+    let again = TcpStream::start_connect(&world.b, None, "10.0.0.1:80".parse().expect("an address"));
+    let mut again = again.expect("a route");
+    world.pass(Duration::from_secs(10));
+    let (mut accepted, _) = std::iter::from_fn(|| listener.accept().ok()).last().expect("the listener is still there");
+    again.write_all(b"back").expect("room");
+    world.settle();
+    let mut text = [0; 4];
+    accepted.read_exact(&mut text).expect("the text");
+    assert_eq!(&text, b"back");
+    let outward = TcpListener::bind(&world.b, "10.0.0.2:99").expect("the port is free");
+    let other_way = TcpStream::start_connect(&world.a, None, remote).expect("a way out");
+    world.pass(Duration::from_secs(5));
+    assert!(other_way.readiness().intersects(Readiness::CONNECTED));
+    drop(outward);
 }

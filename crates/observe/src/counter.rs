@@ -146,6 +146,7 @@ declare! {
         TimersStale "Deadlines that were due but no longer wanted."
         TimersArmed "Deadlines entered in a wheel."
         ArchitectureSwitches "Changes of process architecture at run time."
+        PanicsContained "Panics that ended a connection or lost a piece of work, and not the process."
 
         FaultsCorrupted "Frames in which a fault injector changed bits."
         FaultsForged "Frames whose text a fault injector changed under a checksum that stays right."

@@ -93,7 +93,13 @@ pub enum OpenRefused {
     TupleInUse,
     /// No packet buffer could be had for the SYN.
     NoBuffer,
+    /// The stack panicked.
+    Fault,
 }
+
+/// What rises on a connection that is given up after a panic: everything that its user could be waiting for.
+pub const CONDEMNED: Readiness =
+    Readiness(Readiness::READABLE.0 | Readiness::WRITABLE.0 | Readiness::ERROR.0 | Readiness::CLOSED.0);
 
 /// Runs a user's call on a connection that the caller holds. The protocol is all in `tcp`; this only unpacks values.
 pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Reply {

@@ -17,6 +17,7 @@ use wire::FourTuple;
 use crate::after::After;
 use crate::arch::Census;
 use crate::call::{self, Call, Control, Datagram, Ingress, OpenRefused, OpenRequest, Reply, Report, Segment};
+use crate::containment::{Casualty, Panic, attempt};
 use crate::flow::{Flow, Key, Target};
 use crate::replicas::{Replicas, Unmatched};
 use crate::shared::Shared;
@@ -150,29 +151,58 @@ impl<P: Platform> Cell<P> {
         f: impl FnOnce(&mut tcp::PcbMut<'_>, &mut Outbox<'_>) -> R,
     ) -> Option<R> {
         let connection = self.table.at(slot)?;
-        let reply;
-        let effects;
-        {
-            let mut out = self.shared.outbox(&connection.flow, &connection.route, &self.counters);
+        let (shared, counters) = (&self.shared, &self.counters);
+        let mut reply = None;
+        // A panic in here is this connection's end and nobody else's.
+        let ran = attempt(|| {
+            let mut out = shared.outbox(&connection.flow, &connection.route, counters);
             sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
-            reply = f(&mut connection.pcb.parts(), &mut out);
-            self.shared.emit(&connection.flow, &mut connection.route, &mut out.segments, &self.counters, after);
+            reply = Some(f(&mut connection.pcb.parts(), &mut out));
+            shared.emit(&connection.flow, &mut connection.route, &mut out.segments, counters, after);
             after.wake(&connection.socket, out.ready);
             if out.suspect_path {
-                self.shared.suspect_path(connection.flow.tuple.remote_addr);
+                shared.suspect_path(connection.flow.tuple.remote_addr);
             }
-            effects = Effects { deadline: out.deadline, table: out.table };
+            let effects = Effects { deadline: out.deadline, table: out.table };
             if out.starved {
                 let target = connection.socket.target();
-                self.shared.port_of(&connection.flow, &connection.route).starve(target);
+                shared.port_of(&connection.flow, &connection.route).starve(target);
             }
             // It owns nothing then, and to drop it is a call that finds nothing to do.
             if out.segments.is_empty() && !out.segments.spilled() {
                 std::mem::forget(out);
             }
+            effects
+        });
+        match ran {
+            Ok(effects) => self.settle(slot, effects, now, after),
+            Err(panic) => {
+                reply = None;
+                self.condemn(slot, panic, now, after);
+            }
         }
-        self.settle(slot, effects, now, after);
-        Some(reply)
+        reply
+    }
+
+    /// An event of this connection has panicked: it is taken out and its user told. A reset for the peer is tried; what is
+    /// left of the PCB may panic again.
+    #[cold]
+    #[inline(never)]
+    fn condemn(&mut self, slot: u32, panic: Panic, now: Time, after: &mut After<P>) {
+        let Some(tuple) = self.table.at(slot).map(|connection| connection.flow.tuple) else { return };
+        self.shared.failures.note(panic, Casualty::Connection(tuple), &self.counters);
+        self.wheel.cancel(slot);
+        let Some(connection) = self.table.remove(slot) else { return };
+        let Connection { flow, mut pcb, mut route, socket, admission } = connection;
+        socket.condemn();
+        after.wake(&socket, call::CONDEMNED);
+        admission.into_iter().for_each(Admission::abandon);
+        let (shared, counters) = (&self.shared, &self.counters);
+        let _ = attempt(move || {
+            let mut out = shared.outbox(&flow, &route, counters);
+            tcp::Abort.run(&mut pcb.parts(), &mut out, now);
+            shared.emit(&flow, &mut route, &mut out.segments, counters, after);
+        });
     }
 
     /// Performs what concerns the cell itself.
@@ -356,12 +386,17 @@ impl<P: Platform> Cell<P> {
         }
         let OpenRequest { params, socket, fast_open } = request;
         let mut route = RouteCache::default();
-        let (pcb, effects) = {
-            let mut out = self.shared.outbox(&flow, &route, &self.counters);
+        let (shared, counters) = (&self.shared, &self.counters);
+        let opened = attempt(|| {
+            let mut out = shared.outbox(&flow, &route, counters);
             let pcb = call::open(params, fast_open, &mut out, now);
-            self.shared.emit(&flow, &mut route, &mut out.segments, &self.counters, after);
+            shared.emit(&flow, &mut route, &mut out.segments, counters, after);
             (pcb, Effects { deadline: out.deadline, table: out.table })
-        };
+        });
+        let (pcb, effects) = opened.map_err(|panic| {
+            self.shared.failures.note(panic, Casualty::Connection(flow.tuple), &self.counters);
+            OpenRefused::Fault
+        })?;
         let connection = Connection { flow, pcb, route, socket, admission: None };
         let key = self.place(connection).map_err(|_| OpenRefused::TupleInUse)?;
         self.settle(key.slot, effects, now, after);

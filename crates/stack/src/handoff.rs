@@ -3,6 +3,9 @@
 //! Used by the architectures in which a thread other than the caller runs the event. A message is run in a cell by
 //! [`Message::run`], which leaves what is to be said to the caller in an [`Answer`]: it is given when the cell has been
 //! let go and the effects have been performed, because whoever is woken may call back at once, on this very thread.
+//!
+//! What may never happen: a caller that sleeps for an answer that nobody will give. A message that is dropped before it
+//! was run, or by a panic while it ran, answers [`Reply::Gone`].
 
 use std::sync::Arc;
 
@@ -19,29 +22,29 @@ pub enum Message<P: Platform> {
     /// From a device or timer; nobody waits.
     Ingress(Ingress),
     /// A user's call; the caller sleeps at the slot.
-    Call(Target, Call<P>, Arc<ReplySlot<P>>),
+    Call(Target, Call<P>, Asker<P>),
     /// A change of the replicas; the caller sleeps at the slot.
-    Control(Control<P>, Arc<ReplySlot<P>>),
+    Control(Control<P>, Asker<P>),
     /// A look at the cell; the caller sleeps at the slot.
-    Census(Arc<ReplySlot<P>>),
+    Census(Asker<P>),
 }
 
 impl<P: Platform> Message<P> {
     /// Runs the message in `cell`, which the caller holds exclusively. Returns the answer if somebody waits for one.
     pub fn run(self, cell: &mut Cell<P>, now: Time, after: &mut After<P>) -> Option<Answer<P>> {
-        let (reply, slot) = match self {
+        let (reply, asker) = match self {
             Message::Ingress(ingress) => {
                 cell.ingress(ingress, now, after);
                 return None;
             }
-            Message::Call(target, call, slot) => (cell.call(&target, call, now, after), slot),
-            Message::Control(change, slot) => {
+            Message::Call(target, call, asker) => (cell.call(&target, call, now, after), asker),
+            Message::Control(change, asker) => {
                 cell.control(change, now, after);
-                (Reply::Done, slot)
+                (Reply::Done, asker)
             }
-            Message::Census(slot) => (Reply::Census(Box::new(cell.census())), slot),
+            Message::Census(asker) => (Reply::Census(Box::new(cell.census())), asker),
         };
-        Some(Answer { reply, slot })
+        Some(Answer { reply, asker })
     }
 }
 
@@ -49,13 +52,38 @@ impl<P: Platform> Message<P> {
 #[must_use = "a caller sleeps until the answer is given"]
 pub struct Answer<P: Platform> {
     reply: Reply,
-    slot: Arc<ReplySlot<P>>,
+    asker: Asker<P>,
 }
 
 impl<P: Platform> Answer<P> {
     /// Wakes the caller. The cell has been let go, and what the event left to do has been done.
     pub fn give(self) {
-        self.slot.fill(self.reply);
+        self.asker.answer(self.reply);
+    }
+}
+
+/// The way back to a caller who sleeps at a slot. Dropped without an answer, it answers that there is nobody to ask.
+pub struct Asker<P: Platform>(Option<Arc<ReplySlot<P>>>);
+
+impl<P: Platform> Asker<P> {
+    /// Of the caller who will wait at `slot`.
+    pub fn new(slot: &Arc<ReplySlot<P>>) -> Self {
+        Asker(Some(slot.clone()))
+    }
+
+    /// Wakes the caller with `reply`.
+    pub fn answer(mut self, reply: Reply) {
+        if let Some(slot) = self.0.take() {
+            slot.fill(reply);
+        }
+    }
+}
+
+impl<P: Platform> Drop for Asker<P> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.0.take() {
+            slot.fill(Reply::Gone);
+        }
     }
 }
 

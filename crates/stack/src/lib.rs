@@ -15,6 +15,7 @@
 //! | `table/`, `timers.rs`, `replicas.rs` | keyed connection table, timer wheel, bound sockets |
 //! | `syn_cache.rs` | half-open connections, and the answers to SYNs |
 //! | `socket/` | what a connection and its user share: readiness, accept queues, datagram queues, poll sets |
+//! | `containment.rs` | panics: how far they spread, and who is told |
 //! | `internet.rs` | neighbours, fragments, path MTUs behind their locks |
 //! | `shared.rs`, `ports.rs`, `secrets.rs`, `clock.rs`, `flow.rs` | what all cells share |
 //!
@@ -30,6 +31,7 @@ pub mod arch;
 pub mod call;
 pub mod cell;
 pub mod clock;
+pub mod containment;
 pub mod fast_open;
 pub mod flow;
 pub mod handoff;
@@ -52,6 +54,7 @@ pub use addresses::Addressing;
 pub use arch::Census;
 pub use arch::select::{ALL as ALL_PLANS, Plan, UnknownPlan};
 pub use clock::{Clock, StoppableClock, VirtualClock};
+pub use containment::{Casualty, Failure};
 pub use ip::autoconf::AddressEvent;
 pub use rx::Driver;
 pub use shared::SetKnobError;

@@ -12,7 +12,7 @@ use ip::Input;
 use ip::icmp::Received;
 use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
-use sync::{Parker, Platform};
+use sync::{Atomic, Ordering, Parker, Platform};
 use tcp::Verify;
 use wire::FourTuple;
 use wire::rss::Toeplitz;
@@ -20,6 +20,7 @@ use wire::rss::Toeplitz;
 use crate::after::After;
 use crate::arch::Architecture;
 use crate::call::{Control, Datagram, Ingress, Segment};
+use crate::containment::{Casualty, PATIENCE, Panic, attempt};
 use crate::shared::{Interface, Shared};
 
 /// Frames taken from a queue at a time: enough to amortise a clock read and a wake, few enough to stay in cache.
@@ -52,6 +53,12 @@ pub struct Driver<P: Platform> {
     idle: Arc<Idle<P>>,
     /// Interfaces whose device was found to have vanished.
     lost: Vec<usize>,
+    /// Frames taken from a queue and not dealt with yet.
+    unserved: u64,
+    /// The queue that is being looked at; `queues.len()` while none is.
+    at: usize,
+    /// Panics since something was last done without one.
+    panics: u32,
 }
 
 /// Where a driver sleeps whose device has vanished: timers and callers still need it.
@@ -93,7 +100,95 @@ impl<P: Platform> Driver<P> {
             counters: Arc::new(Counters::new()),
             idle,
             lost: Vec::new(),
+            unserved: 0,
+            at: 0,
+            panics: 0,
         }
+    }
+
+    /// The life of a receive thread: batches while there are frames, sleep when there are none, until `stop` is set and the
+    /// thread woken. It outlives its devices: timers and, under `up`, callers still need it. `told` is called once, when
+    /// every device has vanished or been given up.
+    ///
+    /// A panic costs what the thread was working on. Where panics follow each other with nothing done in between, the
+    /// device that they come from is given up, as if it had been unplugged; if they come from no device, the thread is,
+    /// with all its devices.
+    pub fn serve(&mut self, stop: &P::AtomicBool, told: impl FnOnce()) {
+        let mut told = Some(told);
+        while !stop.load(Ordering::Acquire) && self.panics <= PATIENCE {
+            match self.contained(Self::turn) {
+                Some(0) => {}
+                Some(_) => {
+                    self.panics = 0;
+                    continue;
+                }
+                None => continue,
+            }
+            if self.gone()
+                && let Some(told) = told.take()
+            {
+                self.contained(|_, _| told());
+            }
+            if self.contained(|driver, _| driver.wait(None)).is_some() {
+                self.panics = 0;
+            }
+        }
+        if let Some(told) = told.filter(|_| self.panics > PATIENCE) {
+            told();
+        }
+    }
+
+    /// Does one piece of work. `None`: it panicked.
+    fn contained<R>(&mut self, work: impl FnOnce(&mut Self, &mut After<P>) -> R) -> Option<R> {
+        let mut after = std::mem::take(&mut self.after);
+        let done = attempt(|| work(self, &mut after)).map_err(|panic| self.survive(panic, &mut after)).ok();
+        self.after = after;
+        done
+    }
+
+    /// A piece of work has panicked: notes it, gives up what has panicked too often, and sees to what was done before.
+    #[cold]
+    fn survive(&mut self, panic: Panic, after: &mut After<P>) {
+        self.panics += 1;
+        let source = self.queues.get(self.at).map(|(interface, _)| *interface);
+        let casualty = match source {
+            _ if self.panics < PATIENCE => Casualty::Work,
+            Some(interface) => Casualty::Device(interface),
+            None => Casualty::Thread,
+        };
+        self.shared.failures.note(panic, casualty.clone(), &self.shared.counters);
+        Counters::drop_many(&self.counters, DropReason::ReceiverPanicked, std::mem::take(&mut self.unserved));
+        // What the events before it have left to do is owed all the same.
+        let rest = attempt(|| {
+            after.perform(&self.shared);
+            self.arch.end_of_batch(after);
+        });
+        if rest.is_err() {
+            *after = After::default();
+        }
+        match casualty {
+            Casualty::Device(_) => {
+                let (interface, queue) = self.queues.remove(self.at);
+                let _ = attempt(|| drop(queue));
+                self.take_down(interface);
+                self.panics = 0;
+            }
+            Casualty::Thread => {
+                while let Some((interface, queue)) = self.queues.pop() {
+                    let _ = attempt(|| drop(queue));
+                    self.take_down(interface);
+                }
+                self.panics = PATIENCE + 1;
+            }
+            _ => {}
+        }
+        self.at = self.queues.len();
+    }
+
+    /// Nothing goes by this interface any more: connections that did end, and nothing is opened by way of it.
+    fn take_down(&self, interface: usize) {
+        self.shared.interfaces[interface].down.store(true, Ordering::Release);
+        let _ = attempt(|| self.arch.control(Control::LinkDown(interface)));
     }
 
     /// The calling thread stops polling for a while: what it owns may be used by others meanwhile.
@@ -114,37 +209,52 @@ impl<P: Platform> Driver<P> {
     /// Takes one batch from each queue and brings it to where it belongs; runs timers that are due. Returns the number
     /// of frames.
     pub fn poll(&mut self) -> usize {
+        let mut after = std::mem::take(&mut self.after);
+        let frames = self.turn(&mut after);
+        self.after = after;
+        frames
+    }
+
+    #[inline]
+    fn turn(&mut self, after: &mut After<P>) -> usize {
         let now = self.shared.clock.now();
         self.shared.begin_batch(now);
-        let mut after = std::mem::take(&mut self.after);
         let mut frames = 0;
         for index in 0..self.queues.len() {
             let mut batch = std::mem::take(&mut self.batch);
             let (interface, queue) = &mut self.queues[index];
             let interface = *interface;
+            self.at = index;
             frames += queue.receive(&mut batch, BATCH);
             let runs = runs(&batch);
+            self.unserved = batch.len() as u64;
             for (at, frame) in batch.drain(..).enumerate() {
-                self.frame(interface, frame, runs >> at & 1 != 0, now, &mut after);
+                self.frame(interface, frame, runs >> at & 1 != 0, now, after);
+                self.unserved -= 1;
             }
             self.batch = batch;
         }
+        self.at = self.queues.len();
         after.perform(&self.shared);
-        self.arch.end_of_batch(&mut after);
-        if frames == 0 && self.lost.len() < self.queues.len() {
-            self.lose();
+        self.arch.end_of_batch(after);
+        if frames == 0 {
+            self.look_for_devices();
         }
-        self.housekeeping(now, &mut after);
-        self.after = after;
+        self.housekeeping(now, after);
         frames
     }
 
-    /// A device that has vanished takes its connections with it; told once.
-    fn lose(&mut self) {
+    /// A device that has vanished takes its connections with it, and nothing is opened by way of it until it is back.
+    fn look_for_devices(&mut self) {
         for (interface, queue) in &self.queues {
-            if queue.gone() && !self.lost.contains(interface) {
+            let (gone, known) = (queue.gone(), self.lost.contains(interface));
+            if gone && !known {
                 self.lost.push(*interface);
+                self.shared.interfaces[*interface].down.store(true, Ordering::Release);
                 self.arch.control(Control::LinkDown(*interface));
+            } else if known && !gone {
+                self.lost.retain(|lost| lost != interface);
+                self.shared.interfaces[*interface].down.store(false, Ordering::Release);
             }
         }
     }
@@ -214,11 +324,13 @@ impl<P: Platform> Driver<P> {
             bound(STARVED_NAP);
         }
         // Waiting on a queue that is gone returns at once. That a device has vanished is told at once, too; only then
-        // is there nothing left to wait for but timers and callers.
+        // is there nothing left to wait for but timers, callers, and a device that comes back.
         if self.gone() {
-            self.idle.0.park(timeout);
+            let back = self.queues.iter().filter_map(|(_, queue)| queue.next_due()).map(|due| due - now).min();
+            self.idle.0.park(timeout.into_iter().chain(back).min());
             return WaitOutcome::Gone;
         }
+        self.at = 0;
         let outcome = self.queues.first_mut().map_or(WaitOutcome::Gone, |(_, queue)| queue.wait(timeout));
         if outcome == WaitOutcome::Gone && !self.gone() {
             self.idle.0.park(timeout);

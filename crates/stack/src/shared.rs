@@ -20,6 +20,7 @@ use crate::addresses::Addresses;
 use crate::after::After;
 use crate::call::Datagram;
 use crate::clock::Clock;
+use crate::containment::Failures;
 use crate::fast_open::Destinations;
 use crate::flow::Flow;
 use crate::internet::Internet;
@@ -44,6 +45,16 @@ pub struct Interface<P: Platform> {
     pub view: Published<InterfaceView, P>,
     /// Its transmit side.
     pub egress: Egress<P>,
+    /// Its device has vanished; nothing is opened by way of it until it is back.
+    pub(crate) down: P::AtomicBool,
+}
+
+impl<P: Platform> Interface<P> {
+    /// Whether its device has vanished.
+    #[inline]
+    pub fn is_down(&self) -> bool {
+        self.down.load(Ordering::Acquire)
+    }
 }
 
 /// The shared part of one stack.
@@ -70,6 +81,8 @@ pub struct Shared<P: Platform> {
     pub pings: Pings<P>,
     /// What Fast Open remembers of servers.
     pub destinations: Destinations<P>,
+    /// Panics that were contained.
+    pub failures: Failures<P>,
     /// Counters of work that belongs to no cell.
     pub counters: Counters,
     /// Rises when a cached link header may have become wrong.
@@ -98,6 +111,8 @@ pub struct Settings<P: Platform> {
     pub workers: usize,
     /// See [`crate::StackConfig::resets_per_second`].
     pub resets_per_second: u32,
+    /// See [`crate::StackConfig::contain`].
+    pub contain: bool,
 }
 
 /// A parameter could not be set on a running stack.
@@ -134,7 +149,7 @@ impl<P: Platform> Shared<P> {
         routes: RouteTable,
         addresses: Addresses<P>,
     ) -> Arc<Self> {
-        let Settings { clock, secrets, lock_kind, tcp, rss, workers, resets_per_second } = settings;
+        let Settings { clock, secrets, lock_kind, tcp, rss, workers, resets_per_second, contain } = settings;
         let now = clock.now();
         let internet = Internet::new(interfaces.len(), (workers, resets_per_second), secrets.table_hash(&UNSPECIFIED));
         Arc::new(Shared {
@@ -150,6 +165,7 @@ impl<P: Platform> Shared<P> {
             addresses,
             pings: Pings::default(),
             destinations: Destinations::default(),
+            failures: Failures::new(contain),
             counters: Counters::shared(),
             generation: P::AtomicU32::new(1),
             weighed: P::AtomicU64::new(0),
@@ -254,6 +270,12 @@ impl<P: Platform> Shared<P> {
     /// Whether segments of `flow` leave by this interface.
     pub fn goes_by(&self, flow: &Flow, interface: usize) -> bool {
         self.route(flow.tuple.remote_addr).is_some_and(|(leaves_by, _)| leaves_by == interface)
+    }
+
+    /// Whether every device that could bring a packet to `address` has vanished.
+    pub fn is_down_at(&self, address: IpAddr) -> bool {
+        let brings = |interface: &&Interface<P>| address.is_unspecified() || interface.view.get().is_local(address);
+        self.interfaces.iter().filter(brings).all(Interface::is_down)
     }
 
     /// Whether a single host can have `address`: it is no broadcast of a network of ours, no group, and not unspecified.

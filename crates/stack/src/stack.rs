@@ -11,7 +11,7 @@ use ip::autoconf::{Autoconf, Identifiers};
 use ip::{InterfaceView, RouteTable};
 use observe::Time;
 use pktbuf::{Chunk, PktBuf};
-use sync::{LockKind, Platform, Published};
+use sync::{Atomic, LockKind, Platform, Published};
 use tcp::config::ConnectionOptions;
 use tcp::fast_open::Start;
 use wire::FourTuple;
@@ -22,6 +22,7 @@ use crate::arch::select::{self, Plan, Staffing};
 use crate::arch::{Architecture, Census};
 use crate::call::{Call, Control, OpenRefused, OpenRequest, Reply};
 use crate::clock::Clock;
+use crate::containment::Failure;
 use crate::flow::{Flow, Target};
 use crate::pings::EchoReply;
 use crate::ports::{Ports, Transport};
@@ -53,6 +54,9 @@ pub struct StackConfig<P: Platform> {
     /// Resets that each CPU may send in a second to segments of no connection, at least 4. A flood of strays must not
     /// double itself; who scans ports sees no difference; a peer that is not told waits for its own time-outs.
     pub resets_per_second: u32,
+    /// Whether a panic in the stack ends one connection, or loses one piece of work, and not the thread; see
+    /// [`containment`](crate::containment). For stacks with threads of their own.
+    pub contain: bool,
 }
 
 impl<P: Platform> StackConfig<P> {
@@ -67,6 +71,7 @@ impl<P: Platform> StackConfig<P> {
             clock: Clock::Platform,
             seed: None,
             resets_per_second: 1000,
+            contain: false,
         }
     }
 }
@@ -178,8 +183,9 @@ impl<P: Platform> Stack<P> {
         config.tcp.gauges = Default::default();
         let workers = config.cpus.max(1);
         let (clock, lock_kind, tcp) = (config.clock, config.lock_kind, config.tcp);
-        let resets_per_second = config.resets_per_second;
-        let settings = Settings { clock, secrets, lock_kind, tcp, rss: rss.clone(), workers, resets_per_second };
+        let (resets_per_second, contain) = (config.resets_per_second, config.contain);
+        let settings =
+            Settings { clock, secrets, lock_kind, tcp, rss: rss.clone(), workers, resets_per_second, contain };
         let shared = Shared::new(settings, built, routes, Addresses::new(machines));
         let staffing = Staffing { cpus: config.cpus.max(1), own_threads: config.own_threads };
         let arch = select::build(config.plan, &shared, staffing);
@@ -211,6 +217,11 @@ impl<P: Platform> Stack<P> {
         let mut census = self.core.arch.census();
         census.counters = census.counters.clone() + self.core.shared.counters.snapshot();
         census
+    }
+
+    /// The latest panics that were contained, oldest first.
+    pub fn failures(&self) -> Vec<Failure> {
+        self.core.shared.failures.list()
     }
 
     /// Whether nothing that was posted is still waiting to be run.
@@ -281,10 +292,36 @@ impl<P: Platform> Stack<P> {
         if self.core.shared.is_local(remote.ip()) {
             return Err(ConnectRefused::OwnAddress);
         }
+        let way = self.core.shared.route(remote.ip()).map(|(interface, _)| &self.core.shared.interfaces[interface]);
+        if way.is_some_and(Interface::is_down) {
+            return Err(ConnectRefused::NetworkDown);
+        }
+        let socket = self.open_somewhere((local, source), remote, options, text)?;
+        // The device may have vanished between the look and the entry in the table, and the round of those that go by it
+        // have come in between.
+        if way.is_some_and(Interface::is_down) {
+            self.call(&socket.target(), Call::Abort(tcp::Abort));
+            return Err(ConnectRefused::NetworkDown);
+        }
+        Ok(socket)
+    }
+
+    /// Opens from the local port that is asked for, or from one that is free.
+    fn open_somewhere(
+        &self,
+        (local, source): (Option<SocketAddr>, IpAddr),
+        remote: SocketAddr,
+        options: &ConnectionOptions,
+        text: &[u8],
+    ) -> Result<Arc<TcpSocket<P>>, ConnectRefused> {
         let now = self.core.shared.clock.now();
         if let Some(port) = local.map(|local| local.port()).filter(|port| *port != 0) {
             let flow = self.flow(SocketAddr::new(source, port), remote);
-            return self.open(flow, options, text, now).map_err(|_| ConnectRefused::AddressInUse);
+            return self.open(flow, options, text, now).map_err(|refused| match refused {
+                OpenRefused::TupleInUse => ConnectRefused::AddressInUse,
+                OpenRefused::NoBuffer => ConnectRefused::NoBuffer,
+                OpenRefused::Fault => ConnectRefused::Fault,
+            });
         }
         let candidates = self.core.ports.candidates(&self.core.shared.secrets, source, remote);
         for (passed, port) in candidates.enumerate() {
@@ -299,6 +336,7 @@ impl<P: Platform> Stack<P> {
                 }
                 Err(OpenRefused::TupleInUse) => {}
                 Err(OpenRefused::NoBuffer) => return Err(ConnectRefused::NoBuffer),
+                Err(OpenRefused::Fault) => return Err(ConnectRefused::Fault),
             }
         }
         Err(ConnectRefused::NoPort)
@@ -393,7 +431,12 @@ impl<P: Platform> Stack<P> {
     ) -> Result<usize, udp::SendError> {
         let shared = &self.core.shared;
         let destination = to.or(socket.remote()).ok_or(udp::SendError::NoDestination)?;
-        let source = shared.source_for(destination.ip()).ok_or(udp::SendError::Unreachable)?;
+        let (interface, _) = shared.route(destination.ip()).ok_or(udp::SendError::Unreachable)?;
+        let interface = &shared.interfaces[interface];
+        if interface.is_down() {
+            return Err(udp::SendError::NetworkDown);
+        }
+        let source = interface.view.get().source_for(destination.ip()).ok_or(udp::SendError::Unreachable)?;
         let (length, datagrams) = socket.send(payload, to, source, &shared.counters)?;
         let mut after = After::default();
         for datagram in datagrams {
@@ -428,6 +471,9 @@ impl<P: Platform> Stack<P> {
     ) -> Result<Option<(EchoReply, Duration)>, ConnectRefused> {
         let shared = &self.core.shared;
         let (interface, _) = shared.route(destination).ok_or(ConnectRefused::NoRoute)?;
+        if shared.interfaces[interface].is_down() {
+            return Err(ConnectRefused::NetworkDown);
+        }
         let view = shared.interfaces[interface].view.get();
         let source = view.source_for(destination).ok_or(ConnectRefused::NoRoute)?;
         let ident = shared.pings.identifier();
@@ -451,6 +497,9 @@ impl<P: Platform> Stack<P> {
         if !address.ip().is_unspecified() && !self.core.shared.is_local(address.ip()) {
             return Err(BindRefused::NotLocal);
         }
+        if self.core.shared.is_down_at(address.ip()) {
+            return Err(BindRefused::NetworkDown);
+        }
         self.core.ports.bind(transport, &self.core.shared.secrets, address).map_err(|_| BindRefused::InUse)
     }
 }
@@ -470,6 +519,10 @@ pub enum ConnectRefused {
     NoPort,
     /// No packet buffer is left.
     NoBuffer,
+    /// The device that leads there has vanished.
+    NetworkDown,
+    /// The stack panicked over it; [`Stack::failures`] says why.
+    Fault,
 }
 
 /// Why an address could not be bound.
@@ -479,6 +532,8 @@ pub enum BindRefused {
     InUse,
     /// It is not an address of this stack.
     NotLocal,
+    /// Every device that could bring anything to it has vanished.
+    NetworkDown,
 }
 
 type Receivers = Vec<Box<dyn dev::RxQueue>>;
@@ -524,6 +579,7 @@ fn build_interface<P: Platform>(
     }
     let (queues, ports): (Receivers, Vec<TxPort<P>>) =
         pairs.into_iter().map(|pair| (pair.rx, TxPort::new(pair.tx, tx_lock))).unzip();
-    let interface = Interface { view: Published::new(view), egress: Egress { capabilities, ports, first_port } };
+    let egress = Egress { capabilities, ports, first_port };
+    let interface = Interface { view: Published::new(view), egress, down: P::AtomicBool::new(false) };
     Ok(Built { interface, queues, addresses: (addressing, autoconf) })
 }

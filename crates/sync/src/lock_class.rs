@@ -71,6 +71,8 @@ lock_classes! {
     DeviceTx = "device-tx",
     /// A buffer pool.
     Pool = "pool",
+    /// The list of panics that were contained.
+    Failures = "failures",
 }
 
 impl LockClass {

@@ -28,6 +28,8 @@ pub enum SendError {
     Refused,
     /// The connected peer could not be reached by an earlier datagram. Reported once.
     Unreachable,
+    /// The interface that leads to the destination has vanished.
+    NetworkDown,
     /// An earlier datagram did not fit the path. Reported once.
     PathTooNarrow {
         /// What the path carries, in bytes with the IP header; 0 when the router did not say.
@@ -50,6 +52,7 @@ impl fmt::Display for SendError {
             }
             Self::Refused => f.write_str("the peer has no socket at that port; check that its program is running"),
             Self::Unreachable => f.write_str("the peer could not be reached; check address and route"),
+            Self::NetworkDown => f.write_str("network down: the interface has vanished; open the device again"),
             Self::PathTooNarrow { mtu } => {
                 write!(f, "an earlier datagram exceeded the path's {mtu} bytes; send shorter ones or allow fragments")
             }

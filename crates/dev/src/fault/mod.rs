@@ -33,7 +33,7 @@ use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
 use sync::{Atomic, Guard, Lock, LockClass, LockKind, Parker, Platform, Real};
 
-pub use self::plan::{Burst, Cycle, FaultPlan, Faults, Ppm, Rule, Timing, Trouble};
+pub use self::plan::{Burst, Cycle, FaultPlan, Faults, Ppm, Rule, Timing, Trouble, Unplug};
 pub use self::random::Pcg;
 pub use self::text::{GRAMMAR, ParsePlanError};
 
@@ -66,6 +66,8 @@ impl<P: Platform> Clock for PlatformClock<P> {
 
 /// How long a receiver sleeps on that was not woken for a frame: as long as an interface polls at the slowest.
 const LOST_WAKE: Duration = Duration::from_millis(20);
+/// Frames that a device which is unplugged misses at a time.
+const MISSED: usize = 64;
 /// The stream of random numbers that decides about wake-ups; rules have lower numbers.
 const WAKES: u64 = 0xffff;
 
@@ -122,7 +124,6 @@ impl<P: Platform> Fault<P> {
 
     fn pair(&self, index: usize, pair: QueuePair, paces: &[Arc<Pace<P>>; 2], made: Time) -> QueuePair {
         let trouble = &self.plan.trouble;
-        let unplugged_at = trouble.unplug.map(|after| made + after);
         let out = Out {
             tx: pair.tx,
             path: self.path(2 * index + 1, &self.plan.outbound, paces, made),
@@ -130,7 +131,7 @@ impl<P: Platform> Fault<P> {
             clock: self.clock.clone(),
             full: trouble.full,
             made,
-            unplugged_at,
+            unplug: trouble.unplug,
         };
         let shared = Arc::new(Shared {
             out: Lock::new(LockKind::Blocking, LockClass::Pool, out),
@@ -150,7 +151,7 @@ impl<P: Platform> Fault<P> {
             counters: self.counters.clone(),
             trouble: trouble.clone(),
             made,
-            unplugged_at,
+            unplug: trouble.unplug,
             wakes: Pcg::new(self.plan.seed, (index as u64) << 16 | WAKES),
             deaf_until: None,
         };
@@ -188,7 +189,7 @@ struct Out<P: Platform> {
     clock: Arc<dyn Clock>,
     full: Option<Cycle>,
     made: Time,
-    unplugged_at: Option<Time>,
+    unplug: Option<Unplug>,
 }
 
 impl<P: Platform> Out<P> {
@@ -200,7 +201,7 @@ impl<P: Platform> Out<P> {
 
     /// Whether the device has been pulled out by `now`.
     fn is_unplugged(&self, now: Time) -> bool {
-        self.unplugged_at.is_some_and(|at| at <= now)
+        self.unplug.is_some_and(|unplug| unplug.is_out(now - self.made))
     }
 
     /// When there is something to send off, or the device takes frames again that had refused them.
@@ -316,7 +317,7 @@ struct FaultRx<P: Platform> {
     counters: Arc<Counters>,
     trouble: Trouble,
     made: Time,
-    unplugged_at: Option<Time>,
+    unplug: Option<Unplug>,
     /// Decides about wake-ups.
     wakes: Pcg,
     /// A wake-up was lost: nothing is heard of the wrapped queue until then.
@@ -342,11 +343,25 @@ impl<P: Platform> FaultRx<P> {
         }
     }
 
-    /// Whether the device has been pulled out; what was on its way is lost then.
+    /// Whether the device is out at `now`.
+    fn is_out(&self, now: Time) -> bool {
+        self.unplug.is_some_and(|unplug| unplug.is_out(now - self.made))
+    }
+
+    /// When it is next pulled out or put back.
+    fn plugged_or_unplugged(&self, now: Time) -> Option<Time> {
+        self.unplug.and_then(|unplug| unplug.next_change(now - self.made)).map(|age| self.made + age)
+    }
+
+    /// As [`FaultRx::is_out`]; what was on its way is lost then, and what the wrapped device has received meanwhile.
     fn is_unplugged(&mut self, now: Time) -> bool {
-        let unplugged = self.unplugged_at.is_some_and(|at| at <= now);
+        let unplugged = self.is_out(now);
         if unplugged {
-            self.path.discard(DropReason::InterfaceDown, 0);
+            let mut missed = std::mem::take(&mut self.arrived);
+            while self.rx.receive(&mut missed, MISSED) > 0 {}
+            self.path.discard(DropReason::InterfaceDown, missed.len() as u64);
+            missed.clear();
+            self.arrived = missed;
         }
         unplugged
     }
@@ -364,7 +379,7 @@ impl<P: Platform> FaultRx<P> {
             return Some(WaitOutcome::Gone);
         }
         let until = |more: Option<Time>| {
-            let all = deadline.into_iter().chain(due_out).chain(self.unplugged_at).chain(more);
+            let all = deadline.into_iter().chain(due_out).chain(self.plugged_or_unplugged(now)).chain(more);
             all.min().map(|until| until - now)
         };
         let deaf = self.stalled_until(now).into_iter().chain(self.deaf_until.filter(|until| *until > now)).max();
@@ -446,15 +461,16 @@ impl<P: Platform> RxQueue for FaultRx<P> {
 
     fn next_due(&self) -> Option<Time> {
         let now = self.clock.now();
-        if self.unplugged_at.is_some_and(|at| at <= now) {
-            return None;
+        let changes = self.plugged_or_unplugged(now);
+        if self.is_out(now) {
+            return changes;
         }
         let due_in = match self.stalled_until(now) {
             Some(end) => Some(end),
             None => self.path.next_due(),
         };
         let due_out = self.shared.lock_out().next_due();
-        due_in.into_iter().chain(due_out).chain(self.unplugged_at).chain(self.rx.next_due()).min()
+        due_in.into_iter().chain(due_out).chain(changes).chain(self.rx.next_due()).min()
     }
 
     /// The wrapped queue's descriptor, unless frames may be held here: no descriptor tells when those come due.
@@ -463,7 +479,6 @@ impl<P: Platform> RxQueue for FaultRx<P> {
     }
 
     fn gone(&self) -> bool {
-        let unplugged = self.unplugged_at.is_some_and(|at| at <= self.clock.now());
-        unplugged || (self.path.len() == 0 && self.rx.gone())
+        self.is_out(self.clock.now()) || (self.path.len() == 0 && self.rx.gone())
     }
 }

@@ -163,8 +163,32 @@ pub struct Trouble {
     pub lost_wake: Ppm,
     /// Chance that a receiver about to sleep is woken for nothing.
     pub spurious_wake: Ppm,
-    /// How long after its making the device is pulled out: it vanishes, for good.
-    pub unplug: Option<Duration>,
+    /// The device vanishes.
+    pub unplug: Option<Unplug>,
+}
+
+/// When a device vanishes, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unplug {
+    /// How long after its making it is pulled out.
+    pub after: Duration,
+    /// How long it is away; `None`: for good.
+    pub away: Option<Duration>,
+}
+
+impl Unplug {
+    /// Whether the device is out, `age` after its making.
+    pub fn is_out(&self, age: Duration) -> bool {
+        age >= self.after && self.away.is_none_or(|away| age < self.after.saturating_add(away))
+    }
+
+    /// When it goes or comes next, as an age, seen from `age`.
+    pub fn next_change(&self, age: Duration) -> Option<Duration> {
+        if age < self.after {
+            return Some(self.after);
+        }
+        self.away.map(|away| self.after.saturating_add(away)).filter(|back| age < *back)
+    }
 }
 
 /// A plan of faults. The default plan changes nothing.

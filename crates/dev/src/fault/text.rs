@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::plan::{Burst, Cycle, FaultPlan, Faults, Ppm, Rule, Timing, Trouble};
+use super::plan::{Burst, Cycle, FaultPlan, Faults, Ppm, Rule, Timing, Trouble, Unplug};
 
 /// The grammar, for help texts: one line for each word.
 pub const GRAMMAR: &str = "\
@@ -33,7 +33,7 @@ and dup in the order in which they are written; then it is held back, delayed an
   stall T T            receive queue hands out frames, then none stall 100ms 5ms
   lostwake P           wake-up for a frame is lost           lostwake 1%
   spuriouswake P       woken for nothing                     spuriouswake 10%
-  unplug T             the device is pulled out after T      unplug 2s
+  unplug T [back T]    the device is pulled out after T, and back after another T    unplug 2s back 1s
   seed N               the same choices every time           seed 7
   in, out, both        the words behind concern received frames, transmitted ones, or both again
 P: 0% to 100%, up to four decimals. T: ns, us, ms or s. R: bit, kbit, mbit or gbit. N: a whole number from 1 up.";
@@ -52,7 +52,7 @@ pub enum ParsePlanError {
 }
 
 const WORDS: &str = "loss, burst, dup, corrupt, bits, scramble, forge, truncate, pad, ce, mtu, flap, reorder, \
-                     distance, delay, jitter, rate, limit, full, stall, lostwake, spuriouswake, unplug, seed, in, out, \
+                     distance, delay, jitter, rate, limit, full, stall, lostwake, spuriouswake, unplug, back, seed, in, out, \
                      both";
 const PERCENT: &str = "a percentage from 0% to 100% with at most four decimals, as in 0.5%";
 const TIME: &str = "a time with its unit, as in 5ms (units: ns, us, ms, s)";
@@ -87,7 +87,7 @@ fn example(word: &str) -> String {
         "scramble" => "1% 40 (chance, octets)",
         "distance" => "5",
         "delay" | "jitter" => "5ms",
-        "unplug" => "2s",
+        "unplug" | "back" => "2s",
         "rate" => "100mbit",
         "limit" => "1000",
         "bits" => "3",
@@ -211,7 +211,13 @@ impl Words<'_> {
             "stall" => trouble.stall = Some(self.cycle("stall")?),
             "lostwake" => trouble.lost_wake = self.percent("lostwake")?,
             "spuriouswake" => trouble.spurious_wake = self.percent("spuriouswake")?,
-            "unplug" => trouble.unplug = Some(self.value("unplug", TIME, time)?),
+            "unplug" => {
+                trouble.unplug = Some(Unplug { after: self.value("unplug", TIME, time)?, away: None });
+            }
+            "back" => match &mut trouble.unplug {
+                Some(unplug) => unplug.away = Some(self.value("back", TIME, time)?),
+                None => return Err(ParsePlanError::Misplaced("back", "unplug")),
+            },
             _ => return Ok(false),
         }
         Ok(true)
@@ -362,7 +368,8 @@ impl fmt::Display for FaultPlan {
         words.extend(stall.map(|cycle| format!("stall {cycle}")));
         words.extend((*lost_wake != Ppm(0)).then(|| format!("lostwake {lost_wake}")));
         words.extend((*spurious_wake != Ppm(0)).then(|| format!("spuriouswake {spurious_wake}")));
-        words.extend(unplug.map(|after| format!("unplug {}", Time(after))));
+        words.extend(unplug.map(|unplug| format!("unplug {}", Time(unplug.after))));
+        words.extend(unplug.and_then(|unplug| unplug.away).map(|away| format!("back {}", Time(away))));
         words.extend((self.seed != 0).then(|| format!("seed {}", self.seed)));
         let (inbound, outbound) = (words_of(&self.inbound), words_of(&self.outbound));
         if self.inbound == self.outbound {

@@ -75,6 +75,7 @@ fn a_plan_prints_as_it_parses() {
         "in burst 0.1% 30% 100% reorder 5ms out loss 2% loss 3% delay 1ms",
         "out corrupt 1% bits 2 scramble 1% 40 forge 0.1% pad 5% ce 2%",
         "full 100ms 5ms stall 2s 1s lostwake 1% spuriouswake 10% unplug 2s seed 9 in dup 1%",
+        "unplug 2s back 500ms",
     ];
     for text in texts {
         let plan: FaultPlan = text.parse().expect(text);
@@ -121,6 +122,8 @@ fn errors_name_the_word_and_what_is_allowed() {
         "full 1s",
         "stall 0ms 1s",
         "unplug 5",
+        "unplug 5s back",
+        "back 5s",
         "lostwake 3",
         "seed -1",
         "burst 1%",
@@ -404,6 +407,30 @@ fn an_unplugged_device_is_gone_and_counts_what_it_had() {
     bench.fault.tx.transmit(build::data(Flow::v4(1), 1, b"x")).expect("taken, and dropped");
     let counters = bench.device.counters().expect("counters");
     assert_eq!(counters.dropped(DropReason::InterfaceDown), 3);
+}
+
+#[test]
+fn a_device_that_comes_back_has_missed_what_was_sent_meanwhile() {
+    let mut bench = bench("unplug 1s back 500ms");
+    assert_eq!(bench.fault.rx.next_due(), Some(Time::from_nanos(1_000_000_000)));
+    bench.clock.advance(Duration::from_secs(1));
+    assert!(bench.fault.rx.gone());
+    assert_eq!(bench.fault.rx.next_due(), Some(Time::from_nanos(1_500_000_000)));
+    for end in [&mut bench.fault, &mut bench.plain] {
+        end.tx.transmit(build::data(Flow::v4(1), 1, b"x")).expect("room");
+        end.tx.flush();
+    }
+    assert!(drain(&mut bench.fault).is_empty() && drain(&mut bench.plain).is_empty());
+    bench.clock.advance(Duration::from_millis(500));
+    assert!(!bench.fault.rx.gone());
+    assert_eq!(bench.fault.rx.next_due(), None);
+    assert!(drain(&mut bench.fault).is_empty());
+    for end in [&mut bench.fault, &mut bench.plain] {
+        end.tx.transmit(build::data(Flow::v4(1), 1, b"x")).expect("room");
+        end.tx.flush();
+    }
+    assert_eq!((drain(&mut bench.fault).len(), drain(&mut bench.plain).len()), (1, 1));
+    assert_eq!(bench.device.counters().expect("counters").dropped(DropReason::InterfaceDown), 2);
 }
 
 #[test]

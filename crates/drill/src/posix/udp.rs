@@ -110,6 +110,7 @@ fn refusal(error: ::udp::SendError) -> Errno {
         ::udp::SendError::BadDestination => Errno::EINVAL,
         ::udp::SendError::Refused => Errno::ECONNREFUSED,
         ::udp::SendError::Unreachable => Errno::EHOSTUNREACH,
+        ::udp::SendError::NetworkDown => Errno::ENETDOWN,
         ::udp::SendError::PathTooNarrow { .. } => Errno::EMSGSIZE,
         ::udp::SendError::Closed => Errno::EBADF,
         _ => Errno::EMSGSIZE,

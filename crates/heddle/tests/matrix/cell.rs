@@ -104,6 +104,7 @@ impl Cell {
         let words: Vec<&str> = self.faults.split_whitespace().collect();
         let cycles = words.windows(3).filter(|words| ["flap", "full", "stall"].contains(&words[0]));
         let time = |text: &str| format!("unplug {text}").parse::<FaultPlan>().ok().and_then(|plan| plan.trouble.unplug);
+        let time = |text: &str| time(text).map(|unplug| unplug.after);
         cycles.filter_map(|words| time(words[2])).max().unwrap_or_default()
     }
 

@@ -27,7 +27,7 @@ use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
 use crate::cell::Cell;
 use crate::flow::{self, Target};
-use crate::handoff::{Answer, Message, ReplySlot};
+use crate::handoff::{Answer, Asker, Message, ReplySlot};
 use crate::shared::Shared;
 
 /// Messages that a thread runs before it looks at its timers again (DragonFly: 512).
@@ -69,6 +69,18 @@ struct Owner<P: Platform> {
 enum Queue<P: Platform> {
     Mutex { list: Lock<VecDeque<Message<P>>, P>, arrived: Condvar<P> },
     Ring { ring: Mpsc<Message<P>, P>, parker: Parker<P> },
+}
+
+/// Messages that have been taken from the queue; they are no longer pending when this goes, also if one panicked.
+struct Done<'a, P: Platform> {
+    pending: &'a P::AtomicUsize,
+    count: usize,
+}
+
+impl<P: Platform> Drop for Done<'_, P> {
+    fn drop(&mut self) {
+        self.pending.fetch_sub(self.count, Ordering::AcqRel);
+    }
 }
 
 impl<P: Platform> ConnPT<P> {
@@ -195,7 +207,10 @@ impl<P: Platform> Inner<P> {
         debug_assert!(bound.is_ok(), "a protocol thread's cell is its own");
         let mut batch = VecDeque::new();
         while !owner.stop.load(Ordering::Acquire) {
-            if !self.round(owner, self.shared.clock.now(), &mut batch) {
+            let (failures, counters) = (&self.shared.failures, &self.shared.counters);
+            let round = failures.survive(counters, || self.round(owner, self.shared.clock.now(), &mut batch));
+            // What a panic has left of the batch is run in the next round.
+            if round == Some(false) {
                 let deadline = owner.deadline.load(Ordering::Relaxed);
                 let nap = (deadline != u64::MAX).then(|| Time::from_nanos(deadline) - self.shared.clock.now());
                 owner.queue.wait(&owner.stop, nap);
@@ -206,11 +221,14 @@ impl<P: Platform> Inner<P> {
 
     /// Runs what waits for `owner`, and its timers; the calling thread owns the cell. False: there was nothing.
     fn round(&self, owner: &Owner<P>, now: Time, batch: &mut VecDeque<Message<P>>) -> bool {
-        owner.queue.take(batch);
-        let count = batch.len();
+        if batch.is_empty() {
+            owner.queue.take(batch);
+        }
+        let mut done = Done::<P> { pending: &owner.pending, count: 0 };
         let mut after = After::default();
         // Between two messages the cell is let go: who is told of the first may call this thread's cell from here.
-        for message in batch.drain(..) {
+        while let Some(message) = batch.pop_front() {
+            done.count += 1;
             sync::walk::note(file!(), "the protocol thread takes the message");
             let answer = owner.cell.with(|cell| message.run(cell, now, &mut after));
             debug_assert!(answer.is_ok(), "only the owner runs its rounds");
@@ -226,8 +244,7 @@ impl<P: Platform> Inner<P> {
         });
         debug_assert!(ran.is_ok(), "only the owner runs its rounds");
         after.perform(&self.shared);
-        owner.pending.fetch_sub(count, Ordering::AcqRel);
-        count != 0
+        done.count != 0
     }
 
     fn send(&self, owner: &Owner<P>, message: Message<P>, announce: bool) -> Result<(), Message<P>> {
@@ -244,9 +261,9 @@ impl<P: Platform> Inner<P> {
     }
 
     /// Sends a request and sleeps until it is answered.
-    fn ask(&self, owner: &Owner<P>, message: impl FnOnce(Arc<ReplySlot<P>>) -> Message<P>) -> Reply {
+    fn ask(&self, owner: &Owner<P>, message: impl FnOnce(Asker<P>) -> Message<P>) -> Reply {
         let slot = ReplySlot::new();
-        let mut message = message(slot.clone());
+        let mut message = message(Asker::new(&slot));
         while let Err(back) = self.send(owner, message, true) {
             message = back;
             owner.queue.wake();
@@ -320,7 +337,7 @@ impl<P: Platform> Architecture<P> for ConnPT<P> {
             }
         }
         match call {
-            Some(call) => inner.ask(owner, |slot| Message::Call(*target, call, slot)),
+            Some(call) => inner.ask(owner, |asker| Message::Call(*target, call, asker)),
             None => Reply::Gone,
         }
     }
@@ -332,7 +349,7 @@ impl<P: Platform> Architecture<P> for ConnPT<P> {
             let mut after = After::default();
             let now = self.inner.shared.clock.now();
             if !own || owner.cell.with(|cell| cell.control(change.clone(), now, &mut after)).is_err() {
-                self.inner.ask(owner, |slot| Message::Control(change.clone(), slot));
+                self.inner.ask(owner, |asker| Message::Control(change.clone(), asker));
             }
             after.perform(&self.inner.shared);
         }

@@ -25,6 +25,7 @@ use wire::FourTuple;
 use super::{Architecture, Census};
 use crate::after::After;
 use crate::call::{self, Call, Control, Ingress, OpenRefused, OpenRequest, Reply, Report, Segment};
+use crate::containment::{Casualty, Panic, attempt};
 use crate::flow::{Flow, Key, Target};
 use crate::pcb::{Escorted, Held, LockPlan, SharedPcb, Way, halves, six};
 use crate::replicas::{Replicas, Unmatched};
@@ -145,18 +146,56 @@ impl<P: Platform> MsgP<P> {
         event: E,
         now: Time,
         after: &mut After<P>,
-    ) -> E::Reply {
+    ) -> Option<E::Reply> {
         self.enter(connection, held, now, after, WithEvent(event))
     }
 
+    /// [`MsgP::work`], whose panic ends this connection and nothing else; `None` then.
     fn enter<W: Work<P>>(
+        &self,
+        connection: &Arc<Connection<P>>,
+        held: TableGuard<'_, P>,
+        now: Time,
+        after: &mut After<P>,
+        work: W,
+    ) -> Option<W::Reply> {
+        let mut reply = None;
+        match attempt(|| {
+            let (answer, effects) = self.work(connection, held, now, after, work);
+            reply = Some(answer);
+            effects
+        }) {
+            Ok(effects) => {
+                self.settle(connection, effects, now, after);
+                reply
+            }
+            Err(panic) => {
+                self.condemn(connection, panic, now, after);
+                None
+            }
+        }
+    }
+
+    /// An event of this connection has panicked: it is taken out and its user told. A reset for the peer is tried; what is
+    /// left of the PCB may panic again. A thread that waits for the connection finds it closed.
+    #[cold]
+    fn condemn(&self, connection: &Arc<Connection<P>>, panic: Panic, now: Time, after: &mut After<P>) {
+        self.shared.failures.note(panic, Casualty::Connection(connection.flow.tuple), &self.counters);
+        self.remove(connection);
+        connection.socket.condemn();
+        after.wake(&connection.socket, call::CONDEMNED);
+        let _ = attempt(|| self.work(connection, None, now, after, WithEvent(tcp::Abort)));
+    }
+
+    /// Runs something on a connection under its locks; what it leaves to do is the caller's to settle.
+    fn work<W: Work<P>>(
         &self,
         connection: &Arc<Connection<P>>,
         mut held: TableGuard<'_, P>,
         now: Time,
         after: &mut After<P>,
         work: W,
-    ) -> W::Reply {
+    ) -> (W::Reply, Effects) {
         let mut out = self.shared.outbox(&connection.flow, &RouteCache::default(), &self.counters);
         let way = Way { shared: &self.shared, flow: &connection.flow, counters: &self.counters, after };
         sync::walk::note(file!(), "runs the event (tcp/src/event); hold-sets take their locks");
@@ -183,9 +222,7 @@ impl<P: Platform> MsgP<P> {
             let port = self.shared.port_of(&connection.flow, &RouteCache::default());
             port.starve(connection.socket.target());
         }
-        drop(out);
-        self.settle(connection, effects, now, after);
-        reply
+        (reply, effects)
     }
 
     /// Performs what concerns the tables; no lock of the connection is held any more.
@@ -227,13 +264,14 @@ impl<P: Platform> MsgP<P> {
     /// A connection has learnt of its destination.
     #[cold]
     fn news(&self, connection: &Arc<Connection<P>>, now: Time, after: &mut After<P>) {
-        if let Some(news) = self.run(connection, None, tcp::fast_open::TakeNews, now, after) {
+        if let Some(news) = self.run(connection, None, tcp::fast_open::TakeNews, now, after).flatten() {
             self.shared.destinations.learn(connection.flow.tuple.remote_addr, &news, now);
         }
     }
 
     fn arm(&self, connection: &Arc<Connection<P>>, deadline: Time) {
         let nanos = deadline.as_nanos();
+        let Some(slot) = connection.socket.slot() else { return };
         // An entry that fires earlier is kept: it will find nothing due and arm the later one.
         loop {
             let armed = connection.armed.load(Ordering::Acquire);
@@ -245,7 +283,7 @@ impl<P: Platform> MsgP<P> {
             }
         }
         let mut wheel = self.timers.lock();
-        wheel.arm(connection.socket.target().key.slot, deadline);
+        wheel.arm(slot, deadline);
         self.deadline.store(wheel.next_deadline().map_or(u64::MAX, Time::as_nanos), Ordering::Relaxed);
     }
 
@@ -272,7 +310,7 @@ impl<P: Platform> MsgP<P> {
     fn remove(&self, connection: &Arc<Connection<P>>) {
         let admission = connection.admission.lock().take();
         admission.into_iter().for_each(Admission::abandon);
-        let slot = connection.socket.target().key.slot;
+        let Some(slot) = connection.socket.slot() else { return };
         let mut directory = self.table.lock();
         if directory.connections.at(slot).is_some_and(|other| Arc::ptr_eq(other, connection)) {
             self.timers.lock().cancel(slot);
@@ -286,7 +324,7 @@ impl<P: Platform> MsgP<P> {
         };
         let hash = arrival.hash;
         let reply = self.run(&connection, held, tcp::SegmentArrives(arrival.segment), now, after);
-        if let Some(segment) = call::unclaimed(reply) {
+        if let Some(segment) = reply.and_then(call::unclaimed) {
             self.unmatched(Segment { hash, segment }, now, after);
         }
     }
@@ -308,7 +346,7 @@ impl<P: Platform> MsgP<P> {
                 self.run(connection, held, event, now, after);
             }
             Report::TooBig(event, mtu) => {
-                if self.run(connection, held, event, now, after) {
+                if self.run(connection, held, event, now, after) == Some(true) {
                     self.shared.learn_path_mtu(error.tuple.remote_addr, mtu, now);
                 }
             }
@@ -430,12 +468,17 @@ impl<P: Platform> MsgP<P> {
             return Err(OpenRefused::TupleInUse);
         }
         let mut route = RouteCache::default();
-        let mut out = self.shared.outbox(&flow, &route, &self.counters);
         let OpenRequest { params, socket, fast_open } = request;
-        let pcb = call::open(params, fast_open, &mut out, now);
-        self.shared.emit(&flow, &mut route, &mut out.segments, &self.counters, after);
-        let effects = Effects { deadline: out.deadline, table: out.table };
-        drop(out);
+        let opened = attempt(|| {
+            let mut out = self.shared.outbox(&flow, &route, &self.counters);
+            let pcb = call::open(params, fast_open, &mut out, now);
+            self.shared.emit(&flow, &mut route, &mut out.segments, &self.counters, after);
+            (pcb, Effects { deadline: out.deadline, table: out.table })
+        });
+        let (pcb, effects) = opened.map_err(|panic| {
+            self.shared.failures.note(panic, Casualty::Connection(flow.tuple), &self.counters);
+            OpenRefused::Fault
+        })?;
         let connection = self.connection(flow, pcb, route, socket, None);
         let key = self.place(&mut directory, &connection)?;
         drop(directory);
@@ -452,10 +495,10 @@ impl<P: Platform> MsgP<P> {
         let bit = call::level_of(&call);
         connection.socket.ready.clear(bit);
         let reply = self.enter(&connection, held, now, after, WithCall(call));
-        if !call::exhausted(&reply) {
+        if !reply.as_ref().is_some_and(call::exhausted) {
             connection.socket.ready.restore(bit);
         }
-        reply
+        reply.unwrap_or(Reply::Gone)
     }
 }
 

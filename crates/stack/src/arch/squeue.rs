@@ -30,7 +30,7 @@ use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
 use crate::cell::Cell;
 use crate::flow::{self, Target};
-use crate::handoff::{Message, ReplySlot};
+use crate::handoff::{Asker, Message, ReplySlot};
 use crate::shared::Shared;
 
 /// The most events that a thread which is not the worker drains for others. Solaris bounds by 20 ms only.
@@ -94,6 +94,42 @@ impl<P: Platform> State<P> {
     }
 }
 
+/// The flag, in the hands of a thread that is running something. If that panics, the flag is given up and the worker woken
+/// for what is left; else nothing happens here, and the thread gives it up by [`Inner::leave`].
+struct Running<'a, P: Platform> {
+    squeue: &'a Squeue<P>,
+    /// Taken from the queue and not run yet.
+    batch: VecDeque<Message<P>>,
+}
+
+impl<'a, P: Platform> Running<'a, P> {
+    /// The calling thread has the flag of `squeue`.
+    #[inline]
+    fn new(squeue: &'a Squeue<P>) -> Self {
+        Running { squeue, batch: VecDeque::new() }
+    }
+
+    /// Nothing has panicked.
+    #[inline]
+    fn goes_on(mut self) {
+        drop(std::mem::take(&mut self.batch));
+        std::mem::forget(self);
+    }
+}
+
+impl<P: Platform> Drop for Running<'_, P> {
+    #[cold]
+    fn drop(&mut self) {
+        let mut state = self.squeue.state.lock();
+        while let Some(message) = self.batch.pop_back() {
+            state.queue.push_front(message);
+        }
+        state.running = false;
+        drop(state);
+        self.squeue.worker.unpark();
+    }
+}
+
 impl<P: Platform> Squeues<P> {
     /// `count` shards. With `workers`, each has its own thread, pinned; without, [`Architecture::tick`] drains.
     pub fn new(shared: &Arc<Shared<P>>, mode: Mode, count: usize, workers: bool) -> Self {
@@ -138,7 +174,9 @@ impl<P: Platform> Inner<P> {
         }
         state.take();
         drop(state);
+        let running = Running::new(squeue);
         self.run(squeue, message, now, after);
+        running.goes_on();
         self.leave(squeue, mode == Mode::Process);
     }
 
@@ -188,9 +226,11 @@ impl<P: Platform> Inner<P> {
             drop(state);
             let now = self.shared.clock.now();
             if let Some(message) = message {
+                let running = Running::new(squeue);
                 let mut after = After::default();
                 self.run(squeue, message, now, &mut after);
                 after.perform(&self.shared);
+                running.goes_on();
             }
             left = if now - start > DRAIN_TIME { 0 } else { left - 1 };
         }
@@ -204,16 +244,17 @@ impl<P: Platform> Inner<P> {
             return;
         }
         state.take();
-        let mut batch = std::mem::take(&mut state.queue);
+        let mut running = Running::new(squeue);
+        running.batch = std::mem::take(&mut state.queue);
         drop(state);
         loop {
-            self.run_all(squeue, &mut batch, now);
+            self.run_all(squeue, &mut running.batch, now);
             let mut state = squeue.state.lock();
             if state.queue.is_empty() {
                 state.running = false;
-                return;
+                return running.goes_on();
             }
-            std::mem::swap(&mut state.queue, &mut batch);
+            std::mem::swap(&mut state.queue, &mut running.batch);
         }
     }
 
@@ -255,7 +296,9 @@ impl<P: Platform> Inner<P> {
             drop(state);
             P::yield_now();
         }
+        let running = Running::new(squeue);
         let result = self.process(squeue, |cell, _| f(cell));
+        running.goes_on();
         self.leave(squeue, false);
         result
     }
@@ -263,17 +306,18 @@ impl<P: Platform> Inner<P> {
     fn work(&self, index: usize) {
         let squeue = &self.queues[index];
         while !squeue.stop.load(Ordering::Acquire) {
-            let now = self.shared.clock.now();
-            self.drain(squeue, now);
+            let (failures, counters) = (&self.shared.failures, &self.shared.counters);
+            // A panic has woken this thread for what it left, if it left anything.
+            failures.survive(counters, || self.drain(squeue, self.shared.clock.now()));
             // Timers are the business of whoever ticks; a worker is woken for work only.
             squeue.worker.park(None);
         }
     }
 
-    fn ask(&self, index: usize, mode: Mode, message: impl FnOnce(Arc<ReplySlot<P>>) -> Message<P>) -> Reply {
+    fn ask(&self, index: usize, mode: Mode, message: impl FnOnce(Asker<P>) -> Message<P>) -> Reply {
         let slot = ReplySlot::new();
         let mut after = After::default();
-        self.enter(index, message(slot.clone()), mode, self.shared.clock.now(), &mut after);
+        self.enter(index, message(Asker::new(&slot)), mode, self.shared.clock.now(), &mut after);
         after.perform(&self.shared);
         if !self.has_workers {
             self.drain(&self.queues[index], self.shared.clock.now());
@@ -291,14 +335,16 @@ impl<P: Platform> Inner<P> {
             state.take();
             drop(state);
             let now = self.shared.clock.now();
+            let running = (!own).then(|| Running::new(squeue));
             let reply = self.process(squeue, |cell, after| cell.call(target, call, now, after));
+            running.into_iter().for_each(Running::goes_on);
             if !own {
                 self.leave(squeue, self.mode == Mode::Process);
             }
             return reply;
         }
         drop(state);
-        self.ask(index, self.mode, |slot| Message::Call(*target, call, slot))
+        self.ask(index, self.mode, |asker| Message::Call(*target, call, asker))
     }
 }
 
@@ -319,7 +365,7 @@ impl<P: Platform> Architecture<P> for Squeues<P> {
                 let now = self.inner.shared.clock.now();
                 self.inner.process(squeue, |cell, after| cell.control(change.clone(), now, after));
             } else {
-                self.inner.ask(index, self.inner.mode, |slot| Message::Control(change.clone(), slot));
+                self.inner.ask(index, self.inner.mode, |asker| Message::Control(change.clone(), asker));
             }
         }
     }

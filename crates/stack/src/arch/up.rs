@@ -19,7 +19,7 @@ use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
 use crate::cell::Cell;
 use crate::flow::Target;
-use crate::handoff::{Answer, Message, ReplySlot};
+use crate::handoff::{Answer, Asker, Message, ReplySlot};
 use crate::shared::Shared;
 
 /// The architecture `up`.
@@ -57,11 +57,12 @@ impl<P: Platform> Up<P> {
         // Not "somebody's": whoever uses the cell now may give it up before this thread takes it.
         let owned = self.cell.owner() == Some(P::thread_index());
         let mut after = After::default();
-        let result = self.cell.with(|cell| f(cell, &mut after)).ok()?;
-        if !owned {
-            // The thread that polls the devices will be the owner, not the one that sets things up.
-            self.let_go();
-        }
+        let visit = Visit { up: self, owned };
+        let Ok(result) = self.cell.with(|cell| f(cell, &mut after)) else {
+            std::mem::forget(visit);
+            return None;
+        };
+        drop(visit);
         after.perform(&self.shared);
         if after.is_plain() {
             std::mem::forget(after);
@@ -147,7 +148,7 @@ impl<P: Platform> Up<P> {
     #[cold]
     fn call_from_elsewhere(&self, target: &Target, call: Call<P>) -> Reply {
         if !self.admits() {
-            return self.ask(|slot| Message::Call(*target, call, slot));
+            return self.ask(|asker| Message::Call(*target, call, asker));
         }
         let now = self.shared.clock.now();
         let mut call = Some(call);
@@ -155,8 +156,24 @@ impl<P: Platform> Up<P> {
         match (reply.flatten(), call) {
             (Some(reply), _) => reply,
             // Another thread came first.
-            (None, Some(call)) => self.ask(|slot| Message::Call(*target, call, slot)),
+            (None, Some(call)) => self.ask(|asker| Message::Call(*target, call, asker)),
             (None, None) => Reply::Gone,
+        }
+    }
+}
+
+/// A use of the cell by a thread that may not be its owner. The thread that polls the devices is to be the owner, and not
+/// the one that sets things up: that one gives the cell up again, also when it panics.
+struct Visit<'a, P: Platform> {
+    up: &'a Up<P>,
+    owned: bool,
+}
+
+impl<P: Platform> Drop for Visit<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.owned {
+            self.up.let_go();
         }
     }
 }
@@ -180,7 +197,7 @@ impl<P: Platform> Architecture<P> for Up<P> {
 
     fn control(&self, change: Control<P>) {
         if self.hold(|cell, after| cell.control(change.clone(), self.shared.clock.now(), after)).is_none() {
-            self.ask(|slot| Message::Control(change, slot));
+            self.ask(|asker| Message::Control(change, asker));
         }
     }
 
@@ -230,9 +247,9 @@ impl<P: Platform> Architecture<P> for Up<P> {
 }
 
 impl<P: Platform> Up<P> {
-    fn ask(&self, message: impl FnOnce(Arc<ReplySlot<P>>) -> Message<P>) -> Reply {
+    fn ask(&self, message: impl FnOnce(Asker<P>) -> Message<P>) -> Reply {
         let slot = ReplySlot::new();
-        self.send(message(slot.clone()));
+        self.send(message(Asker::new(&slot)));
         P::fence(Ordering::SeqCst);
         if self.adopts_mail() {
             self.drain(self.shared.clock.now());

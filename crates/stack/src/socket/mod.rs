@@ -20,6 +20,9 @@ pub use udp::UdpShared;
 
 use crate::flow::{Flow, Key, Target};
 
+/// In the place of a key: a slot that no table has.
+const CONDEMNED: u64 = u64::MAX - 1;
+
 /// The user's side of one TCP connection. Shared by the connection and its handles; any thread.
 pub struct TcpSocket<P: Platform> {
     /// Readiness, and who waits for it.
@@ -38,6 +41,22 @@ impl<P: Platform> TcpSocket<P> {
     #[inline]
     pub fn target(&self) -> Target {
         Target { flow: self.flow, key: Key::from_bits(self.key.load(Ordering::Acquire)) }
+    }
+
+    /// Called by the cell that gives the connection up after a panic: nothing is found under its name any more.
+    pub(crate) fn condemn(&self) {
+        self.key.store(CONDEMNED, Ordering::Release);
+    }
+
+    /// The connection's slot in its table, unless it was given up.
+    pub(crate) fn slot(&self) -> Option<u32> {
+        let key = self.key.load(Ordering::Acquire);
+        (key != CONDEMNED).then(|| Key::from_bits(key).slot)
+    }
+
+    /// Whether the connection was given up after a panic; [`crate::Stack::failures`] says which.
+    pub fn is_condemned(&self) -> bool {
+        self.key.load(Ordering::Acquire) == CONDEMNED
     }
 
     /// Called once, by the cell that took the connection in.

@@ -12,6 +12,7 @@ use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
 pub use tcp::Readiness;
 
 use super::poll::PollSet;
+use crate::containment::attempt;
 
 /// Somebody sleeps on the word.
 const WAITING: u32 = 1 << 31;
@@ -65,6 +66,15 @@ pub(crate) enum Hearer<'a, P: Platform> {
 pub trait Watch: Send + Sync + 'static {
     /// `level` are the bits that are set now.
     fn ready(&self, level: Readiness);
+}
+
+/// Tells a watch. Its panic is its owner's affair and has been reported by the panic hook; it must not keep the news of
+/// other sockets, which stand behind this one, from whom they are for.
+fn tell<P: Platform>(watch: &dyn Watch, level: Readiness) {
+    match attempt(|| watch.ready(level)) {
+        Err(panic) if P::EXPLORED => std::panic::resume_unwind(panic),
+        _ => {}
+    }
 }
 
 impl<P: Platform> Default for ReadyState<P> {
@@ -136,7 +146,7 @@ impl<P: Platform> ReadyState<P> {
         // Cleared before the bits are read: an edge that comes now tells of itself.
         let word = self.word.fetch_and(!QUEUED, Ordering::AcqRel);
         if let Some(watch) = watch {
-            watch.ready(level(word));
+            tell::<P>(&*watch, level(word));
         }
         Hearer::Nobody
     }
@@ -216,7 +226,7 @@ impl<P: Platform> ReadyState<P> {
         // A place in the queue of an earlier set would keep edges from being told.
         let old = self.word.fetch_and(!QUEUED, Ordering::AcqRel);
         if old & BITS != 0 {
-            watch.ready(level(old));
+            tell::<P>(&*watch, level(old));
         }
     }
 

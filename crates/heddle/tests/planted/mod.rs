@@ -1,0 +1,131 @@
+//! A device around the in-memory one that panics where a test wants it to: when it transmits or hands out certain frames.
+//! The stack's own code has no hook for this.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use dev::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
+use pktbuf::PktBuf;
+
+/// Text at which a device panics.
+pub const MARK: &[u8] = b"panic, please";
+
+/// How often the device will still panic, at what.
+#[derive(Default)]
+pub struct Plant {
+    /// When it transmits a frame with [`MARK`] in it.
+    pub transmit: AtomicU32,
+    /// When it transmits a SYN without an ACK.
+    pub syn: AtomicU32,
+    /// When it transmits a SYN with an ACK.
+    pub syn_ack: AtomicU32,
+    /// When it hands out a frame with [`MARK`] in it.
+    pub receive: AtomicU32,
+    /// Whenever its receive queue is looked at.
+    pub always: AtomicU32,
+}
+
+/// One panic, if any is left.
+fn trip(left: &AtomicU32) {
+    let one_less = |left: u32| left.checked_sub(1);
+    if left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
+        panic!("planted");
+    }
+}
+
+fn marked(frame: &[u8]) -> bool {
+    frame.windows(MARK.len()).any(|window| window == MARK)
+}
+
+/// SYN and ACK of a TCP segment over IPv4 without options.
+fn syn_and_ack(frame: &[u8]) -> (bool, bool) {
+    let flags = if frame.get(23) == Some(&6) { frame.get(47).copied().unwrap_or(0) } else { 0 };
+    (flags & 2 != 0, flags & 16 != 0)
+}
+
+pub struct Planted<D> {
+    inner: D,
+    plant: Arc<Plant>,
+}
+
+impl<D: Device> Planted<D> {
+    pub fn new(inner: D) -> (Self, Arc<Plant>) {
+        let plant = Arc::new(Plant::default());
+        (Planted { inner, plant: plant.clone() }, plant)
+    }
+}
+
+impl<D: Device> Device for Planted<D> {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn take_queues(&mut self) -> Vec<QueuePair> {
+        let wrap = |pair: QueuePair| QueuePair {
+            rx: Box::new(PlantedRx { inner: pair.rx, plant: self.plant.clone() }),
+            tx: Box::new(PlantedTx { inner: pair.tx, plant: self.plant.clone() }),
+        };
+        self.inner.take_queues().into_iter().map(wrap).collect()
+    }
+}
+
+struct PlantedRx {
+    inner: Box<dyn RxQueue>,
+    plant: Arc<Plant>,
+}
+
+impl RxQueue for PlantedRx {
+    fn receive(&mut self, batch: &mut Vec<PktBuf>, max: usize) -> usize {
+        trip(&self.plant.always);
+        let from = batch.len();
+        let count = self.inner.receive(batch, max);
+        if batch[from..].iter().any(|frame| marked(frame)) {
+            trip(&self.plant.receive);
+        }
+        count
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> WaitOutcome {
+        self.inner.wait(timeout)
+    }
+
+    fn waker(&self) -> Arc<dyn Wake> {
+        self.inner.waker()
+    }
+
+    fn gone(&self) -> bool {
+        self.inner.gone()
+    }
+}
+
+struct PlantedTx {
+    inner: Box<dyn TxQueue>,
+    plant: Arc<Plant>,
+}
+
+impl TxQueue for PlantedTx {
+    fn credit(&self) -> usize {
+        self.inner.credit()
+    }
+
+    fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf> {
+        if marked(&frame) {
+            trip(&self.plant.transmit);
+        }
+        match syn_and_ack(&frame) {
+            (true, true) => trip(&self.plant.syn_ack),
+            (true, false) => trip(&self.plant.syn),
+            _ => {}
+        }
+        self.inner.transmit(frame)
+    }
+
+    fn flush(&mut self) {
+        self.inner.flush();
+    }
+}

@@ -1,0 +1,180 @@
+//! What becomes of a panic: how far it spreads, what is given up for it, and who is told.
+//!
+//! A fault in the stack must not take the process with it, and it must not take a queue away in silence either. What is
+//! given up is the smallest thing whose invariants may be broken:
+//!
+//! | the panic comes from | what is given up | who sees to it |
+//! |---|---|---|
+//! | an event of a connection (a segment, a call, a timer), its emission included | that connection: it is reset, its user is told with `Aborted` | `cell.rs`, `arch/msgp.rs` |
+//! | the rest of a thread's work (a device, the IP checks, a handshake) | that work: the frame, the batch behind it | `rx.rs`, the architectures' threads |
+//! | a device's queue, [`PATIENCE`] times in a row | the device: it counts as unplugged | `rx.rs` |
+//! | everything else of a receive thread, so often in a row | the thread, and its devices | `rx.rs` |
+//!
+//! Each is counted (`PanicsContained`) and kept here with the thread's name and the panic's sentence. Memory is sound
+//! whatever has happened: locks are given back by their guards, and no `unsafe` relies on a value that a panic leaves half
+//! changed.
+//!
+//! A stack that its user polls ([`StackConfig::contain`](crate::StackConfig::contain) false) lets every panic through to
+//! the poller, who may want to see it: tests and fuzz targets do. Under a model checker nothing is contained: there a
+//! panic *is* the finding.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
+
+use observe::{Counter, Counters};
+use sync::{Lock, LockClass, LockKind, Platform};
+use wire::FourTuple;
+
+/// So many panics in a row, with nothing done in between, and what panics is given up.
+pub const PATIENCE: u32 = 8;
+/// Failures that are kept: the latest.
+const KEPT: usize = 64;
+
+/// What a thread panicked with.
+pub(crate) type Panic = Box<dyn Any + Send>;
+
+/// One panic that was contained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The thread that panicked, by name.
+    pub thread: String,
+    /// What it said.
+    pub cause: String,
+    /// What was given up for it.
+    pub casualty: Casualty,
+}
+
+/// What was given up after a panic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Casualty {
+    /// The connection whose event was being run.
+    Connection(FourTuple),
+    /// What the thread was working on.
+    Work,
+    /// An interface, by number: its device panicked too often.
+    Device(usize),
+    /// The thread itself.
+    Thread,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "thread {} panicked ({}): ", self.thread, self.cause)?;
+        match &self.casualty {
+            Casualty::Connection(tuple) => write!(
+                f,
+                "the connection of {} port {} with {} port {} was reset",
+                tuple.local_addr, tuple.local_port, tuple.remote_addr, tuple.remote_port
+            ),
+            Casualty::Work => f.write_str("what it was working on is lost, and it goes on"),
+            Casualty::Device(interface) => write!(f, "device {interface} is given up; open it again"),
+            Casualty::Thread => f.write_str("it panics each time and is given up, with its devices; restart the stack"),
+        }
+    }
+}
+
+/// The panics of one stack. Any thread.
+pub struct Failures<P: Platform> {
+    contains: bool,
+    kept: Lock<VecDeque<Failure>, P>,
+}
+
+impl<P: Platform> Failures<P> {
+    /// None yet. Without `contains` a panic that is caught goes on.
+    pub fn new(contains: bool) -> Self {
+        let kept = Lock::new(LockKind::Blocking, LockClass::Failures, VecDeque::new());
+        Failures { contains: contains && !P::EXPLORED, kept }
+    }
+
+    /// The latest failures, oldest first.
+    pub fn list(&self) -> Vec<Failure> {
+        self.kept.lock().iter().cloned().collect()
+    }
+
+    /// Why the connection of `tuple` was given up, if it was of late.
+    pub fn of(&self, tuple: &FourTuple) -> Option<Failure> {
+        let kept = self.kept.lock();
+        kept.iter().rev().find(|failure| failure.casualty == Casualty::Connection(*tuple)).cloned()
+    }
+
+    /// Notes a panic that has been caught, and counts it in `counters`.
+    ///
+    /// # Panics
+    /// With the same panic, where panics are not contained.
+    #[cold]
+    pub(crate) fn note(&self, panic: Panic, casualty: Casualty, counters: &Counters) {
+        if !self.contains {
+            panic::resume_unwind(panic);
+        }
+        counters.add(Counter::PanicsContained, 1);
+        let thread = std::thread::current().name().unwrap_or("without a name").to_owned();
+        let failure = Failure { thread, cause: sentence(&*panic), casualty };
+        let mut kept = self.kept.lock();
+        if kept.len() == KEPT {
+            kept.pop_front();
+        }
+        kept.push_back(failure);
+        drop(kept);
+        // Dropped last and guarded: what a panic carries may panic when it is dropped.
+        let _ = attempt(|| drop(panic));
+    }
+
+    /// Runs one piece of the work of a thread of the stack's own. `None`: it panicked, and was lost.
+    #[inline]
+    pub(crate) fn survive<R>(&self, counters: &Counters, work: impl FnOnce() -> R) -> Option<R> {
+        match attempt(work) {
+            Ok(result) => Some(result),
+            Err(panic) => {
+                self.note(panic, Casualty::Work, counters);
+                None
+            }
+        }
+    }
+}
+
+/// Runs `work`; its panic, if it panics. That what it borrowed may be half changed is what the table above is about.
+#[inline(always)]
+pub(crate) fn attempt<R>(work: impl FnOnce() -> R) -> Result<R, Panic> {
+    panic::catch_unwind(AssertUnwindSafe(work))
+}
+
+/// What a panic says: nearly always a text.
+fn sentence(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sync::Real;
+
+    fn caught(message: &'static str) -> Panic {
+        attempt(|| std::panic::panic_any(message)).expect_err("it panics")
+    }
+
+    #[test]
+    fn the_latest_failures_are_kept_with_thread_and_cause() {
+        let (failures, counters) = (Failures::<Real>::new(true), Counters::new());
+        failures.note(caught("the first"), Casualty::Work, &counters);
+        for _ in 0..KEPT {
+            assert_eq!(failures.survive(&counters, || panic!("number {}", 2)), None::<()>);
+        }
+        let kept = failures.list();
+        assert_eq!(kept.len(), KEPT);
+        assert!(kept.iter().all(|failure| failure.cause == "number 2"), "the first was pushed out");
+        assert!(kept[0].thread.contains("the_latest_failures"), "{}", kept[0].thread);
+        assert!(kept[0].to_string().contains("panicked (number 2)"), "{}", kept[0]);
+        assert_eq!(counters.snapshot().get(Counter::PanicsContained), KEPT as u64 + 1);
+    }
+
+    #[test]
+    fn a_stack_that_does_not_contain_lets_the_same_panic_through() {
+        let (failures, counters) = (Failures::<Real>::new(false), Counters::new());
+        let panic = attempt(|| failures.survive(&counters, || std::panic::panic_any("mine"))).expect_err("it goes on");
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"mine"));
+        assert!(failures.list().is_empty());
+    }
+}
