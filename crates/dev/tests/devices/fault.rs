@@ -122,7 +122,6 @@ fn errors_name_the_word_and_what_is_allowed() {
         "full 1s",
         "stall 0ms 1s",
         "unplug 5",
-        "unplug 5s back",
         "back 5s",
         "lostwake 3",
         "seed -1",
