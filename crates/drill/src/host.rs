@@ -52,6 +52,18 @@ impl Addresses {
     };
 }
 
+impl Addresses {
+    /// The same with another address of the stack's; the router makes way if that was its own.
+    pub fn at(self, local: IpAddr) -> Addresses {
+        let gateway = match (self.gateway == local, local) {
+            (false, _) => self.gateway,
+            (true, IpAddr::V4(_)) => Ipv4Addr::new(192, 168, 255, 254).into(),
+            (true, IpAddr::V6(_)) => Ipv6Addr::new(0xfd3d, 0xa0b, 0x17d6, 0x8888, 0, 0, 0, 2).into(),
+        };
+        Addresses { local, gateway, ..self }
+    }
+}
+
 /// What a host is to be like.
 pub struct Terms {
     /// The process architecture.

@@ -6,9 +6,11 @@
 
 mod epoll;
 mod errno;
+mod fast_open;
 mod file;
 mod info;
 mod options;
+mod reports;
 mod stream;
 mod udp;
 
@@ -25,6 +27,7 @@ pub use file::Pipe;
 pub use info::TcpInfo;
 pub(crate) use info::state_number;
 pub use options::{OptionValue, is_known};
+pub use reports::{Report, Stamped};
 pub use stream::{TcpSock, Transfer};
 pub use udp::UdpSock;
 
@@ -213,7 +216,7 @@ impl Posix {
         };
         let nonblocking = file.nonblocking || flags & libc::MSG_DONTWAIT != 0;
         match &mut file.object {
-            Object::Tcp(sock) => sock.send(&stack, transfer, flags, nonblocking),
+            Object::Tcp(sock) => sock.send(&stack, transfer, flags, nonblocking, to),
             Object::Udp(sock) => now(sock.send(&stack, transfer, to)),
             Object::File(file) => now(file.write(transfer)),
             Object::Epoll(_) => now(Err(Errno::EINVAL)),

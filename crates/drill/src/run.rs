@@ -230,6 +230,7 @@ impl Runner {
             Effect::Knob(..) => {}
             Effect::Swallow(on) => self.host.swallow = on,
             Effect::File(path, len) => self.posix.make_file(&path, len),
+            Effect::Forget => self.host.stack.shared().destinations.forget(),
         }
         Ok(())
     }

@@ -14,10 +14,14 @@ pub(crate) enum Effect {
     Swallow(bool),
     /// A file of so many zeros.
     File(String, usize),
+    /// What is remembered of other hosts is forgotten.
+    Forget,
 }
 
 /// The parameters under which public scripts are meant to run, which their `defaults.sh` sets.
-const DEFAULTS: [(&str, &str); 19] = [
+const DEFAULTS: [(&str, &str); 20] = [
+    // Linux's own; the stack's is that of RFC 7413.
+    ("tcp_fastopen_blackhole_timeout_sec", "0"),
     ("tcp_rmem", "4096 540000 15728640"),
     ("tcp_wmem", "4096 262144 4194304"),
     ("tcp_timestamps", "1"),
@@ -39,8 +43,8 @@ const DEFAULTS: [(&str, &str); 19] = [
     ("tcp_syncookies", "1"),
 ];
 
-/// Parameters that Linux itself no longer looks at, or of a precaution that this stack does not take.
-const DEAD: [&str; 3] = ["tcp_fack", "tcp_low_latency", "tcp_fastopen_blackhole_timeout_sec"];
+/// Parameters that Linux itself no longer looks at, or never did.
+const DEAD: [&str; 3] = ["tcp_fack", "tcp_low_latency", "tcp_fastopen_cookies"];
 
 /// Reads the lines of a backquoted block that begins at `line`.
 pub(crate) fn read(shell: &str, line: u32) -> Result<Vec<(u32, Effect)>, ScriptError> {
@@ -71,6 +75,8 @@ fn command(words: &[String], line: u32, effects: &mut Vec<(u32, Effect)>) -> Res
             [value @ .., arrow, path] if arrow == ">" && path.starts_with("/proc/sys/") => {
                 set(path, &value.join(" "), line, effects);
             }
+            // HyStart is as RFC 9406 has it and has no parameters.
+            [_, arrow, path] if arrow == ">" && path.starts_with("/sys/module/tcp_cubic/parameters/hystart") => {}
             _ => return Err(unmapped(words, line)),
         },
         // A queue of no length swallows everything; the others only pace or order what is sent.
@@ -80,10 +86,12 @@ fn command(words: &[String], line: u32, effects: &mut Vec<(u32, Effect)>) -> Res
         "tc" if has("qdisc") && (has("pfifo") || has("fq") || has("delete") || has("del") || has("noqueue")) => {
             effects.push((line, Effect::Swallow(false)));
         }
-        "ip" if has("tcp_metrics") => {}
+        "ip" if has("tcp_metrics") && has("flush") => effects.push((line, Effect::Forget)),
         "dd" => effects.push((line, file(arguments, line)?)),
         // The device here neither cuts nor merges.
         "ethtool" if has("-K") => {}
+        // Its counters are the kernel's, and so is what is sought in them.
+        "nstat" | "grep" => {}
         "rm" | "sleep" | "true" | "sync" => {}
         _ if name.starts_with("sysctl_restore") => {}
         _ => return Err(unmapped(words, line)),
@@ -248,7 +256,7 @@ mod tests {
             "sysctl -w net.ipv4.tcp_ecn=1 > /dev/null 2>&1",
             "echo 1 > /proc/sys/net/ipv4/tcp_ecn",
             "../common/set_sysctls.py \\\n /proc/sys/net/ipv4/tcp_ecn=1",
-            "# why\nsysctl -q net.ipv4.tcp_ecn=1; ip tcp_metrics flush all >/dev/null",
+            "# why\nsysctl -q net.ipv4.tcp_ecn=1; nstat | grep TcpExt > /dev/null",
         ] {
             let [Effect::Knob(name, value)] = &effects(shell)[..] else { panic!("{shell}") };
             assert!(name.ends_with("tcp_ecn") && value == "1", "{shell}");
@@ -269,6 +277,7 @@ mod tests {
             effects("tc qdisc del dev tun0 root 2>/dev/null ; tc qdisc add dev tun0 root pfifo limit 0").last(),
             Some(&Effect::Swallow(true))
         );
+        assert_eq!(effects("ip tcp_metrics flush all > /dev/null 2>&1"), [Effect::Forget]);
         assert_eq!(effects("/tmp/sysctl_restore_${PPID}.sh"), []);
         assert_eq!(effects("dd bs=10 count=5 if=/dev/zero of=/tmp/f status=none"), [Effect::File("/tmp/f".into(), 50)]);
         let error = read("\n\niptables -F", 4).expect_err("there is no such thing here");

@@ -43,7 +43,7 @@ impl Flags {
             _ => Addresses::V4,
         };
         if let Some((local, prefix)) = local {
-            addresses.local = local;
+            addresses = addresses.at(local);
             addresses.prefix = prefix.unwrap_or(addresses.prefix);
         }
         if let Some(gateway) = gateway {

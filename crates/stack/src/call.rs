@@ -7,8 +7,8 @@ use ip::icmp::IcmpErrorKind;
 use observe::Time;
 use sync::Platform;
 use tcp::{
-    Abort, Close, Disposition, Event, IcmpKind, Outbox, PcbAccess, Receive, Send, SendUrgent, SetOption, Shutdown,
-    Status, TakeError,
+    Abort, Close, Disposition, Event, IcmpKind, Outbox, PcbAccess, Receive, Send, SendRecord, SendUrgent, SetOption,
+    Shutdown, Status, TakeError,
 };
 
 use crate::arch::Census;
@@ -35,6 +35,8 @@ pub enum Call<P: Platform> {
     SetOption(SetOption),
     /// Append data whose last octet is urgent.
     SendUrgent(SendUrgent),
+    /// Append data that ends a record.
+    SendRecord(SendRecord),
     /// Ask why the connection failed; told once.
     TakeError(TakeError),
 }
@@ -66,7 +68,7 @@ pub fn open(
 pub enum Reply {
     /// To `Open`: where the connection lives now.
     Opened(Result<Key, OpenRefused>),
-    /// To `Send` and `SendUrgent`.
+    /// To `Send`, `SendUrgent` and `SendRecord`.
     Sent(<Send as Event>::Reply),
     /// To `Receive`.
     Received(<Receive as Event>::Reply),
@@ -119,6 +121,7 @@ pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outb
         Call::Status(event) => Reply::Status(Box::new(event.run(pcb, out, now))),
         Call::SetOption(event) => Reply::OptionSet(event.run(pcb, out, now)),
         Call::SendUrgent(event) => Reply::Sent(event.run(pcb, out, now)),
+        Call::SendRecord(event) => Reply::Sent(event.run(pcb, out, now)),
         Call::TakeError(event) => Reply::Failure(event.run(pcb, out, now)),
     }
 }
@@ -127,7 +130,7 @@ pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outb
 pub fn level_of<P: Platform>(call: &Call<P>) -> Readiness {
     match call {
         Call::Receive(_) => Readiness::READABLE,
-        Call::Send(_) | Call::SendUrgent(_) => Readiness::WRITABLE,
+        Call::Send(_) | Call::SendUrgent(_) | Call::SendRecord(_) => Readiness::WRITABLE,
         _ => Readiness::NONE,
     }
 }

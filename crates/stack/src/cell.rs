@@ -236,7 +236,7 @@ impl<P: Platform> Cell<P> {
     fn news(&mut self, slot: u32, now: Time, after: &mut After<P>) {
         let Some(remote) = self.table.at(slot).map(|connection| connection.flow.tuple.remote_addr) else { return };
         if let Some(news) = self.run(slot, tcp::fast_open::TakeNews, now, after).flatten() {
-            self.shared.destinations.learn(remote, &news, now);
+            self.shared.destinations.learn(remote, &news, self.shared.tcp().fast_open_penance, now);
         }
     }
 

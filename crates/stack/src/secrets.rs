@@ -112,11 +112,15 @@ fn bytes((low, high): (u64, u64)) -> [u8; 16] {
     (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
 }
 
-/// A pseudo-random function of two addresses.
+/// A pseudo-random function of two addresses: SipHash-2-4 of their octets as they stand in an IP header.
 pub(crate) fn hash_addresses(key: &[u8; 16], one: IpAddr, other: IpAddr) -> u64 {
     let mut hasher = SipHasher24::new_with_key(key);
-    write_address(&mut hasher, one);
-    write_address(&mut hasher, other);
+    for address in [one, other] {
+        match address {
+            IpAddr::V4(v4) => hasher.write(&v4.octets()),
+            IpAddr::V6(v6) => hasher.write(&v6.octets()),
+        }
+    }
     hasher.finish()
 }
 

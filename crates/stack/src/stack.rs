@@ -35,6 +35,17 @@ use crate::tx::{Egress, TxPort};
 /// The most text that an open takes: what a pooled buffer holds.
 const FIRST_TEXT: usize = 64 << 10;
 
+/// Text that an active open begins with.
+#[derive(Clone, Copy)]
+enum FirstText<'t> {
+    /// None, and no Fast Open.
+    None,
+    /// All of it is queued; what the SYN cannot carry follows it.
+    Queued(&'t [u8]),
+    /// Only what the SYN carries is taken; whether the user then waits to send more.
+    OnSyn(&'t [u8], bool),
+}
+
 /// How a stack is to be built.
 pub struct StackConfig<P: Platform> {
     /// The process architecture.
@@ -272,6 +283,40 @@ impl<P: Platform> Stack<P> {
         options: &ConnectionOptions,
         text: &[u8],
     ) -> Result<Arc<TcpSocket<P>>, ConnectRefused> {
+        let text = if text.is_empty() { FirstText::None } else { FirstText::Queued(text) };
+        self.connect_by(local, remote, options, text).map(|(socket, _)| socket)
+    }
+
+    /// As [`Stack::connect_with`], but of `text` only what leaves with the SYN is taken; how many octets that is. Without a
+    /// cookie it is none, and the SYN asks for one, though there be no text (Linux's `MSG_FASTOPEN`). `more`: the user sends more
+    /// as soon as the connection is open.
+    ///
+    /// # Errors
+    /// See [`ConnectRefused`].
+    pub fn connect_fast(
+        &self,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        options: &ConnectionOptions,
+        text: &[u8],
+        more: bool,
+    ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
+        self.connect_by(local, remote, options, FirstText::OnSyn(text, more))
+    }
+
+    /// Whether a SYN to `remote` may carry text now: the cookie of its peer is known, or none is needed.
+    pub fn opens_fast(&self, remote: IpAddr) -> bool {
+        let shared = &self.core.shared;
+        shared.destinations.offer(remote, u16::MAX, shared.tcp().fast_open, shared.clock.now()).max_text > 0
+    }
+
+    fn connect_by(
+        &self,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        options: &ConnectionOptions,
+        text: FirstText<'_>,
+    ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# A TCP implementation MUST reject as an error a local OPEN call for an invalid remote IP address (e.g., a
         //# broadcast or multicast address) (MUST-46).
@@ -330,9 +375,9 @@ impl<P: Platform> Stack<P> {
                 continue;
             }
             match self.open(flow, options, text, now) {
-                Ok(socket) => {
+                Ok(opened) => {
                     self.core.ports.passed_over(passed as u32);
-                    return Ok(socket);
+                    return Ok(opened);
                 }
                 Err(OpenRefused::TupleInUse) => {}
                 Err(OpenRefused::NoBuffer) => return Err(ConnectRefused::NoBuffer),
@@ -346,25 +391,43 @@ impl<P: Platform> Stack<P> {
         &self,
         flow: Flow,
         options: &ConnectionOptions,
-        text: &[u8],
+        text: FirstText<'_>,
         now: Time,
-    ) -> Result<Arc<TcpSocket<P>>, OpenRefused> {
+    ) -> Result<(Arc<TcpSocket<P>>, usize), OpenRefused> {
         let socket = TcpSocket::new(flow);
-        let shared = &self.core.shared;
-        let params = shared.open_params(&flow, options.clone(), now);
-        let fast_open = if text.is_empty() { None } else { Some(self.start_with(&flow, params.mss, text, now)?) };
+        let params = self.core.shared.open_params(&flow, options.clone(), now);
+        let fast_open = self.start_with(&params, text, now)?;
+        let taken = fast_open.as_ref().map_or(0, |start| start.text.iter().map(Chunk::len).sum());
         let request = Box::new(OpenRequest { params, socket: socket.clone(), fast_open });
         match self.call(&socket.target(), Call::Open(request)) {
-            Reply::Opened(opened) => opened.map(|_| socket),
+            Reply::Opened(opened) => opened.map(|_| (socket, taken)),
             _ => Err(OpenRefused::NoBuffer),
         }
     }
 
-    fn start_with(&self, flow: &Flow, mss: u16, text: &[u8], now: Time) -> Result<Box<Start>, OpenRefused> {
+    fn start_with(
+        &self,
+        params: &tcp::OpenParams,
+        text: FirstText<'_>,
+        now: Time,
+    ) -> Result<Option<Box<Start>>, OpenRefused> {
         let shared = &self.core.shared;
-        let offer = shared.destinations.offer(flow.tuple.remote_addr, mss, shared.tcp().fast_open, now);
+        let mss = params.options.max_segment.unwrap_or(u16::MAX).min(params.mss);
+        let offer = || shared.destinations.offer(params.tuple.remote_addr, mss, shared.tcp().fast_open, now);
+        let (text, offer, more) = match text {
+            FirstText::None => return Ok(None),
+            FirstText::Queued(text) => (text, offer(), false),
+            FirstText::OnSyn(text, more) => {
+                let offer = offer();
+                let fits = text.len().min(offer.max_text.into()).min(self.first_text(&params.options));
+                (&text[..fits], offer, more && fits < text.len())
+            }
+        };
+        if text.is_empty() {
+            return Ok(Some(Box::new(Start { offer, text: tcp::Chunks::new(), more })));
+        }
         let buffer = PktBuf::from_slice(text).ok_or(OpenRefused::NoBuffer)?;
-        Ok(Box::new(Start { offer, text: tcp::Chunks::from_iter([Chunk::Pooled(buffer)]) }))
+        Ok(Some(Box::new(Start { offer, text: tcp::Chunks::from_iter([Chunk::Pooled(buffer)]), more })))
     }
 
     /// Octets that [`Stack::connect_with`] takes at most under `options`.

@@ -167,6 +167,9 @@ pub struct Config {
     pub initial_window: u8,
     /// Offer and accept timestamps (RFC 7323).
     pub timestamps: bool,
+    /// Drop segments that lack the timestamp which was agreed upon, as RFC 7323 section 3.2 wants (SHOULD). Linux and FreeBSD
+    /// take them, for the sake of devices on the path that strip it.
+    pub strict_timestamps: bool,
     /// Offer and accept window scaling (RFC 7323).
     pub window_scaling: bool,
     /// Offer and accept selective acknowledgements (RFC 2018).
@@ -263,6 +266,9 @@ pub struct Config {
     pub ecn_fallback: bool,
     /// Fast Open.
     pub fast_open: FastOpenMode,
+    /// For so long a destination gets no SYN with a cookie, text or a request that let one go unanswered (RFC 7413 sections
+    /// 4.1.3.1 and 7.1), and twice as long each further time; 0: it is asked again at once.
+    pub fast_open_penance: Duration,
 }
 
 impl Default for Config {
@@ -275,6 +281,7 @@ impl Default for Config {
             congestion: Kind::Cubic,
             initial_window: 10,
             timestamps: true,
+            strict_timestamps: false,
             window_scaling: true,
             sack: true,
             dsack: true,
@@ -333,6 +340,7 @@ impl Default for Config {
             ecn_option: EcnOption::default(),
             ecn_fallback: true,
             fast_open: FastOpenMode::default(),
+            fast_open_penance: Duration::from_secs(60),
         }
     }
 }

@@ -196,6 +196,8 @@ pub const OPTION_TIMESTAMPS: u8 = 1;
 pub const OPTION_SACK: u8 = 2;
 /// `TCPI_OPT_WSCALE`.
 pub const OPTION_WINDOW_SCALE: u8 = 4;
+/// `TCPI_OPT_SYN_DATA`.
+pub const OPTION_TEXT_ON_SYN: u8 = 32;
 
 /// No slow-start threshold yet.
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
@@ -215,7 +217,8 @@ impl TcpInfo {
         let bit = |on: bool, bit: u8| if on { bit } else { 0 };
         self.options = bit(report.timestamps, OPTION_TIMESTAMPS)
             | bit(report.sack, OPTION_SACK)
-            | bit(report.window_scaling, OPTION_WINDOW_SCALE);
+            | bit(report.window_scaling, OPTION_WINDOW_SCALE)
+            | bit(report.text_on_syn, OPTION_TEXT_ON_SYN);
         self.wscale = report.send_shift & 15 | report.receive_shift << 4;
         self.snd_mss = report.mss.into();
         self.advmss = report.announced_mss.into();

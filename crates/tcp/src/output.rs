@@ -125,7 +125,7 @@ fn shaped(sw: &mut SendWindow, rq: &RetransmitQueue, hold: Hold, out: &mut Outbo
     let (waits, unsent, progress) = (sw.flight() > 0 || rq.len > 0, !sw.nothing_unsent(rq), sw.progress);
     let (blocked, una) = (sw.blocked, sw.una);
     let Some(shaping) = sw.shaping.as_mut() else { return };
-    shaping.urgent = shaping.urgent.filter(|end| end.gt(una));
+    shaping.acknowledged(una);
     if waits && shaping.user_timeout > 0 {
         let limit = Duration::from_millis(shaping.user_timeout.into());
         out.wake_by(now + limit.saturating_sub(progress.elapsed(now)));
@@ -215,15 +215,12 @@ fn send_one_new(
     ho: &mut HeaderOut,
     out: &mut Outbox<'_>,
     now: Time,
-    room: Room,
+    mut room: Room,
 ) -> Result<u32, Hold> {
-    let unsent = rq.len - sw.sent_text();
-    let fin = sw.fin_queued && !sw.fin_sent;
+    let mut unsent = rq.len - sw.sent_text();
+    let mut fin = sw.fin_queued && !sw.fin_sent;
     if unsent == 0 && !fin {
         return Err(Hold::Empty);
-    }
-    if sw.shaping.is_some() {
-        pace(sw, out, now)?;
     }
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
     //# If this happens, the sender SHOULD NOT send new data (SHLD-15),
@@ -235,6 +232,14 @@ fn send_one_new(
     //= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
     //# The initial transmission MUST be within the window announced by the most recent <ACK>.
     let window = (sw.right_edge() - sw.nxt).max(0) as u32;
+    if sw.shaping.is_some() {
+        let record = pace(sw, out, now, unsent)?;
+        if record < unsent {
+            // Behind it there is more, which cannot join it.
+            (unsent, fin) = (record, false);
+            room.push |= record <= window;
+        }
+    }
     let super_segments = if ho.marks.are_plain() { out.prefer_super_segments } else { 0 };
     let len = next_len(sw, unsent, window, room, super_segments).inspect_err(|&hold| {
         sw.cwnd_limited |= hold == Hold::Congestion;
@@ -283,16 +288,17 @@ fn send_one_new(
     Ok(len + u32::from(fin))
 }
 
-/// May the pacer let a new segment go? If not, it says when.
+/// May the pacer let a new segment go? If not, it says when. Else: how much of what is `unsent` belongs to one record.
 #[cold]
-fn pace(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) -> Result<(), Hold> {
-    let sent = sw.data_segments_out;
-    match sw.shaping.as_mut().and_then(|shaping| shaping.hold_until(sent, now)) {
+fn pace(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time, unsent: u32) -> Result<u32, Hold> {
+    let (sent, nxt) = (sw.data_segments_out, sw.nxt);
+    let Some(shaping) = sw.shaping.as_mut() else { return Ok(unsent) };
+    match shaping.hold_until(sent, now) {
         Some(at) => {
             out.wake_by(at);
             Err(Hold::Paced)
         }
-        None => Ok(()),
+        None => Ok(shaping.record(nxt, unsent)),
     }
 }
 

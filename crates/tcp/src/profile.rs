@@ -88,6 +88,7 @@ fn rfc() -> Config {
         syn_retries: 7,
         syn_ack_retries: 7,
         ecn: Ecn::Request,
+        strict_timestamps: true,
         reset_on_timeout: true,
         fast_open: FastOpenMode(0),
         ..Config::default()

@@ -70,7 +70,7 @@ fn open(setup: Setup, offer: Offer, len: usize) -> Script {
     let mut out = Outbox::new(&t.us.setup.config, &t.us.counters);
     let text = PktBuf::from_slice(&support::text(0, len)).expect("a buffer");
     let text = tcp::Chunks::from_iter([Chunk::Pooled(text)]);
-    let pcb = Pcb::open_fast(&params, Start { offer, text }, &mut out, t.now);
+    let pcb = Pcb::open_fast(&params, Start { offer, text, more: false }, &mut out, t.now);
     let (wake, segments) = (out.deadline, out.segments.drain(..).collect());
     drop(out);
     t.us.sent = segments;

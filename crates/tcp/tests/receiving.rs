@@ -323,7 +323,9 @@ fn the_timestamp_echoed_is_that_of_the_oldest_unacknowledged_segment() {
 //# synchronized connection.
 #[test]
 fn an_old_timestamp_is_refused() {
-    let mut t = Script::connected(delayed(), |syn| syn.ts(100, 1000));
+    let mut setup = delayed();
+    setup.config.strict_timestamps = true;
+    let mut t = Script::connected(setup, |syn| syn.ts(100, 1000));
     t.inject(peer(".").ts(200, 1000).len(100));
     t.pass(ms(50));
     t.take();

@@ -40,6 +40,8 @@ struct Watched {
     level: u32,
     /// Octets that could be read at the last look.
     readable: usize,
+    /// What the socket had reported at the last look.
+    told: u64,
     /// Something happened since it was last reported.
     edge: bool,
     /// `EPOLLONESHOT` has fired.
@@ -59,6 +61,7 @@ impl Posix {
             None => libc::POLLNVAL as u32,
             Some(Object::Tcp(sock)) => match &sock.stage {
                 Stage::Idle(_) => (libc::EPOLLOUT | libc::EPOLLHUP) as u32,
+                Stage::Deferred(..) => libc::EPOLLOUT as u32,
                 Stage::Listener(listener) => {
                     if listener.occupancy().1 > 0 {
                         libc::EPOLLIN as u32
@@ -66,7 +69,10 @@ impl Posix {
                         0
                     }
                 }
-                Stage::Stream(stream) => stream.events(&self.stack),
+                Stage::Stream(stream) => {
+                    let reported = if sock.reports.is_empty() { 0 } else { libc::EPOLLERR as u32 };
+                    stream.events(&self.stack) | reported
+                }
             },
             Some(Object::Udp(sock)) => sock.events(),
             Some(Object::Epoll(_)) => 0,
@@ -79,8 +85,15 @@ impl Posix {
             Some(Object::Tcp(sock)) => match &sock.stage {
                 Stage::Stream(stream) => stream.readable(&self.stack),
                 Stage::Listener(listener) => listener.occupancy().1,
-                Stage::Idle(_) => 0,
+                Stage::Idle(_) | Stage::Deferred(..) => 0,
             },
+            _ => 0,
+        }
+    }
+
+    fn told(&self, fd: i32) -> u64 {
+        match self.files.get(&fd).map(|file| &file.object) {
+            Some(Object::Tcp(sock)) => sock.reports.told,
             _ => 0,
         }
     }
@@ -108,9 +121,9 @@ impl Posix {
         if !self.is_open(fd) {
             return Err(Errno::EBADF);
         }
-        let (level, readable) = (self.events(fd), self.readable(fd));
+        let (level, readable, told) = (self.events(fd), self.readable(fd), self.told(fd));
         let watched = &mut self.epoll(epoll)?.watched;
-        let entry = Watched { interest, level, readable, edge: true, spent: false };
+        let entry = Watched { interest, level, readable, told, edge: true, spent: false };
         match operation {
             libc::EPOLL_CTL_ADD if watched.contains_key(&fd) => return Err(Errno::EEXIST),
             libc::EPOLL_CTL_ADD => drop(watched.insert(fd, entry)),
@@ -153,6 +166,11 @@ impl Posix {
 
     /// Remembers what has changed since the last look, for edges. Called whenever something may have happened.
     pub fn observe(&mut self) {
+        for file in self.files.values_mut() {
+            if let Object::Tcp(sock) = &mut file.object {
+                sock.report(&self.stack);
+            }
+        }
         let epolls: Vec<i32> =
             self.files.iter().filter_map(|(fd, file)| matches!(file.object, Object::Epoll(_)).then_some(*fd)).collect();
         for epoll in epolls {
@@ -160,13 +178,13 @@ impl Posix {
                 continue;
             };
             for fd in watched {
-                let (level, readable) = (self.events(fd), self.readable(fd));
+                let (level, readable, told) = (self.events(fd), self.readable(fd), self.told(fd));
                 if let Ok(epoll) = self.epoll(epoll)
                     && let Some(watched) = epoll.watched.get_mut(&fd)
                 {
-                    // New text is an edge although there was some already.
-                    watched.edge |= level & !watched.level != 0 || readable > watched.readable;
-                    (watched.level, watched.readable) = (level, readable);
+                    // New text is an edge although there was some already, and so is a new report.
+                    watched.edge |= level & !watched.level != 0 || readable > watched.readable || told > watched.told;
+                    (watched.level, watched.readable, watched.told) = (level, readable, told);
                 }
             }
         }

@@ -39,7 +39,10 @@ pub(super) struct Settings {
 }
 
 /// Options that are kept and have no effect: the stack does what they ask for anyway, or it makes no difference here.
-const KEPT: [(i32, i32); 10] = [
+const KEPT: [(i32, i32); 13] = [
+    (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
+    (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
     (libc::SOL_SOCKET, libc::SO_REUSEPORT),
     (libc::SOL_SOCKET, libc::SO_PRIORITY),
@@ -52,7 +55,10 @@ const KEPT: [(i32, i32); 10] = [
     (libc::IPPROTO_TCP, TCP_INQ),
 ];
 
-const KNOWN: [(i32, i32); 29] = [
+const KNOWN: [(i32, i32); 32] = [
+    (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
+    (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT),
+    (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_KEY),
     (libc::IPPROTO_IP, libc::IP_TOS),
     (libc::IPPROTO_IP, libc::IP_TTL),
     (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
@@ -100,7 +106,15 @@ impl Posix {
         let Object::Tcp(sock) = &mut self.file(fd)?.object else {
             return if is_known(level, name) { Ok(()) } else { Err(Errno::ENOPROTOOPT) };
         };
+        if level == libc::IPPROTO_TCP
+            && let Some(done) = sock.set_fast_open(&stack, name, value)
+        {
+            return done;
+        }
         let option = sock.settings.read(level, name, value)?;
+        if let (libc::SOL_SOCKET, libc::SO_TIMESTAMPING, OptionValue::Int(flags)) = (level, name, value) {
+            sock.want_stamps(&stack, *flags as u32);
+        }
         sock.settings.values.insert((level, name), stored(level, name, value));
         let Some(option) = option else { return Ok(()) };
         sock.settings.set.push(option);
@@ -326,6 +340,16 @@ impl Settings {
     /// Options that only a connection has, not what it is opened with.
     pub(super) fn live_only(&self) -> Vec<SocketOption> {
         self.set.iter().copied().filter(|option| matches!(option, SocketOption::QuickAck(_))).collect()
+    }
+
+    /// Remembers a value that no connection needs to know.
+    pub(super) fn keep(&mut self, level: i32, name: i32, value: OptionValue) {
+        self.values.insert((level, name), value);
+    }
+
+    /// What was set.
+    pub(super) fn kept(&self, level: i32, name: i32) -> Option<&OptionValue> {
+        self.values.get(&(level, name))
     }
 
     /// Whether a number other than 0 was set.

@@ -13,12 +13,14 @@ use sync::Real;
 use tcp::{Chunks, SetOption, SocketOption, StatusReport};
 
 use super::options::Settings;
+use super::reports::Reports;
 use super::{Answer, Errno, now, unspecified};
 
 /// A TCP socket.
 pub struct TcpSock {
     pub(super) stage: Stage,
     pub(super) settings: Settings,
+    pub(super) reports: Reports,
     v6: bool,
     backlog: usize,
 }
@@ -26,6 +28,8 @@ pub struct TcpSock {
 pub(super) enum Stage {
     /// Neither connected nor listening; perhaps bound.
     Idle(Option<SocketAddr>),
+    /// Connected in name: the first write sends the SYN (`TCP_FASTOPEN_CONNECT`). Where it is bound, and the peer.
+    Deferred(Option<SocketAddr>, SocketAddr),
     Listener(Arc<ListenerShared<Real>>),
     Stream(Stream),
 }
@@ -37,7 +41,7 @@ pub(super) struct Stream {
     residue: VecDeque<PktBuf>,
     end: bool,
     /// `connect` has not said yet that it is established.
-    opening: bool,
+    pub(super) opening: bool,
     /// The error with which the connection ended has been reported.
     told: bool,
     shut_read: bool,
@@ -50,12 +54,14 @@ pub(super) struct Stream {
 pub struct Transfer {
     data: Arc<[u8]>,
     done: usize,
+    /// It opens the connection, and waits until that is open.
+    opens: bool,
 }
 
 impl Transfer {
     /// All of `data`, nothing done.
     pub fn new(data: impl Into<Arc<[u8]>>) -> Transfer {
-        Transfer { data: data.into(), done: 0 }
+        Transfer { data: data.into(), done: 0, opens: false }
     }
 
     /// What is left.
@@ -71,10 +77,18 @@ impl Transfer {
     pub(super) fn advance(&mut self, octets: usize) {
         self.done += octets;
     }
+
+    pub(super) fn open(&mut self) {
+        self.opens = true;
+    }
+
+    pub(super) fn opens(&self) -> bool {
+        self.opens
+    }
 }
 
 impl Stream {
-    fn new(socket: Arc<TcpSocket<Real>>, opening: bool) -> Stream {
+    pub(super) fn new(socket: Arc<TcpSocket<Real>>, opening: bool) -> Stream {
         Stream {
             socket,
             residue: VecDeque::new(),
@@ -154,12 +168,17 @@ impl Stream {
 
 impl TcpSock {
     pub(super) fn new(v6: bool) -> TcpSock {
-        TcpSock { stage: Stage::Idle(None), settings: Settings::default(), v6, backlog: 0 }
+        TcpSock::at(Stage::Idle(None), Settings::default(), v6)
+    }
+
+    fn at(stage: Stage, settings: Settings, v6: bool) -> TcpSock {
+        TcpSock { stage, settings, reports: Reports::default(), v6, backlog: 0 }
     }
 
     pub(super) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
         match &self.stage {
             Stage::Idle(bound) => (*bound, None),
+            Stage::Deferred(bound, peer) => (*bound, Some(*peer)),
             Stage::Listener(listener) => (Some(listener.local()), None),
             Stage::Stream(stream) => {
                 let tuple = stream.socket.target().flow.tuple;
@@ -170,7 +189,7 @@ impl TcpSock {
     }
 
     /// The address that goes on the wire: IPv4's for an IPv4-mapped one (RFC 4291 section 2.5.5.2).
-    fn spoken(&self, address: SocketAddr) -> Result<SocketAddr, Errno> {
+    pub(super) fn spoken(&self, address: SocketAddr) -> Result<SocketAddr, Errno> {
         match address {
             SocketAddr::V6(v6) if self.v6 => {
                 let mapped = v6.ip().to_ipv4_mapped();
@@ -198,11 +217,12 @@ impl TcpSock {
                 self.backlog = usize::try_from(backlog).unwrap_or(0);
                 let listener = stack.listen(address, self.backlog, self.settings.connection(stack.shared().tcp()))?;
                 self.stage = Stage::Listener(listener);
+                self.tell_listener();
                 Ok(())
             }
             // Linux takes a new backlog; ours is fixed when listening begins.
             Stage::Listener(_) => Ok(()),
-            Stage::Stream(_) => Err(Errno::EINVAL),
+            Stage::Stream(_) | Stage::Deferred(..) => Err(Errno::EINVAL),
         }
     }
 
@@ -214,8 +234,7 @@ impl TcpSock {
         for option in self.settings.live_only() {
             stream.set(stack, option)?;
         }
-        let child =
-            TcpSock { stage: Stage::Stream(stream), settings: self.settings.inherited(), v6: self.v6, backlog: 0 };
+        let child = TcpSock::at(Stage::Stream(stream), self.settings.inherited(), self.v6);
         let peer = child.addresses().1.unwrap_or(listener.local());
         Ok(Some((child, peer)))
     }
@@ -225,12 +244,19 @@ impl TcpSock {
         let wait = |error| if nonblocking { now(Err(error)) } else { Poll::Pending };
         let to = self.spoken(to);
         match &mut self.stage {
-            Stage::Listener(_) => now(Err(Errno::EISCONN)),
+            Stage::Listener(_) | Stage::Deferred(..) => now(Err(Errno::EISCONN)),
             Stage::Idle(bound) => {
                 let to = match to {
                     Ok(to) => to,
                     Err(error) => return now(Err(error)),
                 };
+                if self.settings.is_on(libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) {
+                    let bound = *bound;
+                    return match self.connect_later(stack, bound, to) {
+                        Ok(()) if matches!(self.stage, Stage::Stream(_)) => wait(Errno::EINPROGRESS),
+                        done => now(done),
+                    };
+                }
                 let opened = match stack.connect(*bound, to, &self.settings.connection(stack.shared().tcp())) {
                     Ok(socket) => Stream::new(socket, true),
                     Err(refused) => return now(Err(refused.into())),
@@ -271,6 +297,7 @@ impl TcpSock {
         self.stage = Stage::Idle(Some(local));
         let listener = stack.listen(local, self.backlog, self.settings.connection(stack.shared().tcp()))?;
         self.stage = Stage::Listener(listener);
+        self.tell_listener();
         Ok(())
     }
 
@@ -292,6 +319,9 @@ impl TcpSock {
         flags: i32,
         nonblocking: bool,
     ) -> Answer<Vec<u8>> {
+        if matches!(self.stage, Stage::Deferred(..)) {
+            return if nonblocking { now(Err(Errno::EAGAIN)) } else { Poll::Pending };
+        }
         let Stage::Stream(stream) = &mut self.stage else { return now(Err(Errno::ENOTCONN)) };
         let all = flags & libc::MSG_WAITALL != 0;
         loop {
@@ -329,19 +359,41 @@ impl TcpSock {
         transfer: &mut Transfer,
         flags: i32,
         nonblocking: bool,
+        to: Option<SocketAddr>,
     ) -> Answer<usize> {
+        let answer = self.send_text(stack, transfer, flags, nonblocking, to);
+        if let Poll::Ready(Ok(taken)) = answer {
+            let zero_copy = flags & libc::MSG_ZEROCOPY != 0;
+            self.reports.sent(taken, zero_copy && self.settings.is_on(libc::SOL_SOCKET, libc::SO_ZEROCOPY));
+        }
+        answer
+    }
+
+    fn send_text(
+        &mut self,
+        stack: &Stack<Real>,
+        transfer: &mut Transfer,
+        flags: i32,
+        nonblocking: bool,
+        to: Option<SocketAddr>,
+    ) -> Answer<usize> {
+        if let Some(answer) = self.open_by_send(stack, transfer, (flags & libc::MSG_FASTOPEN != 0, nonblocking), to) {
+            return answer;
+        }
         let Stage::Stream(stream) = &mut self.stage else { return now(Err(Errno::EPIPE)) };
+        // What left with a SYN that came to nothing counts as not sent.
+        let opening = transfer.opens() && stream.opening;
         let blocked = |transfer: &Transfer| match (nonblocking, transfer.done()) {
             (false, _) => Poll::Pending,
             (true, 0) => now(Err(Errno::EAGAIN)),
             (true, done) => now(Ok(done)),
         };
         let failed = |transfer: &Transfer, error| match transfer.done() {
-            0 => now(Err(error)),
-            done => now(Ok(done)),
+            done if done > 0 && !opening => now(Ok(done)),
+            _ => now(Err(error)),
         };
         if let Some(error) = stream.error(stack) {
-            stream.told |= transfer.done() == 0;
+            stream.told |= transfer.done() == 0 || opening;
             return failed(transfer, error);
         }
         if stream.shut_write {
@@ -351,6 +403,7 @@ impl TcpSock {
             let over = stream.status(stack).is_none_or(|status| status.state == tcp::State::Closed);
             return if over { failed(transfer, Errno::EPIPE) } else { blocked(transfer) };
         }
+        stream.opening &= !opening;
         // Who waits for room asks again only when the connection says that there is some.
         let ready = stream.socket.ready.get();
         let wake = Readiness::WRITABLE | Readiness::ERROR | Readiness::CLOSED;
@@ -366,7 +419,11 @@ impl TcpSock {
             chunks.push(Chunk::Shared { data: transfer.data.clone(), range });
         }
         let send = tcp::Send { chunks };
-        let call = if flags & libc::MSG_OOB != 0 { Call::SendUrgent(tcp::SendUrgent(send)) } else { Call::Send(send) };
+        let call = match flags & (libc::MSG_OOB | libc::MSG_EOR) {
+            0 => Call::Send(send),
+            libc::MSG_EOR => Call::SendRecord(tcp::SendRecord(send)),
+            _ => Call::SendUrgent(tcp::SendUrgent(send)),
+        };
         let sent = match stack.call(&stream.socket.target(), call) {
             Reply::Sent(Ok(sent)) => sent,
             // After the peer's reset was reported, and after a close: nobody reads any more.
@@ -408,7 +465,7 @@ impl TcpSock {
 
     pub(super) fn close(self, stack: &Stack<Real>) {
         match self.stage {
-            Stage::Idle(_) => {}
+            Stage::Idle(_) | Stage::Deferred(..) => {}
             Stage::Listener(listener) => stack.unlisten(&listener),
             Stage::Stream(stream) => {
                 // Text that was taken and not read: the peer must learn that it was lost (RFC 9293, 3.6.1).

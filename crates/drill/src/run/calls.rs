@@ -89,7 +89,7 @@ impl Runner {
         self.pending =
             Some(Pending { call: call.clone(), line: self.line, from, end, attempt, deadline, outcome: None, fd });
         self.poke();
-        if call.name == "connect" || call.name.starts_with("send") {
+        if call.name == "connect" || call.name.starts_with("send") || call.name.starts_with("write") {
             // Before its SYN is looked for.
             if let Some(fd) = fd {
                 self.connected(fd);

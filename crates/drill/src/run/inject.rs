@@ -8,6 +8,26 @@ use super::{Ran, Runner};
 
 const TTL: u8 = 64;
 
+/// The segments that a device merged into `whole`: `size` octets of text each, FIN and PSH at the end.
+fn cut(whole: Tcp, size: Option<u32>) -> Vec<Tcp> {
+    let size = size.map_or(usize::MAX, |size| size as usize);
+    if whole.text.len() <= size {
+        return vec![whole];
+    }
+    let parts = whole.text.len().div_ceil(size);
+    let part = |(n, text): (usize, &[u8])| {
+        let last = n + 1 == parts;
+        Tcp {
+            seq: whole.seq.wrapping_add((n * size) as u32),
+            flags: if last { whole.flags } else { whole.flags & !(flag::FIN | flag::PSH) },
+            options: whole.options.clone(),
+            text: text.to_vec(),
+            ..whole
+        }
+    };
+    whole.text.chunks(size).enumerate().map(part).collect()
+}
+
 impl Runner {
     /// Makes the packet and gives it to the stack.
     pub(super) fn inject(&mut self, packet: &Packet) -> Ran<()> {
@@ -21,8 +41,12 @@ impl Runner {
             Body::Tcp(spec) => {
                 let index = self.connection_of(spec)?;
                 let ip = Ip { flow_label: packet.ip.flow_label.unwrap_or(0), ..self.inbound_ip(index, tos, ttl) };
-                let segment = self.segment(index, spec);
-                frame::tcp(self.host.macs, &ip, &segment)
+                for segment in cut(self.segment(index, spec), self.settings.segment) {
+                    let frame = frame::tcp(self.host.macs, &ip, &segment).map_err(|error| self.error(error))?;
+                    self.host.put(&frame).map_err(|error| self.error(error))?;
+                }
+                self.step();
+                return Ok(());
             }
             Body::Udp { ports, len } => {
                 let index = self.connection(ports.map(|(from, to)| (to, from)), false)?;
@@ -84,7 +108,7 @@ impl Runner {
             ports: spec.ports.unwrap_or((connection.remote.port(), connection.local.port())),
             flags: spec.flags,
             seq,
-            ack: spec.ack.map_or(0, live),
+            ack: spec.ack.or((spec.flags & flag::ACK != 0).then_some(0)).map_or(0, live),
             window: spec.window.unwrap_or(0),
             urgent: spec.urgent.unwrap_or(0),
             options: options.collect(),

@@ -22,12 +22,15 @@ pub(super) struct Settings {
     /// Sockets are of IPv6 and speak IPv4: their addresses are IPv4-mapped.
     pub mapped: bool,
     pub mtu: usize,
+    /// What comes with more text than this comes as several segments at once, as a device would have merged them.
+    pub segment: Option<u32>,
     pub bind_port: u16,
     pub connect_port: u16,
 }
 
 /// Settings of the other runner that have no meaning where nothing is real.
-const IGNORED: [&str; 20] = [
+const IGNORED: [&str; 21] = [
+    "tcp_ts_ecr_scaled",
     "define",
     "D",
     "verbose",
@@ -60,6 +63,7 @@ impl Settings {
             addresses: Addresses::V4,
             mapped: false,
             mtu: 1500,
+            segment: None,
             bind_port: 8080,
             connect_port: 8080,
         };
@@ -100,12 +104,13 @@ impl Settings {
             "tcp_ts_tick_usecs" => self.tick = Some(number()? * 1000).filter(|tick| *tick > 0),
             "strict_segments" => self.strict_segments = true,
             "no_leftovers" => self.no_leftovers = true,
-            "local_ip" => self.addresses.local = address()?,
+            "local_ip" => self.addresses = self.addresses.at(address()?),
             "remote_ip" => self.addresses.remote = address()?,
             "mtu" => {
                 self.mtu =
                     usize::try_from(number()?).ok().filter(|mtu| (68..=65_535).contains(mtu)).ok_or_else(wrong)?;
             }
+            "mss" => self.segment = u32::try_from(number()?).ok().filter(|mss| *mss > 0),
             "bind_port" => self.bind_port = port()?,
             "connect_port" => self.connect_port = port()?,
             _ if IGNORED.contains(&name.as_str()) => {}

@@ -265,7 +265,8 @@ impl<P: Platform> MsgP<P> {
     #[cold]
     fn news(&self, connection: &Arc<Connection<P>>, now: Time, after: &mut After<P>) {
         if let Some(news) = self.run(connection, None, tcp::fast_open::TakeNews, now, after).flatten() {
-            self.shared.destinations.learn(connection.flow.tuple.remote_addr, &news, now);
+            let penance = self.shared.tcp().fast_open_penance;
+            self.shared.destinations.learn(connection.flow.tuple.remote_addr, &news, penance, now);
         }
     }
 

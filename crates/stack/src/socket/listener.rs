@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use observe::{DropReason, Time};
 use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
-use tcp::config::{ConnectionOptions, FastOpenMode};
+use tcp::config::{ConnectionOptions, FastOpenKeys, FastOpenMode};
 
 use super::TcpSocket;
 use super::readiness::{Pollable, Readiness, ReadyState};
@@ -43,6 +43,8 @@ struct AcceptQueue<P: Platform> {
     /// Connections that are open early, and those that a reset ended: until when each of these counts, earliest first.
     early: usize,
     resets: VecDeque<Time>,
+    /// Secrets of its cookies, if they are not the stack's.
+    keys: Option<FastOpenKeys>,
     established: VecDeque<Arc<TcpSocket<P>>>,
 }
 
@@ -50,7 +52,8 @@ impl<P: Platform> ListenerShared<P> {
     /// A listener on `local` (an unspecified address matches every address of its family; `[::]` both families).
     /// `backlog` bounds the accept queue, `syn_backlog` the handshakes in progress; both are at least 1.
     pub fn new(local: SocketAddr, backlog: usize, syn_backlog: usize, options: ConnectionOptions) -> Arc<Self> {
-        let queue = AcceptQueue { closed: false, early: 0, resets: VecDeque::new(), established: VecDeque::new() };
+        let queue =
+            AcceptQueue { closed: false, early: 0, resets: VecDeque::new(), keys: None, established: VecDeque::new() };
         Arc::new(ListenerShared {
             ready: ReadyState::default(),
             local,
@@ -132,6 +135,16 @@ impl<P: Platform> ListenerShared<P> {
     /// 0: none (`TCP_FASTOPEN`).
     pub fn set_fast_open(&self, limit: usize) {
         self.fast_open.store(limit, Ordering::Relaxed);
+    }
+
+    /// Makes and expects cookies of these keys, and not of the stack's (`TCP_FASTOPEN_KEY`).
+    pub fn set_fast_open_keys(&self, keys: FastOpenKeys) {
+        self.queue.lock().keys = Some(keys);
+    }
+
+    /// The keys that were set for this listener.
+    pub fn fast_open_keys(&self) -> Option<FastOpenKeys> {
+        self.queue.lock().keys
     }
 
     /// Connections that may be open early under the stack's `mode`.

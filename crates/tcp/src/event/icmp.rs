@@ -11,6 +11,7 @@ use super::segment_arrives::release;
 use crate::access::{PcbAccess, PcbMut};
 use crate::config::MtuProbing;
 use crate::error::Error;
+use crate::fast_open;
 use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::{Ack, Mode, SendWindow};
@@ -127,6 +128,11 @@ fn lower_mss(mss: u16, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) 
     sw.mss = mss;
     sw.congestion.set_mss(u32::from(mss));
     out.count(Counter::PathMtuUpdates, 1);
+    if parts.header_in.state == State::SynSent && parts.send_window.flight() > 1 {
+        fast_open::too_large(parts, mss, out, now);
+        return true;
+    }
+    let sw = &mut *parts.send_window;
     if sw.state.may_transmit() && sw.flight() > 0 && !sw.mode.recovers() {
         // All that is out is at least as large as what was refused: send it again from the beginning, paced by the
         // acknowledgements, with the window as it is.

@@ -25,7 +25,7 @@ pub(crate) use open::Negotiation;
 pub use options::OptionValues;
 pub use receive::{Receive, Received};
 pub use segment_arrives::{Disposition, SegmentArrives};
-pub use send::{Chunks, Send, SendUrgent, Sent, TransmitReady};
+pub use send::{Chunks, Send, SendRecord, SendUrgent, Sent, TransmitReady};
 pub use set_option::{SetOption, SocketOption};
 pub use status::{RecoveryState, Status, StatusReport, Traffic};
 pub use take_error::TakeError;

@@ -84,6 +84,27 @@ impl Event for SendUrgent {
     }
 }
 
+/// Append text that ends a record (`MSG_EOR`), and send what may be sent: no segment carries text from both sides of the end,
+/// sent for the first time or again, and the end of a record does not wait for text that cannot join it.
+pub struct SendRecord(pub Send);
+
+impl Event for SendRecord {
+    /// As [`Send`]; the record ends if all text was taken.
+    type Reply = Result<Sent, Error>;
+
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Sent, Error> {
+        let len: usize = self.0.chunks.iter().map(Chunk::len).sum();
+        pcb.send_side(|sw, rq| {
+            if len > 0 && len <= sw.space(rq) as usize && sw.state.accepts_send() && !sw.fin_queued {
+                // Before the text is queued, or the segments that it leaves in would not know.
+                let end = sw.una + rq.len + len as u32;
+                sw.shaping(out.config).records.push_back(end);
+            }
+        });
+        self.0.run(pcb, out, now)
+    }
+}
+
 /// Queue as much of `chunks` as there is space for.
 #[inline]
 fn append(

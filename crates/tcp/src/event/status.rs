@@ -98,6 +98,8 @@ pub struct StatusReport {
     pub receive_shift: u8,
     /// Both sides scale their windows, if only by 0.
     pub window_scaling: bool,
+    /// Text left or came with a SYN, and was taken (RFC 7413).
+    pub text_on_syn: bool,
     /// MSS that we announced.
     pub announced_mss: u16,
     /// What the path carries as far as the connection knows: MSS, options and headers.
@@ -230,6 +232,7 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
         send_shift: sw.shift,
         receive_shift: rw.shift,
         window_scaling: parts.header_out.scales(),
+        text_on_syn: parts.header_in.has_text_on_syn(),
         announced_mss: parts.header_out.announce_mss,
         path_mtu: path_mtu(parts),
         peer_segment: rw.peer_segment,

@@ -30,6 +30,8 @@ pub struct Start {
     pub offer: Offer,
     /// Text to send, no more than the send buffer holds: what does not fit the SYN follows after the handshake.
     pub text: Chunks,
+    /// The user sends more as soon as the connection is open: the acknowledgement of the SYN-ACK may wait for that.
+    pub more: bool,
 }
 
 /// How a peer has dealt with an [`Offer`].
@@ -39,6 +41,11 @@ pub enum Outcome {
     Taken,
     /// It answered, and took none, or there was none.
     Answered,
+    /// It answered the first SYN, which asked for a cookie, and gave none.
+    Ignored {
+        /// The SYN asked in the experimental form.
+        experimental: bool,
+    },
     /// It did not answer in time: perhaps a device on the path drops such SYNs (RFC 7413 section 7.1).
     Silent,
 }
@@ -57,6 +64,8 @@ pub struct News {
 /// What a connection remembers of its offer while it is being opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Asked {
+    option: Option<FastOpen>,
+    more: bool,
     news: Option<News>,
 }
 
@@ -83,8 +92,9 @@ impl Pcb {
         parts.header_out.marks.set_echo(ecn::syn_flags(out.config, 0));
         let sent = Send { chunks: start.text }.run(&mut parts, out, now);
         debug_assert!(sent.is_ok_and(|sent| sent.rest.is_empty()), "the caller knows the send buffer");
-        if start.offer.option.is_some() || start.offer.max_text > 0 {
-            parts.header_in.settings(out.config).fast_open = Some(Asked::default());
+        if start.offer.option.is_some() || start.offer.max_text > 0 || start.more {
+            parts.header_in.settings(out.config).fast_open =
+                Some(Asked { option: start.offer.option, more: start.more, ..Asked::default() });
         }
         parts.send_fast_syn(start.offer, out, now);
         pcb
@@ -113,11 +123,37 @@ impl PcbMut<'_> {
 pub(crate) fn answered(parts: &mut PcbMut<'_>, segment: &Segment, out: &mut Outbox<'_>) {
     let Some(settings) = parts.header_in.settings.as_deref_mut() else { return };
     let Some(asked) = settings.fast_open.as_mut() else { return };
-    let taken = segment.header.flags.contains(TcpFlags::ACK) && segment.header.ack.gt(parts.send_window.una + 1);
-    let cookie = segment.rare_options().fast_open.filter(|option| !option.cookie.is_request());
-    let outcome = if taken { Outcome::Taken } else { Outcome::Answered };
+    let ack = segment.header.ack;
+    let taken = segment.header.flags.contains(TcpFlags::ACK) && ack.gt(parts.send_window.una + 1);
+    // A cookie that nobody asked for is none.
+    let given = segment.rare_options().fast_open.filter(|option| !option.cookie.is_request());
+    let cookie = given.filter(|_| asked.option.is_some());
+    let first = parts.send_window.unanswered == 0;
+    let request = asked.option.filter(|option| option.cookie.is_request() && cookie.is_none() && first);
+    let outcome = match request {
+        _ if taken => Outcome::Taken,
+        Some(FastOpen { experimental, .. }) => Outcome::Ignored { experimental },
+        None => Outcome::Answered,
+    };
     asked.news = Some(News { cookie, mss: segment.header.options.mss, outcome });
     out.table = TableChange::News;
+    if taken && ack.ge(parts.send_window.nxt) {
+        parts.header_in.note_text_on_syn();
+    }
+}
+
+/// Does the user wait to send more?
+pub(crate) fn user_waits(parts: &PcbMut<'_>) -> bool {
+    let asked = parts.header_in.settings.as_deref().and_then(|settings| settings.fast_open.as_ref());
+    asked.is_some_and(|asked| asked.more)
+}
+
+/// The path does not carry the SYN that had text: it leaves again at once, without.
+pub(crate) fn too_large(parts: &mut PcbMut<'_>, mss: u16, out: &mut Outbox<'_>, now: Time) {
+    parts.header_out.announce_mss = parts.header_out.announce_mss.min(mss);
+    parts.send_window.rtt.cancel();
+    out.count(Counter::Retransmits, 1);
+    output::syn(parts.send_window, parts.header_out, out, now);
 }
 
 /// The SYN with our offer was not answered in time; it is sent again without (RFC 7413 section 4.1.3).

@@ -65,6 +65,7 @@ impl PcbMut<'_> {
         rest.header.seq += 1;
         rest.header.flags.remove(TcpFlags::SYN);
         if !rest.text.is_empty() {
+            self.header_in.note_text_on_syn();
             let _ = take_text(rest, self, out, now);
         }
         let rare = RareOptions { fast_open: cookie, ..RareOptions::NONE };

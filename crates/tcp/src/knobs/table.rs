@@ -212,6 +212,13 @@ pub static KNOBS: &[Knob] = &[
         |c| c.fast_open.0.into(),
         |c, v| c.fast_open.0 = v as u32,
     ),
+    number(
+        "tcp_fastopen_blackhole_timeout_sec",
+        "no Fast Open towards a destination after a SYN with it went unanswered, seconds; doubled each time; 0 off",
+        (0, 86_400),
+        |c| seconds(c.fast_open_penance),
+        |c, v| c.fast_open_penance = from_seconds(v),
+    ),
     Knob {
         name: "tcp_fastopen_key",
         meaning: "secret of Fast Open cookies, and after a comma the one before",

@@ -49,6 +49,7 @@ fn resend_first(
     let (una, nxt, mss) = (sw.una, sw.nxt, u32::from(sw.mss));
     let loss = sw.loss.as_mut().filter(|loss| loss.resend_first)?;
     let right = loss.first_end(una, nxt, mss);
+    let right = within_record(sw, una, right);
     if !resend(sw, rq, ho, out, now, (una, right)) {
         return Some(Hold::Starved);
     }
@@ -56,6 +57,14 @@ fn resend_first(
         loss.resend_first = false;
     }
     None
+}
+
+/// The end of a segment from `left` on that is to end at `right`, unless a record ends before.
+fn within_record(sw: &SendWindow, left: SeqNumber, right: SeqNumber) -> SeqNumber {
+    match &sw.shaping {
+        Some(shaping) => left + shaping.record(left, (right - left).max(0) as u32),
+        None => right,
+    }
 }
 
 /// One segment of recovery; how much it adds to the pipe. New text that may not leave is not asked for again.
@@ -81,6 +90,7 @@ fn recover_one(
     //# The scoreboard MUST be queried via NextSeg () for the sequence number range of the next segment to transmit (if
     //# any), and the given segment sent.
     if by_range && let Some(range) = sw.loss.as_ref().and_then(|loss| loss.next_lost(una, mss)) {
+        let range = (range.0, within_record(sw, range.0, range.1));
         let sent = resend(sw, rq, ho, out, now, range);
         return if sent { Ok((range.1 - range.0) as u32) } else { Err(Hold::Starved) };
     }
@@ -131,7 +141,9 @@ pub(crate) fn probe_tail(
         sw.begin_disorder().probe_sent(range, clock, false);
         return true;
     }
-    let last = (una.max(from - mss), from);
+    // A FIN that left by itself comes again by itself.
+    let fin_alone = sw.fin_sent && sw.flight() > 1 && rq.log.time_of(from - 1) != rq.log.time_of(from - 2);
+    let last = (if fin_alone { from - 1 } else { una.max(from - mss) }, from);
     if sw.flight() == 0 || !retransmit(sw, rq, ho, out, now, last) {
         return false;
     }
@@ -199,7 +211,8 @@ fn retransmit(
     let text_end = sw.una + sw.sent_text().min(rq.len);
     let len = (right.min(text_end) - left).max(0) as u32;
     let mut flags = ACK;
-    if len > 0 && right.ge(text_end) && sw.sent_text() == rq.len {
+    let ends_record = sw.shaping.as_ref().is_some_and(|shaping| shaping.records.contains(&right));
+    if len > 0 && (right.ge(text_end) && sw.sent_text() == rq.len || ends_record) {
         flags.insert(TcpFlags::PSH);
     }
     if sw.fin_sent && right.gt(text_end) {

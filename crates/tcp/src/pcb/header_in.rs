@@ -22,6 +22,7 @@ const ACCURATE: u8 = 2;
 const EXCHANGES: u8 = 4;
 /// Octets of a header with timestamps alone.
 const USUAL_LEN: usize = HEADER_LEN + 12;
+const TEXT_ON_SYN: u8 = 8;
 
 /// Under which gauge a connection is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +51,7 @@ pub struct HeaderIn {
     pub(crate) error: Option<Error>,
     /// What is wrong and may pass; see [`HeaderIn::soft_error`].
     soft_error: Option<Error>,
-    /// Of [`PASSIVE`], [`ACCURATE`] and [`EXCHANGES`].
+    /// Of [`PASSIVE`], [`ACCURATE`], [`EXCHANGES`] and [`TEXT_ON_SYN`].
     traits: u8,
     /// Somebody will close or abort the connection; until then it stays although it may be finished.
     pub(crate) held: bool,
@@ -186,6 +187,16 @@ impl HeaderIn {
     /// It is a child of a listener.
     pub(crate) fn set_passive(&mut self) {
         self.traits |= PASSIVE;
+    }
+
+    /// Text of the SYN has reached the other side, whoever sent it.
+    pub(crate) fn has_text_on_syn(&self) -> bool {
+        self.traits & TEXT_ON_SYN != 0
+    }
+
+    /// Text of the SYN has arrived.
+    pub(crate) fn note_text_on_syn(&mut self) {
+        self.traits |= TEXT_ON_SYN;
     }
 
     /// Accurate ECN: do the bits of every header count, so that all segments take the whole path?

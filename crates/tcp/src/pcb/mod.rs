@@ -143,7 +143,7 @@ impl PcbMut<'_> {
     /// The connection failed: remember why, and end it.
     pub(crate) fn fail(&mut self, error: Error, out: &mut Outbox<'_>, now: Time) {
         if self.is_early() {
-            out.table = TableChange::Unfinished { reset: error == Error::Refused, remove: false };
+            out.table = TableChange::Unfinished { reset: error == Error::Reset, remove: false };
         }
         self.header_in.error = Some(error);
         out.ready |= Readiness::ERROR;

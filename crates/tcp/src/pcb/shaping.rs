@@ -3,6 +3,7 @@
 //! pays for one comparison with null per segment.
 
 use core::time::Duration;
+use std::collections::VecDeque;
 
 use observe::Time;
 use wire::SeqNumber;
@@ -85,6 +86,8 @@ pub(crate) struct Shaping {
     pub(crate) waiting: bool,
     /// SND.UP, until it is acknowledged.
     pub(crate) urgent: Option<SeqNumber>,
+    /// Ends of records that are not acknowledged, the first in front.
+    pub(crate) records: VecDeque<SeqNumber>,
     /// The user time-out in ms; 0 for none. The authority is `HeaderIn`.
     pub(crate) user_timeout: u32,
     /// What limited the sender, if that is asked for.
@@ -101,6 +104,7 @@ impl Shaping {
             next: Time::ZERO,
             waiting: false,
             urgent: None,
+            records: VecDeque::new(),
             user_timeout: 0,
             account: config.measure_limits.then(Account::default),
         })
@@ -142,6 +146,20 @@ impl Shaping {
         let Some(rate) = rate.filter(|_| self.paced && sent >= UNPACED) else { return };
         let gap = u64::from(octets).saturating_mul(1_000_000_000) / rate.max(1);
         self.next = self.next.max(now - CREDIT) + Duration::from_nanos(gap);
+    }
+
+    /// Everything up to `una` is acknowledged.
+    pub(crate) fn acknowledged(&mut self, una: SeqNumber) {
+        self.urgent = self.urgent.filter(|end| end.gt(una));
+        while self.records.front().is_some_and(|end| end.le(una)) {
+            self.records.pop_front();
+        }
+    }
+
+    /// Of `len` octets from `seq` on, those of the first record.
+    pub(crate) fn record(&self, seq: SeqNumber, len: u32) -> u32 {
+        let end = self.records.iter().find(|end| end.gt(seq));
+        end.map_or(len, |end| len.min((*end - seq) as u32))
     }
 
     /// Since when text waits for the pacer, if it does.

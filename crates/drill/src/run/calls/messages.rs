@@ -3,7 +3,8 @@
 use std::task::Poll;
 
 use crate::error::ScriptError;
-use crate::posix::{Errno, Posix, Transfer};
+use crate::host::START;
+use crate::posix::{Errno, Posix, Report, Transfer};
 use crate::run::values::pattern;
 use crate::run::{Ran, Runner};
 use crate::script::{Call, Expr, Field};
@@ -12,9 +13,64 @@ use super::arguments::{field, missing};
 use super::{Attempt, Done, Stored, immediate};
 
 /// Flags of sending that the stack below has.
-const SEND_FLAGS: i64 = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_OOB) as i64;
+const SEND_FLAGS: i64 =
+    (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_EOR | libc::MSG_OOB | libc::MSG_FASTOPEN)
+        as i64
+        | libc::MSG_ZEROCOPY as i64;
 /// The same of receiving.
 const RECEIVE_FLAGS: i64 = (libc::MSG_DONTWAIT | libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_TRUNC) as i64;
+
+/// `TCP_INQ`, which is not in every libc.
+const TCP_CM_INQ: i32 = 36;
+/// The fields of `struct sock_extended_err`.
+const ERROR_FIELDS: [&str; 6] = ["ee_errno", "ee_origin", "ee_type", "ee_code", "ee_info", "ee_data"];
+/// Where an error comes from, and what it says of the octets (`linux/errqueue.h`).
+const ORIGIN_TIMESTAMPING: i64 = 4;
+const ORIGIN_ZEROCOPY: i64 = 5;
+const ZEROCOPY_COPIED: i64 = 1;
+
+/// A control message.
+enum Control {
+    /// `TCP_CM_INQ`
+    Waiting(i64),
+    /// `SCM_TIMESTAMPING`, in nanoseconds of the script.
+    Time(i64),
+    /// `IP_RECVERR`, in the order of [`ERROR_FIELDS`].
+    Error([i64; 6]),
+}
+
+impl Control {
+    /// What the script says against what there is. A time may be off by `slack`.
+    fn against(&self, got: &Control, slack: i64) -> Vec<Stored> {
+        match (self, got) {
+            (Control::Time(wanted), Control::Time(got)) => {
+                let got = if (got - wanted).abs() <= slack { wanted } else { got };
+                vec![Stored { what: "the stamp in nanoseconds", wanted: *wanted, got: *got }]
+            }
+            (Control::Error(wanted), Control::Error(got)) => ERROR_FIELDS
+                .iter()
+                .zip(wanted.iter().zip(got))
+                .map(|(what, (wanted, got))| Stored { what, wanted: *wanted, got: *got })
+                .collect(),
+            // Another kind than the script has is wrong whatever it says.
+            _ => vec![Stored { what: "the kind of a control message", wanted: 1, got: 0 }],
+        }
+    }
+}
+
+/// The control messages that tell of `report`.
+fn controls(report: &Report) -> Vec<Control> {
+    match *report {
+        Report::ZeroCopy { first, last } => {
+            vec![Control::Error([0, ORIGIN_ZEROCOPY, 0, ZEROCOPY_COPIED, first.into(), last.into()])]
+        }
+        Report::Stamp { what, at, octet, .. } => {
+            let time = Control::Time((at - START).as_nanos() as i64);
+            let error = [libc::ENOMSG.into(), ORIGIN_TIMESTAMPING, 0, 0, what as i64, octet.into()];
+            vec![time, Control::Error(error)]
+        }
+    }
+}
 
 impl Runner {
     fn flags(&mut self, flags: i64, known: i64) -> Ran<i32> {
@@ -38,16 +94,53 @@ impl Runner {
         Ok(total)
     }
 
-    /// The one control message that is had: how much waits after a receive.
-    fn control(&mut self, value: Option<&Expr>) -> Ran<Option<i64>> {
-        let Some(Expr::List(items)) = value else { return Ok(None) };
-        match &items[..] {
-            [] => Ok(None),
-            [Expr::Struct(fields)] if field(fields, "cmsg_type") == Some(&Expr::Word("TCP_CM_INQ".into())) => {
-                field(fields, "cmsg_data").map(|data| self.int(data)).transpose()
+    /// The control messages that the script expects.
+    fn control(&mut self, value: Option<&Expr>) -> Ran<Vec<Control>> {
+        let Some(Expr::List(items)) = value else { return Ok(Vec::new()) };
+        items.iter().map(|item| self.control_message(item)).collect()
+    }
+
+    fn control_message(&mut self, item: &Expr) -> Ran<Control> {
+        let Expr::Struct(fields) = item else {
+            return Err(self.error("a control message is written {cmsg_level=...}"));
+        };
+        let line = self.line;
+        let unknown = || ScriptError::unsupported(line, "this control message");
+        let (kind, data) = (field(fields, "cmsg_type"), field(fields, "cmsg_data"));
+        let kind = kind.ok_or_else(unknown)?.clone();
+        match (self.int(&kind)? as i32, data) {
+            (TCP_CM_INQ, Some(data)) => Ok(Control::Waiting(self.int(data)?)),
+            (libc::SO_TIMESTAMPING, Some(Expr::Struct(time))) => {
+                let mut number = |name| field(time, name).map_or(Ok(0), |value| self.int(value));
+                Ok(Control::Time(number("scm_sec")? * 1_000_000_000 + number("scm_nsec")?))
             }
-            _ => Err(ScriptError::unsupported(self.line, "control messages other than TCP_CM_INQ")),
+            (libc::IP_RECVERR | libc::IPV6_RECVERR, Some(Expr::Struct(error))) => {
+                let mut number = |name| field(error, name).map_or(Ok(0), |value| self.int(value));
+                let mut read = [0; ERROR_FIELDS.len()];
+                for (value, name) in read.iter_mut().zip(ERROR_FIELDS) {
+                    *value = number(name)?;
+                }
+                Ok(Control::Error(read))
+            }
+            _ => Err(unknown()),
         }
+    }
+
+    /// `recvmsg` of the error queue.
+    fn prepare_report(&mut self, fd: i32, flags: Option<i64>, wanted: Vec<Control>) -> Attempt {
+        let slack = self.settings.tolerance;
+        immediate(move |posix| {
+            let report = posix.receive_report(fd)?;
+            let alone = !matches!(report, Report::Stamp { alone: false, .. });
+            let shown = i64::from(libc::MSG_ERRQUEUE | if alone { 0 } else { libc::MSG_TRUNC });
+            let flags = flags.map(|wanted| Stored { what: "msg_flags", wanted, got: shown });
+            let got = controls(&report);
+            let count =
+                Stored { what: "the number of control messages", wanted: wanted.len() as i64, got: got.len() as i64 };
+            let pairs = wanted.iter().zip(&got).flat_map(|(wanted, got)| wanted.against(got, slack));
+            let stored = flags.into_iter().chain([count]).chain(pairs).collect();
+            Ok(Done { stored, ..Done::default() })
+        })
     }
 
     fn length(&mut self, args: &[Expr], place: usize) -> Ran<usize> {
@@ -65,17 +158,25 @@ impl Runner {
             return Ok(immediate(|_| Err(Errno::EFAULT)));
         }
         let args = &call.args;
-        let (mut stored_flags, mut waiting) = (None, None);
+        let (mut stored_flags, mut controls) = (None, Vec::new());
         let (max, flags) = match call.name.as_str() {
             "read" => (self.length(args, 2)?, 0),
             "readv" => (self.vector(args.get(1))?, 0),
             "recv" | "recvfrom" => (self.length(args, 2)?, self.int_at(args, 3)?),
             _ => {
                 let Some(Expr::Struct(fields)) = args.get(1) else { return Err(missing(self.line, "recvmsg")) };
-                waiting = self.control(field(fields, "msg_control"))?;
+                controls = self.control(field(fields, "msg_control"))?;
                 stored_flags = field(fields, "msg_flags").map(|flags| self.int(flags)).transpose()?;
                 (self.vector(field(fields, "msg_iov"))?, self.int_at(args, 2)?)
             }
+        };
+        if flags & i64::from(libc::MSG_ERRQUEUE) != 0 {
+            return Ok(self.prepare_report(fd, stored_flags, controls));
+        }
+        let waiting = match controls[..] {
+            [] => None,
+            [Control::Waiting(octets)] => Some(octets),
+            _ => return Err(ScriptError::unsupported(self.line, "these control messages beside text")),
         };
         let flags = self.flags(flags, RECEIVE_FLAGS)?;
         if flags & libc::MSG_PEEK != 0 {
@@ -112,6 +213,9 @@ impl Runner {
                 let Some(Expr::Struct(fields)) = args.get(1) else { return Err(missing(self.line, "sendmsg")) };
                 if field(fields, "msg_control").is_some() {
                     return Err(ScriptError::unsupported(self.line, "control messages"));
+                }
+                if let Some(name) = field(fields, "msg_name") {
+                    to = self.address(Some(name), true)?;
                 }
                 (self.vector(field(fields, "msg_iov"))?, self.int_at(args, 2)?)
             }

@@ -114,7 +114,8 @@ fn after_acknowledgement(
         //# data is received after CLOSE is called, its TCP implementation SHOULD send a RST to show that data was lost
         //# (SHLD-3).
         if text_after_close(&segment, &parts) {
-            output::reset(parts.send_window, parts.header_out, out, now);
+            // With the number that the peer expects, whatever of ours is on its way.
+            output::reset_at(segment.header.ack, parts.header_out, out);
             parts.fail(Error::Aborted, out, now);
             release(&mut parts, out);
             return Disposition::Dropped(out.dropped(DropReason::TcpAfterClose));
@@ -316,7 +317,8 @@ fn reset(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Ti
         return Disposition::Dropped(out.dropped(DropReason::TcpTimeWait));
     }
     out.count(Counter::ResetsIn, 1);
-    let refused = parts.header_in.state == State::SynReceived;
+    // Nobody refused what is open early, and perhaps accepted.
+    let refused = parts.header_in.state == State::SynReceived && !parts.is_early();
     let error = if refused { Error::Refused } else { Error::Reset };
     parts.fail(error, out, now);
     release(&mut parts, out);

@@ -4,7 +4,7 @@ use observe::{Counter, DropReason, Time};
 use wire::SeqNumber;
 use wire::tcp::TcpFlags;
 
-use super::{Disposition, acknowledgement, flags_make_sense, otherwise};
+use super::{Disposition, acknowledgement, otherwise};
 use crate::access::{PcbAccess, PcbMut};
 use crate::congestion::Controller;
 use crate::ecn::{self, EcnMode};
@@ -28,6 +28,10 @@ pub(super) fn arrives(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<
         }
         return Disposition::Dropped(out.dropped(DropReason::TcpBadAck));
     }
+    if acked && flags.contains(TcpFlags::SYN) && !echoes_ours(&segment, &mut parts, out, now) {
+        out.segments.extend(crate::closed::segment_arrives(&segment));
+        return Disposition::Dropped(out.dropped(DropReason::TcpPaws));
+    }
     // Second: the RST bit. Without an acceptable ACK it may come from anyone.
     if flags.contains(TcpFlags::RST) {
         //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
@@ -39,11 +43,23 @@ pub(super) fn arrives(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<
         parts.fail(Error::Refused, out, now);
         return Disposition::Done;
     }
-    // Fourth: the SYN bit.
-    if !flags.contains(TcpFlags::SYN) || !flags_make_sense(flags) {
+    // Fourth: the SYN bit. An answer to our own SYN may be all that the peer has to say (RFC 9293 section 3.10.7.3: "if there
+    // are other controls").
+    if !flags.contains(TcpFlags::SYN) || flags.contains(TcpFlags::FIN) && !acked {
         return Disposition::Dropped(out.dropped(DropReason::TcpBadFlags));
     }
     if acked { connected(segment, parts, out, now) } else { simultaneous(&segment, parts.reborrow(), out, now) }
+}
+
+/// Does the answer echo a timestamp that one of our SYNs had? If not, it is the answer to another connection's.
+fn echoes_ours(segment: &Segment, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> bool {
+    let Some(timestamps) = segment.header.options.timestamps else { return true };
+    if !out.config.timestamps || timestamps.echo == 0 {
+        return true;
+    }
+    let opening = since(now.as_micros() as u32, parts.retransmit_queue.log.newest()) / 1000;
+    let age = parts.header_out.clock(now).wrapping_sub(timestamps.echo);
+    age <= opening + 1
 }
 
 /// SYN-ACK: the connection is established, and its ACK goes out.
@@ -51,6 +67,7 @@ fn connected(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now:
     let header = segment.header;
     fast_open::answered(&mut parts, &segment, out);
     parts.synchronise(&header, out, now);
+    let with_text = parts.send_window.flight() > 1;
     establish(&mut parts, header.ack, now);
     ecn::connected(&mut parts, &segment, out);
     parts.enter(Cause::SynAck, out, now);
@@ -73,8 +90,22 @@ fn connected(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now:
     //# In addition to exchanging UTO options in the SYN segments, a connection that has enabled UTO options SHOULD include
     //# a UTO option in the first packet that does not have the SYN flag set.
     let told = user_timeout::tell(&mut parts, out, now);
-    let ack = if accurate || told { Ack::None } else { Ack::Now };
+    let ack = match () {
+        () if accurate || told => Ack::None,
+        () if fast_open::user_waits(&parts) => Ack::Delayed,
+        () => Ack::Now,
+    };
     let pending = super::super::send::flush_pending(&mut parts, out, now, ack);
+    if ack == Ack::Delayed && pending.is_none() {
+        // A dialogue begins: further acknowledgements wait for its text as well.
+        parts.receive_window.quick = 0;
+        parts.receive_window.ack_deadline = now + out.config.delayed_ack;
+        parts.receive_window.arm(out);
+    }
+    if with_text {
+        // What left again had its size from the SYN; it is not what Nagle's rule waits for.
+        parts.send_window.small_end = parts.send_window.una;
+    }
     otherwise::note_told(&mut parts, pending);
     Disposition::Done
 }

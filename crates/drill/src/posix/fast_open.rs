@@ -1,0 +1,147 @@
+//! Fast Open as Linux's calls have it: a send that opens (`MSG_FASTOPEN`), and a `connect` that leaves its SYN to the first
+//! write (`TCP_FASTOPEN_CONNECT`).
+
+use std::net::SocketAddr;
+use std::task::Poll;
+
+use ::stack::Stack;
+use sync::Real;
+use tcp::config::{FastOpenKeys, FastOpenMode};
+
+use super::options::OptionValue;
+use super::stream::{Stage, Stream, TcpSock, Transfer};
+use super::{Answer, Errno, now};
+
+fn is_client(stack: &Stack<Real>) -> bool {
+    stack.shared().tcp().fast_open.has(FastOpenMode::CLIENT)
+}
+
+/// `TCP_FASTOPEN_KEY`: one key, or the key and the one before it.
+pub(super) fn read_keys(octets: &[u8]) -> Result<FastOpenKeys, Errno> {
+    match octets.as_chunks::<16>() {
+        ([primary], []) => Ok(FastOpenKeys { primary: Some(*primary), backup: None }),
+        ([primary, backup], []) => Ok(FastOpenKeys { primary: Some(*primary), backup: Some(*backup) }),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+impl TcpSock {
+    /// `setsockopt` of an option of Fast Open. `None`: `name` is none.
+    pub(super) fn set_fast_open(
+        &mut self,
+        stack: &Stack<Real>,
+        name: i32,
+        value: &OptionValue,
+    ) -> Option<Result<(), Errno>> {
+        let open = matches!(self.stage, Stage::Idle(_));
+        let passive = open || matches!(self.stage, Stage::Listener(_));
+        let result = match (name, value) {
+            (libc::TCP_FASTOPEN, OptionValue::Int(0..)) if passive => Ok(()),
+            (libc::TCP_FASTOPEN_CONNECT, OptionValue::Int(0 | 1)) if !is_client(stack) => Err(Errno::EOPNOTSUPP),
+            (libc::TCP_FASTOPEN_CONNECT, OptionValue::Int(0 | 1)) if open => Ok(()),
+            (libc::TCP_FASTOPEN_KEY, OptionValue::Octets(octets)) => read_keys(octets).map(|_| ()),
+            (libc::TCP_FASTOPEN | libc::TCP_FASTOPEN_CONNECT | libc::TCP_FASTOPEN_KEY, _) => Err(Errno::EINVAL),
+            _ => return None,
+        };
+        if result.is_ok() {
+            self.settings.keep(libc::IPPROTO_TCP, name, value.clone());
+            self.tell_listener();
+        }
+        Some(result)
+    }
+
+    /// A listener learns what was set of Fast Open, before or after it began to listen.
+    pub(super) fn tell_listener(&self) {
+        let Stage::Listener(listener) = &self.stage else { return };
+        if let Some(OptionValue::Int(limit)) = self.settings.kept(libc::IPPROTO_TCP, libc::TCP_FASTOPEN) {
+            listener.set_fast_open(usize::try_from(*limit).unwrap_or(0));
+        }
+        if let Some(OptionValue::Octets(octets)) = self.settings.kept(libc::IPPROTO_TCP, libc::TCP_FASTOPEN_KEY)
+            && let Ok(keys) = read_keys(octets)
+        {
+            listener.set_fast_open_keys(keys);
+        }
+    }
+
+    /// `connect` under `TCP_FASTOPEN_CONNECT`: nothing is sent if the first write can open; else the SYN asks for a cookie,
+    /// and the connection is being opened.
+    pub(super) fn connect_later(
+        &mut self,
+        stack: &Stack<Real>,
+        bound: Option<SocketAddr>,
+        to: SocketAddr,
+    ) -> Result<(), Errno> {
+        if stack.opens_fast(to.ip()) {
+            self.stage = Stage::Deferred(bound, to);
+            return Ok(());
+        }
+        self.open_fast(stack, (bound, to), (&mut Transfer::new([]), false))
+    }
+
+    fn open_fast(
+        &mut self,
+        stack: &Stack<Real>,
+        (bound, to): (Option<SocketAddr>, SocketAddr),
+        (transfer, waits): (&mut Transfer, bool),
+    ) -> Result<(), Errno> {
+        let options = self.settings.connection(stack.shared().tcp());
+        let (socket, taken) = stack.connect_fast(bound, to, &options, transfer.rest(), waits)?;
+        let opened = Stream::new(socket, true);
+        for option in self.settings.live_only() {
+            opened.set(stack, option)?;
+        }
+        self.stage = Stage::Stream(opened);
+        transfer.advance(taken);
+        Ok(())
+    }
+
+    /// The beginning of a send that opens the connection, or meets one that is being opened. `None`: the send goes on as any
+    /// other.
+    pub(super) fn open_by_send(
+        &mut self,
+        stack: &Stack<Real>,
+        transfer: &mut Transfer,
+        (asked, nonblocking): (bool, bool),
+        to: Option<SocketAddr>,
+    ) -> Option<Answer<usize>> {
+        let ends = match &mut self.stage {
+            Stage::Deferred(bound, to) => Ok((*bound, *to)),
+            Stage::Idle(bound) if asked => {
+                let bound = *bound;
+                match to.filter(|_| is_client(stack)) {
+                    Some(to) => self.spoken(to).map(|to| (bound, to)),
+                    None => Err(Errno::EOPNOTSUPP),
+                }
+            }
+            Stage::Stream(stream) if asked && !transfer.opens() => return stream.met_by_open(stack, nonblocking),
+            Stage::Listener(_) if asked => Err(Errno::EISCONN),
+            _ => return None,
+        };
+        Some(match ends.and_then(|ends| self.open_fast(stack, ends, (transfer, !nonblocking))) {
+            Err(error) => now(Err(error)),
+            Ok(()) if !nonblocking => {
+                transfer.open();
+                Poll::Pending
+            }
+            Ok(()) if transfer.done() == 0 => now(Err(Errno::EINPROGRESS)),
+            Ok(()) => now(Ok(transfer.done())),
+        })
+    }
+}
+
+impl Stream {
+    /// A send that was to open finds a connection.
+    fn met_by_open(&mut self, stack: &Stack<Real>, nonblocking: bool) -> Option<Answer<usize>> {
+        if !self.opening {
+            return Some(now(Err(Errno::EISCONN)));
+        }
+        match self.status(stack) {
+            Some(status) if status.state.is_synchronised() => {
+                self.opening = false;
+                None
+            }
+            Some(status) if status.state != tcp::State::Closed && nonblocking => Some(now(Err(Errno::EALREADY))),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! A socket's error queue: what became of sends with `MSG_ZEROCOPY`, and when octets of sends left and were acknowledged
+//! (`SO_TIMESTAMPING`).
+//!
+//! The stack copies what it is given, so the first kind says so. The second is as exact as the queue is looked after: whoever
+//! owns the [`Posix`] calls [`Posix::observe`] whenever something may have happened.
+
+use std::collections::VecDeque;
+
+use ::stack::Stack;
+use observe::Time;
+use sync::Real;
+
+use super::stream::{Stage, TcpSock};
+use super::{Errno, Object, Posix};
+
+/// One entry of an error queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// The memory of sends with `MSG_ZEROCOPY` is the user's again: the first and the last of them, by number.
+    ZeroCopy {
+        /// The first.
+        first: u32,
+        /// The last.
+        last: u32,
+    },
+    /// Something happened to the last octet of a send.
+    Stamp {
+        /// What.
+        what: Stamped,
+        /// When.
+        at: Time,
+        /// The octet, counted from when stamps were asked for; 0 unless `SOF_TIMESTAMPING_OPT_ID` was.
+        octet: u32,
+        /// The entry is the stamp alone, without the octets (`SOF_TIMESTAMPING_OPT_TSONLY`).
+        alone: bool,
+    },
+}
+
+/// What a stamp is of. The numbers are Linux's (`SCM_TSTAMP_SND` and so on).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stamped {
+    /// It was given to the device.
+    Sent = 0,
+    /// It was given to the queue in front of the device.
+    Scheduled = 1,
+    /// The peer has it.
+    Acknowledged = 2,
+}
+
+/// What a socket has reported, and what it is to report.
+#[derive(Default)]
+pub(super) struct Reports {
+    queue: VecDeque<Report>,
+    /// How often something was put into the queue.
+    pub(super) told: u64,
+    /// Octets that the connection has taken.
+    written: u64,
+    /// Sends by zero copy so far.
+    sends: u32,
+    /// Those that are not over: behind which octet they end, and their numbers.
+    copies: VecDeque<(u64, u32)>,
+    /// `SO_TIMESTAMPING`, and the octet that its stamps count from.
+    wanted: u32,
+    base: u64,
+    /// Ends of sends that are to be stamped, those that have not left and those that are not acknowledged.
+    leaving: VecDeque<u64>,
+    arriving: VecDeque<u64>,
+}
+
+impl Reports {
+    /// A send ended after `accepted` octets.
+    pub(super) fn sent(&mut self, accepted: usize, zero_copy: bool) {
+        self.written += accepted as u64;
+        if accepted == 0 {
+            return;
+        }
+        if zero_copy {
+            self.copies.push_back((self.written, self.sends));
+            self.sends = self.sends.wrapping_add(1);
+        }
+        if self.wanted & (libc::SOF_TIMESTAMPING_TX_SCHED | libc::SOF_TIMESTAMPING_TX_SOFTWARE) != 0 {
+            self.leaving.push_back(self.written);
+        }
+        if self.wanted & libc::SOF_TIMESTAMPING_TX_ACK != 0 {
+            self.arriving.push_back(self.written);
+        }
+    }
+
+    /// Asks for stamps from now on; `acknowledged` octets have arrived already.
+    fn want(&mut self, flags: u32, acknowledged: u64) {
+        if flags & libc::SOF_TIMESTAMPING_OPT_ID & !self.wanted != 0 {
+            self.base = acknowledged;
+        }
+        self.wanted = flags;
+    }
+
+    fn waits(&self) -> bool {
+        !(self.copies.is_empty() && self.leaving.is_empty() && self.arriving.is_empty())
+    }
+
+    /// The peer has acknowledged `acknowledged` octets of those `sent` that have left.
+    fn look(&mut self, sent: u64, acknowledged: u64, now: Time) {
+        while let Some(end) = self.leaving.pop_front_if(|end| *end <= sent) {
+            self.stamp(libc::SOF_TIMESTAMPING_TX_SCHED, Stamped::Scheduled, end, now);
+            self.stamp(libc::SOF_TIMESTAMPING_TX_SOFTWARE, Stamped::Sent, end, now);
+        }
+        while let Some(end) = self.arriving.pop_front_if(|end| *end <= acknowledged) {
+            self.stamp(libc::SOF_TIMESTAMPING_TX_ACK, Stamped::Acknowledged, end, now);
+        }
+        while let Some((_, number)) = self.copies.pop_front_if(|(end, _)| *end <= acknowledged) {
+            self.told += 1;
+            match self.queue.back_mut() {
+                Some(Report::ZeroCopy { last, .. }) if last.wrapping_add(1) == number => *last = number,
+                _ => self.queue.push_back(Report::ZeroCopy { first: number, last: number }),
+            }
+        }
+    }
+
+    fn stamp(&mut self, flag: u32, what: Stamped, end: u64, at: Time) {
+        if self.wanted & flag == 0 || self.wanted & libc::SOF_TIMESTAMPING_SOFTWARE == 0 {
+            return;
+        }
+        let counted = self.wanted & libc::SOF_TIMESTAMPING_OPT_ID != 0;
+        let octet = if counted { (end - 1).wrapping_sub(self.base) as u32 } else { 0 };
+        let alone = self.wanted & libc::SOF_TIMESTAMPING_OPT_TSONLY != 0;
+        self.told += 1;
+        self.queue.push_back(Report::Stamp { what, at, octet, alone });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+}
+
+impl TcpSock {
+    /// `setsockopt(SO_TIMESTAMPING)`.
+    pub(super) fn want_stamps(&mut self, stack: &Stack<Real>, flags: u32) {
+        let acknowledged = match &self.stage {
+            Stage::Stream(stream) => stream.status(stack).map_or(0, |status| status.traffic.bytes_acked),
+            _ => 0,
+        };
+        self.reports.want(flags, acknowledged);
+    }
+
+    /// Looks what has become of sends.
+    pub(super) fn report(&mut self, stack: &Stack<Real>) {
+        if !self.reports.waits() {
+            return;
+        }
+        let Stage::Stream(stream) = &self.stage else { return };
+        let now = stack.shared().clock.now();
+        match stream.status(stack) {
+            Some(status) if status.state != tcp::State::Closed => {
+                let acknowledged = status.traffic.bytes_acked;
+                self.reports.look(acknowledged + u64::from(status.unacknowledged), acknowledged, now);
+            }
+            // Nothing is kept of what was sent.
+            _ => {
+                self.reports.leaving.clear();
+                self.reports.arriving.clear();
+                self.reports.look(u64::MAX, u64::MAX, now);
+            }
+        }
+    }
+}
+
+impl Posix {
+    /// `recvmsg(2)` with `MSG_ERRQUEUE`: takes the oldest entry of the error queue of `fd`.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there is none, `EBADF`.
+    pub fn receive_report(&mut self, fd: i32) -> Result<Report, Errno> {
+        let stack = self.stack.clone();
+        match &mut self.file(fd)?.object {
+            Object::Tcp(sock) => {
+                sock.report(&stack);
+                sock.reports.queue.pop_front().ok_or(Errno::EAGAIN)
+            }
+            _ => Err(Errno::EAGAIN),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Time = Time::from_secs(1);
+
+    #[test]
+    fn sends_that_follow_each_other_are_one_report() {
+        let mut reports = Reports::default();
+        for octets in [10, 0, 10, 10] {
+            reports.sent(octets, true);
+        }
+        reports.look(30, 9, NOW);
+        assert!(reports.is_empty(), "the first is not acknowledged whole");
+        reports.look(30, 20, NOW);
+        assert_eq!(reports.queue, [Report::ZeroCopy { first: 0, last: 1 }]);
+        reports.queue.clear();
+        reports.look(30, 30, NOW);
+        assert_eq!(reports.queue, [Report::ZeroCopy { first: 2, last: 2 }]);
+        assert!(!reports.waits());
+    }
+
+    #[test]
+    fn stamps_count_from_the_octet_that_was_next_to_be_acknowledged() {
+        let mut reports = Reports::default();
+        reports.sent(100, false);
+        let flags = libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_TX_ACK;
+        reports.want(flags | libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_OPT_ID, 100);
+        reports.sent(50, false);
+        reports.look(149, 100, NOW);
+        assert!(reports.is_empty(), "its last octet has not left");
+        reports.look(150, 100, NOW);
+        let stamp = |what| Report::Stamp { what, at: NOW, octet: 49, alone: false };
+        assert_eq!(reports.queue, [stamp(Stamped::Sent)]);
+        reports.look(150, 150, NOW);
+        assert_eq!(reports.queue, [stamp(Stamped::Sent), stamp(Stamped::Acknowledged)]);
+    }
+}
