@@ -208,7 +208,7 @@ fn text_after_close_is_answered_with_a_reset() {
     t.inject(peer(".").ack(2));
     t.take();
     t.inject(peer("P.").ack(2).len(10));
-    assert!(t.take()[0].starts_with("R. 2:2(0)"));
+    t.expect(&["R 2:2(0)"]);
     assert!(t.us.removed);
     assert!(matches!(t.us.last, Some(Disposition::Dropped(DropReason::TcpAfterClose))));
 }

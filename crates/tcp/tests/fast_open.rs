@@ -9,7 +9,7 @@ use pktbuf::{Chunk, PktBuf};
 use support::endpoint::{Driver, Setup};
 use support::script::{Peer, Script, peer};
 use tcp::fast_open::{News, Offer, Outcome, Start, TakeNews};
-use tcp::{Close, Error, Isn, OpenParams, Outbox, Pcb, State, TakeError};
+use tcp::{Close, Error, Isn, OpenParams, Outbox, PathMtu, Pcb, State, TakeError};
 use wire::SeqNumber;
 use wire::tcp::{Cookie, FastOpen};
 
@@ -58,6 +58,11 @@ fn early() -> Script {
 
 /// Opens actively with `len` octets of text.
 fn open(setup: Setup, offer: Offer, len: usize) -> Script {
+    open_with(setup, offer, len, false)
+}
+
+/// The same; `more`: the user waits to send more.
+fn open_with(setup: Setup, offer: Offer, len: usize, more: bool) -> Script {
     let mut t = Script::new(setup);
     let params = OpenParams {
         tuple: t.us.setup.tuple,
@@ -70,7 +75,7 @@ fn open(setup: Setup, offer: Offer, len: usize) -> Script {
     let mut out = Outbox::new(&t.us.setup.config, &t.us.counters);
     let text = PktBuf::from_slice(&support::text(0, len)).expect("a buffer");
     let text = tcp::Chunks::from_iter([Chunk::Pooled(text)]);
-    let pcb = Pcb::open_fast(&params, Start { offer, text, more: false }, &mut out, t.now);
+    let pcb = Pcb::open_fast(&params, Start { offer, text, more }, &mut out, t.now);
     let (wake, segments) = (out.deadline, out.segments.drain(..).collect());
     drop(out);
     t.us.sent = segments;
@@ -150,7 +155,7 @@ fn a_reset_ends_an_early_connection() {
     let mut t = early();
     t.inject(peer("R").seq(8));
     assert_eq!((t.state(), t.us.unfinished, t.us.removed), (State::Closed, Some(true), false));
-    assert_eq!(t.run(TakeError), Some(Error::Refused));
+    assert_eq!(t.run(TakeError), Some(Error::Reset), "its user has it already");
 
     let mut t = early();
     t.read();
@@ -247,13 +252,55 @@ fn without_a_cookie_one_is_asked_for_and_text_follows_the_handshake() {
     assert_eq!(option(&mut t), (request.option, "S 0:0(0) <mss 1460>".to_owned()));
     t.inject(peer("S.").seq(0).ack(1).mss(1000));
     t.expect(&["P. 1:101(100) ack 1 win 65535"]);
-    assert_eq!(t.run(TakeNews), Some(News { cookie: None, mss: Some(1000), outcome: Outcome::Answered }));
+    let outcome = Outcome::Ignored { experimental: false };
+    assert_eq!(t.run(TakeNews), Some(News { cookie: None, mss: Some(1000), outcome }));
     // No offer: nothing to learn.
     let mut t = open(plain(), Offer::default(), 100);
     assert_eq!(option(&mut t), (None, "S 0:0(0) <mss 1460>".to_owned()));
     t.inject(peer("S.").seq(0).ack(1).mss(1000));
     assert!(!t.us.news);
     t.expect(&["P. 1:101(100) ack 1 win 65535"]);
+}
+
+/// The acknowledgement of the SYN-ACK leaves with what the user was waiting to send, or after the delay.
+#[test]
+fn the_acknowledgement_waits_for_a_user_who_waits() {
+    let mut t = open_with(plain(), offered(), 1000, true);
+    t.take();
+    t.inject(peer("S.").seq(0).ack(1001).mss(1000));
+    t.expect(&[]);
+    t.send(200);
+    t.expect(&["P. 1001:1201(200) ack 1 win 65535"]);
+    assert!(t.us.status().text_on_syn);
+
+    let mut t = open_with(plain(), offered(), 1000, true);
+    t.take();
+    t.inject(peer("S.").seq(0).ack(1001).mss(1000));
+    t.pass(t.us.setup.config.delayed_ack);
+    t.expect(&[". 1001:1001(0) ack 1 win 65535"]);
+}
+
+#[test]
+fn a_cookie_that_nobody_asked_for_is_none() {
+    let mut t = open(plain(), Offer { option: None, max_text: 1000 }, 1000);
+    t.take();
+    let mut answer = peer("S.").seq(0).ack(1001).mss(1000);
+    answer.rare.fast_open = Some(cookie(b"87654321"));
+    t.inject(answer);
+    assert_eq!(t.run(TakeNews), Some(News { cookie: None, mss: Some(1000), outcome: Outcome::Taken }));
+}
+
+/// A router that cannot pass the SYN with its text is no reason to wait.
+#[test]
+fn a_syn_that_is_too_large_leaves_again_without_text() {
+    let mut t = open(plain(), offered(), 1000);
+    t.take();
+    let seq = Some(SeqNumber(t.us.setup.iss));
+    assert!(t.run(PathMtu { mss: 900, seq }));
+    t.expect(&["S 0:0(0) <mss 900>"]);
+    t.inject(peer("S.").seq(0).ack(1).mss(1000));
+    t.expect(&[". 1:901(900) ack 1 win 65535", "P. 901:1001(100) ack 1 win 65535"]);
+    assert!(!t.us.status().text_on_syn);
 }
 
 /// A SYN with an offer that is not answered is sent again without, and the destination is suspected; a late answer to the

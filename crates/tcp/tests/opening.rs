@@ -282,12 +282,28 @@ fn text_and_fin_on_the_syn_ack_count() {
     let mut t = Script::new(Setup::default());
     t.us.open(t.now);
     t.take();
-    t.inject(peer("SF.").seq(0).mss(1000).len(4));
-    // SYN with FIN makes no sense, whatever else is set.
+    // Without the acknowledgement of our SYN it makes no sense.
+    t.inject(peer("SF").seq(0).mss(1000).len(4));
     assert_eq!(t.state(), State::SynSent);
-    t.inject(peer("S.").seq(0).mss(1000).len(4));
-    t.expect(&[". 1:1(0) ack 5 win 65531"]);
-    assert_eq!(t.read(), 4);
+    t.inject(peer("SF.").seq(0).mss(1000).len(4));
+    t.expect(&[". 1:1(0) ack 6 win 65530"]);
+    assert_eq!((t.state(), t.read()), (State::CloseWait, 4));
+}
+
+#[test]
+fn an_answer_that_echoes_no_timestamp_of_ours_is_another_connections() {
+    let mut t = Script::new(Setup::default());
+    t.us.open(t.now);
+    t.take();
+    t.pass(ms(30));
+    for echo in [900, 1032, 1 << 31] {
+        t.inject(peer("S.").seq(0).mss(1000).ts(77, echo));
+        t.expect(&["R 1:1(0)"]);
+        assert!(matches!(t.us.last, Some(Disposition::Dropped(DropReason::TcpPaws))), "{echo}");
+        assert_eq!(t.state(), State::SynSent);
+    }
+    t.inject(peer("S.").seq(0).mss(1000).ts(77, 1000));
+    assert_eq!(t.state(), State::Established);
 }
 
 #[test]

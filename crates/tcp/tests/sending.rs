@@ -431,3 +431,25 @@ fn a_month_of_silence_does_not_stop_the_timestamp_clock() {
     let value = (t.now.as_millis() as u32).to_string();
     assert!(t.take()[0].contains(&format!("TS {value} ")), "a clock that stands still breaks the peer's PAWS");
 }
+
+/// No segment has text from both sides of the end of a record, and its last octets wait for nothing that could join them.
+#[test]
+fn segments_end_where_records_end() {
+    let mut t = Script::connected(Setup::default(), |syn| syn.mss(1000));
+    let record = |t: &mut Script, len: usize| {
+        let chunks = tcp::Chunks::from_iter([pktbuf::Chunk::shared(support::text(0, len).into())]);
+        assert_eq!(t.run(tcp::SendRecord(tcp::Send { chunks })).expect("it is open").accepted, len);
+    };
+    t.us.credit = 0;
+    record(&mut t, 300);
+    record(&mut t, 1200);
+    t.send(400);
+    t.us.credit = 64;
+    t.run(tcp::TransmitReady);
+    let sent: Vec<String> = t.take().iter().map(|line| line[..line.find(" ack").unwrap()].to_owned()).collect();
+    assert_eq!(sent, ["P. 1:301(300)", ". 301:1301(1000)", "P. 1301:1501(200)"], "the last is Nagle's");
+    t.inject(peer(".").ack(1501));
+    assert_eq!(t.take().len(), 1);
+    t.inject(peer(".").ack(1901));
+    assert_eq!(t.us.status().send_queue, 0);
+}

@@ -115,7 +115,7 @@ fn duplicates_that_the_network_made_are_no_evidence() {
 /// The echo of a timestamp that was never sent, as a stale or forged segment brings it, is no age and no trouble.
 #[test]
 fn an_echo_from_nowhere_is_ignored() {
-    let mut t = Script::connected(Setup::default(), |syn| syn.sack_permitted().ts(700, 1));
+    let mut t = Script::connected(Setup::default(), |syn| syn.sack_permitted().ts(700, 1000));
     t.send(5000);
     t.take();
     for echo in [0, 1 << 31, u32::MAX, 0x7fff_ffff] {

@@ -4,7 +4,7 @@ use std::mem::size_of;
 use std::ptr;
 use std::task::Poll;
 
-use drill::posix::{Errno, Transfer};
+use drill::posix::{Errno, Report, Transfer};
 use libc::{c_int, c_uint, c_void, iovec, loff_t, msghdr, sockaddr, socklen_t};
 
 use crate::abi::UserData;
@@ -16,24 +16,70 @@ use crate::plug::Plug;
 /// `TCP_CM_INQ`, which is `TCP_INQ`; not in every libc.
 const TCP_CM_INQ: c_int = 36;
 
+/// A control message: level, type and data.
+type Control = (c_int, c_int, Vec<u8>);
+
 /// What a receive gave beside its octets.
+#[derive(Default)]
 struct Received {
     count: usize,
     peer: Option<std::net::SocketAddr>,
-    /// What `TCP_CM_INQ` is to say.
-    waiting: Option<i32>,
+    /// `msg_flags`.
+    flags: c_int,
+    controls: Vec<Control>,
+}
+
+/// Where an entry of an error queue comes from, and what it says of the octets (`linux/errqueue.h`).
+const ORIGIN_TIMESTAMPING: u8 = 4;
+const ORIGIN_ZEROCOPY: u8 = 5;
+const ZEROCOPY_COPIED: u8 = 1;
+
+/// `struct sock_extended_err`, and an offender of no address.
+fn extended_error(v6: bool, errno: u32, (origin, code): (u8, u8), (info, data): (u32, u32)) -> Control {
+    let mut octets = errno.to_ne_bytes().to_vec();
+    octets.extend([origin, 0, code, 0]);
+    octets.extend(info.to_ne_bytes());
+    octets.extend(data.to_ne_bytes());
+    let (level, kind) =
+        if v6 { (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) } else { (libc::IPPROTO_IP, libc::IP_RECVERR) };
+    octets.extend(vec![0; if v6 { size_of::<libc::sockaddr_in6>() } else { size_of::<libc::sockaddr_in>() }]);
+    (level, kind, octets)
+}
+
+/// What `recvmsg` makes of an entry of the error queue.
+fn reported(report: Report, v6: bool) -> Received {
+    match report {
+        Report::ZeroCopy { first, last } => {
+            let error = extended_error(v6, 0, (ORIGIN_ZEROCOPY, ZEROCOPY_COPIED), (first, last));
+            Received { flags: libc::MSG_ERRQUEUE, controls: vec![error], ..Received::default() }
+        }
+        Report::Stamp { what, at, octet, alone } => {
+            let nanos = at.as_nanos();
+            let mut stamps = ((nanos / 1_000_000_000) as i64).to_ne_bytes().to_vec();
+            stamps.extend(((nanos % 1_000_000_000) as i64).to_ne_bytes());
+            // Those of the device, in two forms: it has none.
+            stamps.extend([0; 32]);
+            let error = extended_error(v6, libc::ENOMSG as u32, (ORIGIN_TIMESTAMPING, 0), (what as u32, octet));
+            let flags = libc::MSG_ERRQUEUE | if alone { 0 } else { libc::MSG_TRUNC };
+            let controls = vec![(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, stamps), error];
+            Received { flags, controls, ..Received::default() }
+        }
+    }
 }
 
 /// # Safety
 /// Each entry has as many writable octets as it says.
 unsafe fn receive(plug: &Plug, fd: c_int, into: &[iovec], flags: c_int) -> Result<Received, Errno> {
     let max = room(into);
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        return plug.now(move |sockets| {
+            let inner = sockets.files.inner(fd)?;
+            let v6 = sockets.posix.addresses(inner).0.is_some_and(|local| local.is_ipv6());
+            sockets.posix.receive_report(inner).map(|report| reported(report, v6))
+        });
+    }
     let received = plug.call(None, move |sockets, _| {
         sockets.about(fd, |posix, inner| {
-            if flags & libc::MSG_ERRQUEUE != 0 {
-                // No socket here ever queues an error.
-                return Poll::Ready(Err(Errno::EAGAIN));
-            }
             posix.receive(inner, max, flags).map(|received| {
                 let (octets, peer) = received?;
                 Ok((octets, peer, posix.waiting(inner)))
@@ -43,7 +89,8 @@ unsafe fn receive(plug: &Plug, fd: c_int, into: &[iovec], flags: c_int) -> Resul
     let (octets, peer, waiting) = received?;
     // SAFETY: the caller's promise; no more than `max` octets were received.
     unsafe { scatter(into, &octets) };
-    Ok(Received { count: octets.len(), peer, waiting })
+    let waiting = waiting.map(|octets| (libc::IPPROTO_TCP, TCP_CM_INQ, octets.to_ne_bytes().to_vec()));
+    Ok(Received { count: octets.len(), peer, flags: 0, controls: waiting.into_iter().collect() })
 }
 
 /// # Safety
@@ -131,39 +178,46 @@ pub(crate) unsafe extern "C" fn recvmsg(userdata: UserData, fd: c_int, message: 
                 Some(_) => write_address(received.peer, message.msg_name.cast(), &mut message.msg_namelen),
                 None => message.msg_namelen = 0,
             }
-            message.msg_flags = 0;
-            write_control(message, received.waiting);
+            message.msg_flags = received.flags;
+            write_controls(message, &received.controls);
             Ok(received.count as i64)
         })
     };
     answer(result) as isize
 }
 
-/// Writes the one control message that there is, if there is something to say and room for it.
+/// Writes control messages, if there are any and room for all.
 ///
 /// # Safety
 /// `message.msg_control` has `message.msg_controllen` writable octets, aligned for control messages.
-unsafe fn write_control(message: &mut msghdr, waiting: Option<i32>) {
+unsafe fn write_controls(message: &mut msghdr, controls: &[Control]) {
     let room = std::mem::replace(&mut message.msg_controllen, 0) as usize;
-    let Some(waiting) = waiting else { return };
+    if controls.is_empty() {
+        return;
+    }
     // SAFETY: a computation with a number.
-    let (space, len) = unsafe {
-        let size = size_of::<c_int>() as c_uint;
-        (libc::CMSG_SPACE(size) as usize, libc::CMSG_LEN(size) as usize)
-    };
-    if message.msg_control.is_null() || room < space {
+    let space = |data: &[u8]| unsafe { libc::CMSG_SPACE(data.len() as c_uint) as usize };
+    let total: usize = controls.iter().map(|(_, _, data)| space(data)).sum();
+    if message.msg_control.is_null() || room < total {
         message.msg_flags |= libc::MSG_CTRUNC;
         return;
     }
-    message.msg_controllen = space as _;
-    // SAFETY: there is room for one message with an `int`, aligned for its header, so the first header is not null; its
-    // data may have any alignment.
+    message.msg_controllen = total as _;
+    // SAFETY: there is room for all of them, which is made zero first so that no old length misleads, and aligned for the
+    // headers, so that neither the first is null nor any behind which another has its place; data may have any alignment.
     unsafe {
-        let header = libc::CMSG_FIRSTHDR(message);
-        (*header).cmsg_len = len as _;
-        (*header).cmsg_level = libc::IPPROTO_TCP;
-        (*header).cmsg_type = TCP_CM_INQ;
-        libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(waiting);
+        message.msg_control.cast::<u8>().write_bytes(0, total);
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        for (level, kind, data) in controls {
+            if header.is_null() {
+                return;
+            }
+            (*header).cmsg_len = libc::CMSG_LEN(data.len() as c_uint) as _;
+            (*header).cmsg_level = *level;
+            (*header).cmsg_type = *kind;
+            ptr::copy_nonoverlapping(data.as_ptr(), libc::CMSG_DATA(header), data.len());
+            header = libc::CMSG_NXTHDR(message, header);
+        }
     }
 }
 

@@ -33,6 +33,7 @@ unsafe fn read_value(level: c_int, name: c_int, value: *const c_void, len: sockl
             let name = CStr::from_bytes_until_nul(octets).map_or(octets, CStr::to_bytes);
             Ok(OptionValue::Octets(name.to_vec()))
         }
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_KEY) => Ok(OptionValue::Octets(octets.to_vec())),
         (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE) if octets.len() == 8 => {
             let rate = octets.try_into().map_or(0, u64::from_ne_bytes);
             Ok(OptionValue::Int(rate.min(u32::MAX.into()) as i64))

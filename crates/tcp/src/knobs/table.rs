@@ -505,6 +505,12 @@ pub static KNOBS: &[Knob] = &[
         "0",
         "no such peer is left",
     ),
+    flag(
+        "tolerate_missing_ts",
+        "take segments that lack the timestamp which was agreed upon (FreeBSD's name)",
+        |c| (!c.strict_timestamps).into(),
+        |c, v| c.strict_timestamps = v == 0,
+    ),
 ];
 
 /// As Linux calls it.
