@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn a_server_that_ignores_a_request_is_asked_once_in_the_experimental_form() {
         let known = Destinations::<sync::Real>::default();
-        let mut form = || {
+        let form = || {
             let option = known.offer(address(1), 1460, CLIENT, Time::ZERO).option.expect("a request");
             let outcome = Outcome::Ignored { experimental: option.experimental };
             known.learn(address(1), &News { cookie: None, mss: Some(1400), outcome }, PENANCE, Time::ZERO);

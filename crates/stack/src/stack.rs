@@ -341,14 +341,14 @@ impl<P: Platform> Stack<P> {
         if way.is_some_and(Interface::is_down) {
             return Err(ConnectRefused::NetworkDown);
         }
-        let socket = self.open_somewhere((local, source), remote, options, text)?;
+        let (socket, taken) = self.open_somewhere((local, source), remote, options, text)?;
         // The device may have vanished between the look and the entry in the table, and the round of those that go by it
         // have come in between.
         if way.is_some_and(Interface::is_down) {
             self.call(&socket.target(), Call::Abort(tcp::Abort));
             return Err(ConnectRefused::NetworkDown);
         }
-        Ok(socket)
+        Ok((socket, taken))
     }
 
     /// Opens from the local port that is asked for, or from one that is free.
@@ -357,8 +357,8 @@ impl<P: Platform> Stack<P> {
         (local, source): (Option<SocketAddr>, IpAddr),
         remote: SocketAddr,
         options: &ConnectionOptions,
-        text: &[u8],
-    ) -> Result<Arc<TcpSocket<P>>, ConnectRefused> {
+        text: FirstText<'_>,
+    ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
         let now = self.core.shared.clock.now();
         if let Some(port) = local.map(|local| local.port()).filter(|port| *port != 0) {
             let flow = self.flow(SocketAddr::new(source, port), remote);

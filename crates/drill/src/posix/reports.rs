@@ -67,6 +67,11 @@ pub(super) struct Reports {
     arriving: VecDeque<u64>,
 }
 
+/// Takes the first of `queue`, if it is so.
+fn first_if<T>(queue: &mut VecDeque<T>, is: impl Fn(&T) -> bool) -> Option<T> {
+    if is(queue.front()?) { queue.pop_front() } else { None }
+}
+
 impl Reports {
     /// A send ended after `accepted` octets.
     pub(super) fn sent(&mut self, accepted: usize, zero_copy: bool) {
@@ -100,14 +105,14 @@ impl Reports {
 
     /// The peer has acknowledged `acknowledged` octets of those `sent` that have left.
     fn look(&mut self, sent: u64, acknowledged: u64, now: Time) {
-        while let Some(end) = self.leaving.pop_front_if(|end| *end <= sent) {
+        while let Some(end) = first_if(&mut self.leaving, |end| *end <= sent) {
             self.stamp(libc::SOF_TIMESTAMPING_TX_SCHED, Stamped::Scheduled, end, now);
             self.stamp(libc::SOF_TIMESTAMPING_TX_SOFTWARE, Stamped::Sent, end, now);
         }
-        while let Some(end) = self.arriving.pop_front_if(|end| *end <= acknowledged) {
+        while let Some(end) = first_if(&mut self.arriving, |end| *end <= acknowledged) {
             self.stamp(libc::SOF_TIMESTAMPING_TX_ACK, Stamped::Acknowledged, end, now);
         }
-        while let Some((_, number)) = self.copies.pop_front_if(|(end, _)| *end <= acknowledged) {
+        while let Some((_, number)) = first_if(&mut self.copies, |(end, _)| *end <= acknowledged) {
             self.told += 1;
             match self.queue.back_mut() {
                 Some(Report::ZeroCopy { last, .. }) if last.wrapping_add(1) == number => *last = number,

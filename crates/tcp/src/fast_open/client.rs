@@ -14,6 +14,7 @@ use crate::output;
 use crate::pcb::{Pcb, Timer};
 use crate::segment::Segment;
 use crate::state::Cause;
+use crate::user_timeout;
 
 /// What the SYN of an active open may carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -153,7 +154,8 @@ pub(crate) fn too_large(parts: &mut PcbMut<'_>, mss: u16, out: &mut Outbox<'_>, 
     parts.header_out.announce_mss = parts.header_out.announce_mss.min(mss);
     parts.send_window.rtt.cancel();
     out.count(Counter::Retransmits, 1);
-    output::syn(parts.send_window, parts.header_out, out, now);
+    let rare = user_timeout::of_syn(parts.header_in);
+    output::syn(parts.send_window, &rare, parts.header_out, out, now);
 }
 
 /// The SYN with our offer was not answered in time; it is sent again without (RFC 7413 section 4.1.3).

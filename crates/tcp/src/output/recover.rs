@@ -27,7 +27,7 @@ pub(super) fn recover(
         //= https://www.rfc-editor.org/rfc/rfc8985#section-9.3
         //# A segment marked as lost by RACK-TLP MUST NOT be retransmitted until congestion control deems this
         //# appropriate.
-        if room < mss {
+        if room < mss && !small_hole_fits(sw, room) {
             sw.cwnd_limited = true;
             return Hold::Congestion;
         }
@@ -36,6 +36,14 @@ pub(super) fn recover(
             Err(hold) => return hold,
         }
     }
+}
+
+/// Is the next of what is lost less than a segment, and no more than `room`? It is small where records end, and its
+/// acknowledgement makes room for no more.
+fn small_hole_fits(sw: &SendWindow, room: u32) -> bool {
+    let mss = u32::from(sw.mss);
+    let Some(loss) = sw.loss.as_ref().filter(|_| sw.sack && room > 0) else { return false };
+    loss.next_lost(sw.una, mss).is_some_and(|(left, right)| (within_record(sw, left, right) - left) as u32 <= room)
 }
 
 /// The first segment of the flight, if it must leave whatever the window says.
