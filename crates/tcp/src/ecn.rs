@@ -116,6 +116,8 @@ pub(crate) struct EcnState {
     option: bool,
     /// Something was counted since the option left last.
     news: bool,
+    /// A segment of the peer was capable of ECN, or marked.
+    seen: bool,
     /// No further cut until this is acknowledged; means something once there was one.
     cut_at: Option<SeqNumber>,
     /// Segments of the peer that arrived marked (r.cep).
@@ -136,6 +138,7 @@ impl EcnState {
             first: true,
             option: false,
             news: true,
+            seen: false,
             cut_at: None,
             marks_in: FIRST_COUNT,
             octets_in: [FIRST_OCTETS, 0, FIRST_OCTETS],
@@ -148,6 +151,40 @@ impl EcnState {
     pub(crate) fn marked(&self) -> u32 {
         self.marks_out.wrapping_sub(FIRST_COUNT)
     }
+
+    /// For those who ask for the connection's status.
+    pub(crate) fn counts(&self) -> EcnCounts {
+        let [ect0, ce, ect1] = self.octets_in;
+        EcnCounts {
+            mode: self.mode,
+            seen: self.seen,
+            delivered_ce: self.marked(),
+            delivered_ce_octets: self.octets_out,
+            received_ce: self.marks_in.wrapping_sub(FIRST_COUNT),
+            received_octets: [ect0.wrapping_sub(FIRST_OCTETS), ce, ect1.wrapping_sub(FIRST_OCTETS)]
+                .map(|octets| octets & 0x00ff_ffff),
+            option_seen: self.option,
+        }
+    }
+}
+
+/// What a connection has counted of marks. Octets are modulo 2^24, and counted by accurate ECN alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EcnCounts {
+    /// What both ends speak.
+    pub mode: EcnMode,
+    /// A segment of the peer's was capable of ECN, or marked.
+    pub seen: bool,
+    /// Segments of ours that met congestion, as far as the peer has told.
+    pub delivered_ce: u32,
+    /// The octets in them.
+    pub delivered_ce_octets: u32,
+    /// Segments of the peer's that met congestion.
+    pub received_ce: u32,
+    /// Octets that arrived with ECT(0), with a mark of congestion, with ECT(1).
+    pub received_octets: [u32; 3],
+    /// The peer's option with its counters was seen.
+    pub option_seen: bool,
 }
 
 /// The bits of an active open's SYN, the `retries`th time that it is sent.
@@ -302,7 +339,10 @@ pub(crate) fn established(parts: &mut PcbMut<'_>) {
         ho.marks.set_echo(ace_flags(ecn.marks_in));
         // A device that cuts super-segments would change the bits of the pieces.
         ho.marks.0 |= Marks::COUNT;
-        parts.header_in.set_accurate();
+        parts.header_in.notice(NOT_ECT);
+    } else {
+        // Until the peer has shown that it makes use of it.
+        parts.header_in.notice(ECT_1);
     }
 }
 
@@ -340,6 +380,12 @@ fn classic(segment: &Segment, acked: u32, parts: &mut PcbMut<'_>, out: &Outbox<'
     let flags = segment.header.flags;
     let ho = &mut *parts.header_out;
     let mut marked = false;
+    if segment.ecn() != NOT_ECT
+        && let Some(ecn) = ho.ecn.as_deref_mut()
+    {
+        ecn.seen = true;
+        parts.header_in.notice(CE);
+    }
     if !segment.text.is_empty() {
         // RFC 3168 section 6.1.3: CWR ends the echo, and a mark on the same segment begins it again.
         if flags.contains(TcpFlags::CWR) {
@@ -354,7 +400,8 @@ fn classic(segment: &Segment, acked: u32, parts: &mut PcbMut<'_>, out: &Outbox<'
     if flags.contains(TcpFlags::ECE) {
         out.count(Counter::EcnEchoesIn, 1);
         if let Some(ecn) = ho.ecn.as_deref_mut() {
-            ecn.marks_out = ecn.marks_out.wrapping_add(1);
+            let segments = acked.div_ceil(parts.send_window.mss.into());
+            ecn.marks_out = ecn.marks_out.wrapping_add(segments);
         }
         if cut(parts.send_window, ho, acked, out, now) {
             ho.marks.0 |= Marks::REDUCED;
@@ -393,6 +440,7 @@ fn count_arrival(ecn: &mut EcnState, segment: &Segment, out: &Outbox<'_>) -> boo
         _ => return false,
     };
     *octets = octets.wrapping_add(len) & 0x00ff_ffff;
+    ecn.seen = true;
     ecn.news |= len > 0;
     let marked = segment.ecn() == CE;
     if marked {

@@ -8,6 +8,7 @@
 use core::time::Duration;
 
 use crate::congestion::MAX_WINDOW;
+use crate::ecn::EcnMode;
 use crate::event::{RecoveryState, StatusReport};
 use crate::state::State;
 
@@ -80,7 +81,7 @@ tcp_info! {
     unacked: u32,
     /// Of these, SACKed.
     sacked: u32,
-    /// Of these, lost.
+    /// Of these, lost, sent again or not.
     lost: u32,
     /// Of these, sent again.
     retrans: u32,
@@ -196,8 +197,20 @@ pub const OPTION_TIMESTAMPS: u8 = 1;
 pub const OPTION_SACK: u8 = 2;
 /// `TCPI_OPT_WSCALE`.
 pub const OPTION_WINDOW_SCALE: u8 = 4;
+/// `TCPI_OPT_ECN`.
+pub const OPTION_ECN: u8 = 8;
+/// `TCPI_OPT_ECN_SEEN`.
+pub const OPTION_ECN_SEEN: u8 = 16;
 /// `TCPI_OPT_SYN_DATA`.
 pub const OPTION_TEXT_ON_SYN: u8 = 32;
+
+/// Bit of [`TcpInfo::flags`]: the user limited the rate of delivery.
+const RATE_LIMITED: u8 = 1;
+/// Where why Fast Open failed begins in [`TcpInfo::flags`].
+const FAST_OPEN_FAILURE_SHIFT: u8 = 1;
+
+/// `TCP_ACCECN_OPT_COUNTER_SEEN`.
+const ACCECN_COUNTERS_SEEN: u16 = 2;
 
 /// No slow-start threshold yet.
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
@@ -210,6 +223,7 @@ impl TcpInfo {
         info.sender(report);
         info.receiver(report);
         info.traffic(report);
+        info.marks(report);
         info
     }
 
@@ -218,7 +232,11 @@ impl TcpInfo {
         self.options = bit(report.timestamps, OPTION_TIMESTAMPS)
             | bit(report.sack, OPTION_SACK)
             | bit(report.window_scaling, OPTION_WINDOW_SCALE)
+            | bit(report.ecn != EcnMode::Off, OPTION_ECN)
+            | bit(report.marks.seen, OPTION_ECN_SEEN)
             | bit(report.text_on_syn, OPTION_TEXT_ON_SYN);
+        self.flags = bit(report.traffic.rate.limited, RATE_LIMITED)
+            | report.fast_open_failure.map_or(0, |failure| failure as u8) << FAST_OPEN_FAILURE_SHIFT;
         self.wscale = report.send_shift & 15 | report.receive_shift << 4;
         self.snd_mss = report.mss.into();
         self.advmss = report.announced_mss.into();
@@ -234,7 +252,7 @@ impl TcpInfo {
             RecoveryState::Loss => 4,
         };
         self.sacked = report.sacked.div_ceil(mss);
-        self.lost = report.lost.div_ceil(mss);
+        self.lost = report.lost_in_all.div_ceil(mss);
         self.retrans = report.resent.div_ceil(mss);
         self.total_retrans = report.total_retransmits;
         self.dsack_dups = report.duplicates_reported;
@@ -259,7 +277,7 @@ impl TcpInfo {
     fn receiver(&mut self, report: &StatusReport) {
         self.ato = micros(report.delayed_ack);
         self.rcv_mss = report.peer_segment.into();
-        self.rcv_wnd = report.receive_window;
+        self.rcv_wnd = report.announced_window;
         self.rcv_ssthresh = report.receive_buffer;
         self.rcv_space = report.receive_buffer;
     }
@@ -275,10 +293,30 @@ impl TcpInfo {
         self.data_segs_out = traffic.data_segments_out;
         self.bytes_acked = traffic.bytes_acked;
         self.bytes_received = traffic.bytes_received;
-        self.bytes_sent = traffic.bytes_acked + u64::from(report.unacknowledged);
+        self.bytes_sent = traffic.bytes_sent;
+        self.bytes_retrans = traffic.bytes_again;
+        self.delivered = traffic.segments_delivered;
+        self.delivery_rate = traffic.rate.per_second();
+        self.rcv_ooopack = traffic.out_of_order;
+        self.total_rto = traffic.timeouts;
+        self.total_rto_recoveries = traffic.timeout_recoveries;
+        self.total_rto_time = millis(traffic.in_timeouts);
         self.busy_time = report.limited.busy.as_micros() as u64;
         self.rwnd_limited = report.limited.window.as_micros() as u64;
         self.sndbuf_limited = report.limited.buffer.as_micros() as u64;
+    }
+}
+
+impl TcpInfo {
+    fn marks(&mut self, report: &StatusReport) {
+        let marks = &report.marks;
+        self.delivered_ce = marks.delivered_ce;
+        if marks.mode == EcnMode::Accurate {
+            self.received_ce = marks.received_ce;
+            [self.received_e0_bytes, self.received_ce_bytes, self.received_e1_bytes] = marks.received_octets;
+            self.delivered_ce_bytes = marks.delivered_ce_octets;
+            self.accecn_opt_seen = if marks.option_seen { ACCECN_COUNTERS_SEEN } else { 0 };
+        }
     }
 }
 
@@ -287,8 +325,9 @@ fn micros(time: Duration) -> u32 {
     u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
 }
 
+/// In milliseconds, to the nearest: what was noted to a fraction of one must not lose a whole one.
 fn millis(time: Duration) -> u32 {
-    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+    u32::try_from((time + Duration::from_micros(500)).as_millis()).unwrap_or(u32::MAX)
 }
 
 /// The numbers of Linux's `TCP_*` states.

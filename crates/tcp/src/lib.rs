@@ -76,6 +76,7 @@ pub use half_open::{HalfOpen, Progress};
 pub use info::TcpInfo;
 pub use outbox::{Outbox, Readiness, TableChange};
 pub use pcb::Pcb;
+pub use pcb::Rate;
 pub use pcb::shaping::Limited;
 pub use profile::Profile;
 pub use segment::{Segment, Verify};

@@ -111,20 +111,26 @@ pub(crate) fn send_text(
     note_sent(sw, rq, from, out, now);
     set_timer_after_sending(sw, rq, hold, out, now);
     if sw.shaping.is_some() {
-        shaped(sw, rq, hold, out, now);
+        shaped(sw, rq, (from, hold), out, now);
     }
 }
 
 /// What a sender with limits of its own does after a transmission: the account, and those who wait.
 #[cold]
-fn shaped(sw: &mut SendWindow, rq: &RetransmitQueue, hold: Hold, out: &mut Outbox<'_>, now: Time) {
+fn shaped(sw: &mut SendWindow, rq: &RetransmitQueue, (from, hold): (SeqNumber, Hold), out: &mut Outbox<'_>, now: Time) {
     if sw.blocked && sw.is_writable(rq) {
         sw.blocked = false;
         out.ready |= Readiness::WRITABLE;
     }
     let (waits, unsent, progress) = (sw.flight() > 0 || rq.len > 0, !sw.nothing_unsent(rq), sw.progress);
-    let (blocked, una) = (sw.blocked, sw.una);
+    let (blocked, una, nxt, delivered) = (sw.blocked, sw.una, sw.nxt, sw.delivered_octets());
     let Some(shaping) = sw.shaping.as_mut() else { return };
+    if let Some(rate) = &mut shaping.rate {
+        if nxt != from {
+            rate.sent(una, (from, nxt), delivered, now.as_micros() as u32);
+        }
+        if hold == Hold::Empty && waits { rate.ran_dry(nxt) } else { rate.is_busy() }
+    }
     shaping.acknowledged(una);
     if waits && shaping.user_timeout > 0 {
         let limit = Duration::from_millis(shaping.user_timeout.into());
@@ -309,7 +315,8 @@ fn advance(sw: &mut SendWindow, len: u32, fin: bool, now: Time) {
         sw.progress = Tick::of(now);
     }
     sw.nxt += len + u32::from(fin);
-    sw.data_segments_out = sw.data_segments_out.wrapping_add(1);
+    sw.data_segments_out =
+        sw.data_segments_out.wrapping_add(if len <= u32::from(sw.mss) { 1 } else { pieces(sw, len) });
     sw.fin_sent |= fin;
     sw.last_sent = Tick::of(now);
     let mss = u32::from(sw.mss);
@@ -324,6 +331,12 @@ fn advance(sw: &mut SendWindow, len: u32, fin: bool, now: Time) {
         sw.timed = sw.nxt;
         sw.rtt.start();
     }
+}
+
+/// Segments that the device makes of a super-segment.
+#[cold]
+fn pieces(sw: &SendWindow, len: u32) -> u32 {
+    len.div_ceil(u32::from(sw.mss))
 }
 
 /// How many octets of text the next new segment carries; 0 for a FIN alone.

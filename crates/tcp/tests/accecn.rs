@@ -153,7 +153,7 @@ fn the_third_segment_tells_what_the_path_did() {
         let mut t = accepted(bits, true);
         t.send(10);
         assert_eq!(sent(&mut t)[0].mark, if capable { ECT_0 } else { NOT_ECT }, "ACK {bits:03b}");
-        assert_eq!(t.us.status().delivered_ce, 0);
+        assert_eq!(t.us.status().marks.delivered_ce, 0);
     }
 }
 
@@ -186,12 +186,12 @@ fn a_count_that_rises_cuts_the_window_once_per_window_of_text() {
     t.inject(with(peer(".").ack(2001), 7));
     let status = t.us.status();
     assert!(status.cwnd < before && !status.recovering);
-    assert_eq!(status.delivered_ce, 2);
+    assert_eq!(status.marks.delivered_ce, 2);
     t.inject(with(peer(".").ack(4001), 1));
-    assert_eq!((t.us.status().delivered_ce, t.us.status().ssthresh), (4, status.ssthresh));
+    assert_eq!((t.us.status().marks.delivered_ce, t.us.status().ssthresh), (4, status.ssthresh));
     // Overtaken on its way: it tells of less, and would look like seven more.
     t.inject(with(peer(".").ack(4001), 0));
-    assert_eq!(t.us.status().delivered_ce, 4);
+    assert_eq!(t.us.status().marks.delivered_ce, 4);
     assert!(sent(&mut t).iter().all(|sent| sent.ace == 5), "CWR has another meaning here");
     assert_eq!(t.us.count(Counter::CongestionEvents), 1);
 }

@@ -36,6 +36,8 @@ impl TcpInfo {
         match name {
             "snd_wscale" => return Some(i128::from(self.info.wscale & 15)),
             "rcv_wscale" => return Some(i128::from(self.info.wscale >> 4)),
+            "delivery_rate_app_limited" => return Some(i128::from(self.info.flags & 1)),
+            "fastopen_client_fail" => return Some(i128::from(self.info.flags >> 1 & 3)),
             _ => {}
         }
         self.info.fields().find(|(known, _)| *known == name).map(|(_, value)| value.into())

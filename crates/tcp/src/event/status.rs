@@ -8,11 +8,12 @@ use wire::FourTuple;
 use super::{Event, OptionValues};
 use crate::access::{PcbAccess, PcbMut};
 use crate::congestion::Kind;
-use crate::ecn::EcnMode;
+use crate::ecn::{EcnCounts, EcnMode};
 use crate::error::Error;
+use crate::fast_open::{self, FastOpenFailure};
 use crate::outbox::{Outbox, Readiness};
 use crate::pcb::shaping::Limited;
-use crate::pcb::{Loss, Mode, SendWindow, Timer};
+use crate::pcb::{Loss, Mode, Rate, SendWindow, Timer};
 use crate::sack::DUP_THRESH;
 use crate::state::State;
 
@@ -47,6 +48,8 @@ pub struct StatusReport {
     pub receive_buffer: u32,
     /// Our window, as the peer may know it.
     pub receive_window: u32,
+    /// Our window as it was last announced.
+    pub announced_window: u32,
     /// The peer's window.
     pub send_window: u32,
     /// Text that one segment of ours carries.
@@ -65,6 +68,8 @@ pub struct StatusReport {
     pub sacked: u32,
     /// Octets that are lost and not sent again yet.
     pub lost: u32,
+    /// Octets that are lost, sent again since or not.
+    pub lost_in_all: u32,
     /// Octets sent again that are under way.
     pub resent: u32,
     /// Octets believed to be in the network.
@@ -86,8 +91,12 @@ pub struct StatusReport {
     pub rto: Duration,
     /// What both ends speak of explicit congestion notification.
     pub ecn: EcnMode,
-    /// Segments of ours that met congestion, as far as the peer has told.
-    pub delivered_ce: u32,
+    /// What was counted of marks.
+    pub marks: EcnCounts,
+    /// Text of the SYN has reached the other side, whoever sent it (Fast Open).
+    pub text_on_syn: bool,
+    /// Why Fast Open took no text to the peer, if it was tried.
+    pub fast_open_failure: Option<FastOpenFailure>,
     /// Both sides use timestamps.
     pub timestamps: bool,
     /// Both sides use selective acknowledgements.
@@ -130,7 +139,8 @@ pub struct StatusReport {
     pub options: OptionValues,
 }
 
-/// What went to and fro on a connection since it began. Segments are counted modulo 2^32; a super-segment is one.
+/// What went to and fro on a connection since it began. Segments are counted modulo 2^32; a super-segment counts as one,
+/// but as those that the device makes of it among the segments with text that were sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Segments received.
@@ -141,13 +151,30 @@ pub struct Traffic {
     pub data_segments_in: u32,
     /// Segments sent with text or FIN that was new.
     pub data_segments_out: u32,
+    /// Segments that arrived at the peer, SACKed or acknowledged, the SYN among them. What is in flight counts as full
+    /// segments.
+    pub segments_delivered: u32,
     /// Octets of text acknowledged.
     pub bytes_acked: u64,
+    /// Octets of text sent, all that was sent again included.
+    pub bytes_sent: u64,
+    /// Octets of text sent again.
+    pub bytes_again: u64,
+    /// Segments received out of order.
+    pub out_of_order: u32,
+    /// Retransmission time-outs, those of the SYN included.
+    pub timeouts: u16,
+    /// Recoveries that began with one.
+    pub timeout_recoveries: u16,
+    /// Time in them.
+    pub in_timeouts: Duration,
+    /// The rate at which text is delivered; nothing unless [`crate::Config::measure_limits`] is set.
+    pub rate: Rate,
     /// Octets of text received in order.
     pub bytes_received: u64,
     /// Since text or FIN was sent.
     pub since_data_sent: Duration,
-    /// Since text arrived in order, to a millisecond.
+    /// Since text arrived in order, or the connection was established; to a quarter of a millisecond.
     pub since_data_received: Duration,
     /// Since any segment arrived.
     pub since_heard: Duration,
@@ -207,6 +234,7 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
         out_of_order: parts.reassembly.bytes(),
         receive_buffer: rw.limit,
         receive_window: (rw.edge - rw.nxt).max(0) as u32,
+        announced_window: (rw.told_edge - rw.last_ack_sent).max(0) as u32,
         send_window: sw.wnd,
         mss: sw.mss,
         congestion: sw.congestion.kind(),
@@ -214,8 +242,9 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
         ssthresh: sw.congestion.ssthresh(),
         recovering: sw.mode.recovers(),
         recovery: recovery_state(sw),
-        sacked: disorder.map_or(0, |loss| loss.board.sacked_octets()),
+        sacked: sw.sacked(),
         lost: disorder.map_or(0, |loss| loss.lost(sw.una)),
+        lost_in_all: disorder.map_or(0, |loss| loss.lost_in_all(sw.una)),
         resent: disorder.map_or(0, |loss| loss.resent_octets()),
         pipe: sw.pipe(),
         total_retransmits: loss.map_or(0, |loss| loss.totals.retransmits),
@@ -226,7 +255,9 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
         srtt: sw.rtt.srtt(),
         rto: sw.rtt.rto(),
         ecn: parts.header_out.ecn.as_deref().map_or(EcnMode::Off, |ecn| ecn.mode),
-        delivered_ce: parts.header_out.ecn.as_deref().map_or(0, |ecn| ecn.marked()),
+        marks: parts.header_out.ecn.as_deref().map(|ecn| ecn.counts()).unwrap_or_default(),
+        text_on_syn: parts.header_in.has_text_on_syn(),
+        fast_open_failure: fast_open::failure(parts.header_in),
         timestamps: sw.timestamps,
         sack: sw.sack,
         send_shift: sw.shift,
@@ -259,17 +290,39 @@ fn path_mtu(parts: &PcbMut<'_>) -> u32 {
 
 fn traffic(parts: &PcbMut<'_>, now: Time) -> Traffic {
     let (sw, rw) = (&*parts.send_window, &*parts.receive_window);
+    let totals = sw.loss.as_deref().map(|loss| loss.totals).unwrap_or_default();
+    let text_in_flight = if parts.send_window.state.is_synchronised() { sw.sent_text() } else { 0 };
     Traffic {
         segments_in: parts.header_in.segments_in,
         segments_out: parts.header_out.segments_out,
         data_segments_in: rw.data_segments_in,
         data_segments_out: sw.data_segments_out,
+        segments_delivered: delivered(parts),
         bytes_acked: sw.bytes_acked,
+        bytes_sent: sw.bytes_acked + u64::from(text_in_flight) + totals.octets_again,
+        bytes_again: totals.octets_again,
+        out_of_order: parts.reassembly.out_of_order(),
+        timeouts: totals.timeouts,
+        timeout_recoveries: totals.timeout_recoveries,
+        in_timeouts: Duration::from_millis(totals.in_timeouts(now).into()),
+        rate: sw.shaping.as_ref().and_then(|s| s.rate.as_ref()).map(|rate| rate.rate()).unwrap_or_default(),
         bytes_received: rw.bytes_received,
         since_data_sent: sw.last_sent.elapsed(now),
         since_data_received: rw.since_text(now),
         since_heard: parts.header_in.silence(now),
     }
+}
+
+/// Segments that the peer has: those sent less those in flight, and the SYN.
+fn delivered(parts: &PcbMut<'_>) -> u32 {
+    let sw = &*parts.send_window;
+    if !sw.state.is_synchronised() {
+        return 0;
+    }
+    let text = sw.sent_text().saturating_sub(sw.sacked());
+    let fin_alone = text == 0 && sw.flight() > sw.sent_text();
+    let in_flight = text.div_ceil(sw.mss.into()) + u32::from(fin_alone);
+    sw.data_segments_out.wrapping_sub(in_flight) + u32::from(parts.header_in.state.is_synchronised())
 }
 
 fn level(parts: &PcbMut<'_>) -> Readiness {

@@ -258,7 +258,9 @@ fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let saved = (!sw.mode.recovers()).then(|| sw.congestion.save());
     sw.congestion.on_timeout(sw.flight(), now);
     let repeated = sw.rtt.backoff_count() > 2;
+    let first = sw.unanswered <= 1;
     let loss = sw.begin_disorder();
+    loss.totals.timed_out(first, now);
     if let Some(saved) = saved {
         loss.undo.arm(saved);
     }

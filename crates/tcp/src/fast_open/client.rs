@@ -11,7 +11,7 @@ use crate::ecn;
 use crate::event::{Chunks, Event, Isn, Send};
 use crate::outbox::{Outbox, TableChange};
 use crate::output;
-use crate::pcb::{Pcb, Timer};
+use crate::pcb::{HeaderIn, Pcb, Timer};
 use crate::segment::Segment;
 use crate::state::Cause;
 use crate::user_timeout;
@@ -62,12 +62,30 @@ pub struct News {
     pub outcome: Outcome,
 }
 
-/// What a connection remembers of its offer while it is being opened.
+/// Why text did not go with the SYN, numbered as `tcpi_fastopen_client_fail`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum FastOpenFailure {
+    /// There was no cookie to show, so that the SYN only asked for one.
+    NoCookie = 1,
+    /// The peer acknowledged the SYN without its text.
+    NotTaken = 2,
+    /// The SYN had to be sent again, without text.
+    SentAgain = 3,
+}
+
+/// What a connection remembers of its offer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Asked {
     option: Option<FastOpen>,
     more: bool,
     news: Option<News>,
+    failure: Option<FastOpenFailure>,
+}
+
+/// Why Fast Open took no text to the peer, as far as is known.
+pub(crate) fn failure(header_in: &HeaderIn) -> Option<FastOpenFailure> {
+    header_in.settings.as_deref()?.fast_open?.failure
 }
 
 /// Take the [`News`] that [`TableChange::News`] announced; told once.
@@ -94,8 +112,9 @@ impl Pcb {
         let sent = Send { chunks: start.text }.run(&mut parts, out, now);
         debug_assert!(sent.is_ok_and(|sent| sent.rest.is_empty()), "the caller knows the send buffer");
         if start.offer.option.is_some() || start.offer.max_text > 0 || start.more {
+            let failure = (start.offer.max_text == 0).then_some(FastOpenFailure::NoCookie);
             parts.header_in.settings(out.config).fast_open =
-                Some(Asked { option: start.offer.option, more: start.more, ..Asked::default() });
+                Some(Asked { option: start.offer.option, more: start.more, failure, news: None });
         }
         parts.send_fast_syn(start.offer, out, now);
         pcb
@@ -138,6 +157,9 @@ pub(crate) fn answered(parts: &mut PcbMut<'_>, segment: &Segment, out: &mut Outb
     };
     asked.news = Some(News { cookie, mss: segment.header.options.mss, outcome });
     out.table = TableChange::News;
+    if !taken && parts.send_window.flight() > 1 {
+        asked.failure = asked.failure.or(Some(FastOpenFailure::NotTaken));
+    }
     if taken && ack.ge(parts.send_window.nxt) {
         parts.header_in.note_text_on_syn();
     }
@@ -164,6 +186,7 @@ pub(crate) fn silent(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
     let settings = parts.header_in.settings.as_deref_mut().filter(|_| first);
     let Some(asked) = settings.and_then(|settings| settings.fast_open.as_mut()) else { return };
     asked.news = Some(News { cookie: None, mss: None, outcome: Outcome::Silent });
+    asked.failure = Some(FastOpenFailure::SentAgain);
     out.table = TableChange::News;
 }
 

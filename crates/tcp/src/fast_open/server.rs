@@ -15,7 +15,7 @@ use crate::event::segment_arrives::{listen, take_text};
 use crate::half_open::{HalfOpen, agreement};
 use crate::outbox::{Outbox, Readiness, TableChange};
 use crate::output;
-use crate::pcb::{Pcb, SendWindow, Tick, Timer};
+use crate::pcb::{Loss, Pcb, SendWindow, Tick, Timer};
 use crate::segment::Segment;
 use crate::state::State;
 
@@ -93,6 +93,8 @@ pub(crate) fn complete(parts: &mut PcbMut<'_>, header: &Header, out: &mut Outbox
         // As for any lost SYN-ACK; nothing of the text was sent again meanwhile, and its timer begins now.
         let mss = u32::from(sw.mss);
         sw.congestion = Controller::new(sw.congestion.kind(), mss, mss);
+        let (una, retries) = (sw.una, sw.rtt.backoff_count() as u8);
+        sw.loss.get_or_insert_with(|| Loss::new(una)).totals.opened_late(retries, 0);
         sw.rtt.cancel();
         sw.rtt.restart_after_lost_syn();
     } else if sw.timestamps {

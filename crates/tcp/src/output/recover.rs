@@ -157,7 +157,7 @@ pub(crate) fn probe_tail(
     }
     let loss = sw.begin_disorder();
     loss.probe_sent(last, clock, true);
-    loss.totals.retransmits = loss.totals.retransmits.saturating_add(1);
+    loss.totals.sent_again((last.1 - last.0) as u32);
     true
 }
 
@@ -198,7 +198,7 @@ fn resend(
         loss.sent_again(range.0, range.1, now.as_micros() as u32, width);
         loss.prr.sent(octets);
         loss.undo.sent_again(octets, ho.clock(now));
-        loss.totals.retransmits = loss.totals.retransmits.saturating_add(1);
+        loss.totals.sent_again(octets);
     }
     true
 }

@@ -9,7 +9,7 @@ use wire::tcp::{HEADER_LEN, TcpFlags};
 
 use super::{Settings, Tick, mebinanos};
 use crate::config::{Config, ConnectionOptions};
-use crate::ecn::CE;
+use crate::ecn::{CE, NOT_ECT};
 use crate::error::Error;
 use crate::outbox::{Outbox, Readiness};
 use crate::segment::Segment;
@@ -17,12 +17,13 @@ use crate::state::State;
 
 /// Bits of `HeaderIn::traits`.
 const PASSIVE: u8 = 1;
-const ACCURATE: u8 = 2;
+const TEXT_ON_SYN: u8 = 2;
 /// The user time-outs of both ends are exchanged.
 const EXCHANGES: u8 = 4;
+/// From here up: segments whose ECN field is at least this take the whole path.
+const NOTABLE_SHIFT: u32 = 6;
 /// Octets of a header with timestamps alone.
 const USUAL_LEN: usize = HEADER_LEN + 12;
-const TEXT_ON_SYN: u8 = 8;
 
 /// Under which gauge a connection is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +52,8 @@ pub struct HeaderIn {
     pub(crate) error: Option<Error>,
     /// What is wrong and may pass; see [`HeaderIn::soft_error`].
     soft_error: Option<Error>,
-    /// Of [`PASSIVE`], [`ACCURATE`], [`EXCHANGES`] and [`TEXT_ON_SYN`].
+    /// Of [`PASSIVE`], [`TEXT_ON_SYN`] and [`EXCHANGES`]; above them what [`HeaderIn::notice`] was told, marked segments to
+    /// begin with.
     traits: u8,
     /// Somebody will close or abort the connection; until then it stays although it may be finished.
     pub(crate) held: bool,
@@ -91,7 +93,7 @@ impl HeaderIn {
             state,
             error: None,
             soft_error: None,
-            traits: if exchanges { EXCHANGES } else { 0 },
+            traits: CE << NOTABLE_SHIFT | if exchanges { EXCHANGES } else { 0 },
             held: true,
             counted: Counted::No,
             tuple,
@@ -202,18 +204,18 @@ impl HeaderIn {
     /// Accurate ECN: do the bits of every header count, so that all segments take the whole path?
     #[inline]
     pub(crate) fn is_accurate(&self) -> bool {
-        self.traits & ACCURATE != 0
+        self.traits >> NOTABLE_SHIFT == NOT_ECT
     }
 
-    /// Both ends speak accurate ECN.
-    pub(crate) fn set_accurate(&mut self) {
-        self.traits |= ACCURATE;
+    /// Take the whole path with segments whose ECN field is at least `class`.
+    pub(crate) fn notice(&mut self, class: u8) {
+        self.traits = self.traits & ((1 << NOTABLE_SHIFT) - 1) | class << NOTABLE_SHIFT;
     }
 
     /// Does the segment say more than its text and its acknowledgement?
     #[cold]
     fn takes_whole(&self, segment: &Segment) -> bool {
-        self.is_accurate() || ![HEADER_LEN, USUAL_LEN].contains(&usize::from(segment.header.header_len))
+        ![HEADER_LEN, USUAL_LEN].contains(&usize::from(segment.header.header_len))
     }
 
     /// Are the user time-outs of both ends exchanged (ENABLED of RFC 5482)?
@@ -232,7 +234,8 @@ impl HeaderIn {
         self.last_heard = mebinanos(now);
         self.segments_in = self.segments_in.wrapping_add(1);
         let plain = segment.header.flags.0 & !TcpFlags::PSH.0 == TcpFlags::ACK.0;
-        let usual = segment.ecn() != CE && (self.traits & (ACCURATE | EXCHANGES) == 0 || !self.takes_whole(segment));
+        let usual = segment.ecn() < self.traits >> NOTABLE_SHIFT
+            && (self.traits & EXCHANGES == 0 || !self.takes_whole(segment));
         if plain && usual && self.state == State::Established { Path::Established } else { Path::Whole }
     }
 

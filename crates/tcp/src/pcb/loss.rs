@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 
 use wire::SeqNumber;
 
+use super::Totals;
 use super::send_log::{SendLog, is_before, since};
 use crate::congestion::Prr;
 use crate::rack::{Rack, Sent};
@@ -86,17 +87,6 @@ pub(crate) struct Detected {
     pub(crate) newly: bool,
     /// Something will be lost if it does not arrive within the reordering window.
     pub(crate) waiting: bool,
-}
-
-/// Totals of a connection, for those who ask for its status.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Totals {
-    /// Segments sent again.
-    pub(crate) retransmits: u32,
-    /// D-SACK blocks received.
-    pub(crate) duplicates: u32,
-    /// Times that reordering was seen.
-    pub(crate) reorderings: u32,
 }
 
 /// See the module documentation.
@@ -194,6 +184,11 @@ impl Loss {
         let waiting = octets(from, self.lost_edge);
         let sacked = self.board.sacked_below(self.lost_edge).saturating_sub(self.board.sacked_below(from));
         waiting.saturating_sub(sacked) + self.lost_again
+    }
+
+    /// Octets that are lost, sent again since or not.
+    pub(crate) fn lost_in_all(&self, una: SeqNumber) -> u32 {
+        octets(una, self.lost_edge).saturating_sub(self.board.sacked_below(self.lost_edge))
     }
 
     /// Octets sent again that are under way.

@@ -4,6 +4,7 @@
 //! retransmit queue, header out. Each part holds exactly what one step of processing needs exclusively; see
 //! [`crate::access`] for who may hold which.
 
+mod delivery_rate;
 mod fifo;
 mod header_in;
 mod header_out;
@@ -16,7 +17,9 @@ mod send_window;
 mod settings;
 pub(crate) mod shaping;
 mod tick;
+mod totals;
 
+pub use delivery_rate::Rate;
 pub use header_in::HeaderIn;
 pub use header_out::HeaderOut;
 pub use reassembly::Reassembly;
@@ -32,6 +35,7 @@ pub(crate) use send_window::{Mode, Timer, initial_window};
 pub(crate) use settings::Settings;
 pub(crate) use shaping::{Limit, Shaping};
 pub(crate) use tick::{SKEW_MS, Tick, mebinanos};
+pub(crate) use totals::Totals;
 
 use core::time::Duration;
 

@@ -91,14 +91,23 @@ struct Queue {
 #[derive(Debug, Default)]
 pub struct Reassembly {
     queue: Option<Box<Queue>>,
+    /// From the first segment out of order, or received twice, on.
+    record: Option<Box<Record>>,
+}
+
+/// What is kept of disorder when the queue is empty again.
+#[derive(Debug)]
+struct Record {
     /// A duplicate not yet reported (RFC 2883); empty for none.
     dsack: (SeqNumber, SeqNumber),
+    /// Segments that did not begin at RCV.NXT, modulo 2^32.
+    out_of_order: u32,
 }
 
 impl Reassembly {
     /// An empty queue.
     pub const fn new() -> Reassembly {
-        Reassembly { queue: None, dsack: NOTHING }
+        Reassembly { queue: None, record: None }
     }
 
     /// Whether no segment is queued.
@@ -110,7 +119,7 @@ impl Reassembly {
     /// Whether [`Reassembly::sack_blocks`] has anything to say.
     #[inline]
     pub fn has_blocks(&self) -> bool {
-        self.queue.is_some() || self.dsack.0 != self.dsack.1
+        self.queue.is_some() || self.record.as_ref().is_some_and(|record| record.dsack.0 != record.dsack.1)
     }
 
     /// Octets of text queued.
@@ -131,6 +140,15 @@ impl Reassembly {
         self.queue.as_ref().map_or(0, |q| q.runs.len())
     }
 
+    /// Segments that came out of order since the connection began, modulo 2^32.
+    pub fn out_of_order(&self) -> u32 {
+        self.record.as_ref().map_or(0, |record| record.out_of_order)
+    }
+
+    fn record(&mut self) -> &mut Record {
+        self.record.get_or_insert_with(|| Box::new(Record { dsack: NOTHING, out_of_order: 0 }))
+    }
+
     /// Drops everything: the connection is reset or the user will not read.
     pub fn clear(&mut self) {
         *self = Reassembly::new();
@@ -141,14 +159,14 @@ impl Reassembly {
     #[inline]
     pub fn record_duplicate(&mut self, left: SeqNumber, right: SeqNumber) {
         if left.lt(right) {
-            self.dsack = (left, right);
+            self.record().dsack = (left, right);
         }
     }
 
     /// Nothing is to be reported as duplicate.
     #[inline]
     pub fn forget_duplicate(&mut self) {
-        self.dsack = NOTHING;
+        self.record.iter_mut().for_each(|record| record.dsack = NOTHING);
     }
 
     /// Queues the segment of `text` at `seq`, followed by a FIN if `fin`.
@@ -173,6 +191,10 @@ impl Reassembly {
         if seq.ge(window_end) {
             return Inserted::Dropped(DropReason::TcpOutOfWindow);
         }
+        if seq.gt(rcv_nxt) {
+            let record = self.record();
+            record.out_of_order = record.out_of_order.wrapping_add(1);
+        }
         let mut incoming = Incoming { left: seq, right, text: fitted(text), fin };
         let mut duplicate = None;
         if seq.lt(rcv_nxt) {
@@ -185,7 +207,8 @@ impl Reassembly {
         if queue.runs.is_empty() {
             self.queue = None;
         }
-        self.dsack = duplicate.unwrap_or(self.dsack);
+        let record = self.record();
+        record.dsack = duplicate.unwrap_or(record.dsack);
         match stored {
             Ok(true) => Inserted::Stored,
             Ok(false) => Inserted::Duplicate(seq, right),
@@ -213,7 +236,8 @@ impl Reassembly {
     pub fn sack_blocks(&mut self, rcv_nxt: SeqNumber) -> SackBlocks {
         let mut blocks = SackBlocks::EMPTY;
         let mut duplicates = 0;
-        let (left, right) = core::mem::replace(&mut self.dsack, NOTHING);
+        let (left, right) =
+            self.record.as_mut().map_or(NOTHING, |record| core::mem::replace(&mut record.dsack, NOTHING));
         if left != right {
             blocks.push(left, right);
             duplicates = 1;
@@ -850,7 +874,7 @@ mod tests {
 
     /// Every block but a duplicate is a whole run of the model, and none is named twice.
     fn check_blocks(r: &mut Reassembly, model: &BTreeMap<u32, u8>, nxt: u32) -> Result<(), TestCaseError> {
-        let duplicates = usize::from(r.dsack.0 != r.dsack.1);
+        let duplicates = usize::from(r.record.as_ref().is_some_and(|record| record.dsack.0 != record.dsack.1));
         let blocks = r.sack_blocks(at(nxt));
         let runs = &blocks.as_slice()[duplicates..];
         for (i, &(left, right)) in runs.iter().enumerate() {

@@ -12,7 +12,7 @@ use wire::SeqNumber;
 use wire::tcp::SackBlocks;
 
 use super::fifo::Fifo;
-use super::{Reassembly, Tick, mebinanos};
+use super::{Reassembly, Tick};
 use crate::config::{Config, ConnectionOptions};
 use crate::outbox::Outbox;
 use crate::state::State;
@@ -28,6 +28,12 @@ const TS_RECENT_LIFE: u32 = ((24 * 86_400 * 1_000_000_000_u64) >> 30) as u32;
 #[inline]
 fn gibinanos(time: Time) -> u32 {
     (time.as_nanos() >> 30) as u32
+}
+
+/// `time` in units of 2^18 ns, about a quarter of a millisecond, modulo 2^32: a shift as well.
+#[inline]
+fn quarters(time: Time) -> u32 {
+    (time.as_nanos() >> 18) as u32
 }
 
 /// Size of the receive buffer to begin with, in octets.
@@ -118,7 +124,7 @@ pub struct ReceiveWindow {
     pub(crate) data_segments_in: u32,
     /// Octets of text received in order.
     pub(crate) bytes_received: u64,
-    /// When text last arrived, in units of 2^20 ns modulo 2^32.
+    /// When text last arrived, in units of 2^18 ns modulo 2^32.
     last_text: u32,
     /// When a delayed acknowledgement is due.
     pub(crate) ack_deadline: Time,
@@ -158,7 +164,7 @@ impl ReceiveWindow {
             ts_recent_at: gibinanos(now),
             data_segments_in: 0,
             bytes_received: 0,
-            last_text: mebinanos(now),
+            last_text: quarters(now),
             ack_deadline: Time::MAX,
             armed: Time::MAX,
             queue: Fifo::new(),
@@ -197,12 +203,17 @@ impl ReceiveWindow {
     pub(crate) fn tally(&mut self, octets: usize, now: Time) {
         self.data_segments_in = self.data_segments_in.wrapping_add(1);
         self.bytes_received += octets as u64;
-        self.last_text = mebinanos(now);
+        self.last_text = quarters(now);
     }
 
-    /// Time since text last arrived; wrong after 52 days of silence.
+    /// Text may arrive from now on: before it does, it counts as having arrived just now.
+    pub(crate) fn begin_text(&mut self, now: Time) {
+        self.last_text = quarters(now);
+    }
+
+    /// Time since text last arrived, to a quarter of a millisecond; wrong after 13 days of silence.
     pub(crate) fn since_text(&self, now: Time) -> Duration {
-        Duration::from_nanos(u64::from(mebinanos(now).wrapping_sub(self.last_text)) << 20)
+        Duration::from_nanos(u64::from(quarters(now).wrapping_sub(self.last_text)) << 18)
     }
 
     /// Append in-order text. True if heap memory was taken for the queue.

@@ -286,11 +286,29 @@ impl SendWindow {
         }
     }
 
-    /// All that was sent is acknowledged, and nothing waits: the account stops.
+    /// SND.UNA has moved, and `queued` octets of text are left: for those who measure the rate of delivery, and the account
+    /// of what limits the sender, which stops when nothing waits any more.
     #[cold]
-    pub(crate) fn idle(&mut self, now: Time) {
-        let account = self.shaping.as_mut().and_then(|shaping| shaping.account.as_mut());
-        account.into_iter().for_each(|account| account.note(Limit::Idle, now));
+    pub(crate) fn measure(&mut self, queued: u32, now: Time) {
+        let (una, delivered, idle) = (self.una, self.delivered_octets(), self.flight() == 0 && queued == 0);
+        let min_rtt = self.rtt.min_rtt_us();
+        let Some(shaping) = &mut self.shaping else { return };
+        if let Some(rate) = &mut shaping.rate {
+            rate.acknowledged(una, delivered, now.as_micros() as u32, min_rtt);
+        }
+        if let Some(account) = shaping.account.as_mut().filter(|_| idle) {
+            account.note(Limit::Idle, now);
+        }
+    }
+
+    /// Octets of text that have arrived, acknowledged or SACKed, modulo 2^32.
+    pub(crate) fn delivered_octets(&self) -> u32 {
+        (self.bytes_acked as u32).wrapping_add(self.sacked())
+    }
+
+    /// Octets in flight that are SACKed.
+    pub(crate) fn sacked(&self) -> u32 {
+        self.loss.as_deref().filter(|_| self.mode != Mode::Open).map_or(0, |loss| loss.board.sacked_octets())
     }
 
     /// The place for limits that few connections have.

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use observe::Time;
 use wire::SeqNumber;
 
+use super::delivery_rate::DeliveryRate;
 use crate::config::{Config, ConnectionOptions};
 
 /// The pacer forgives being late by up to this: timers and batches are coarser than the gaps between segments.
@@ -92,6 +93,8 @@ pub(crate) struct Shaping {
     pub(crate) user_timeout: u32,
     /// What limited the sender, if that is asked for.
     pub(crate) account: Option<Account>,
+    /// How fast its text is delivered, under the same condition.
+    pub(crate) rate: Option<DeliveryRate>,
 }
 
 impl Shaping {
@@ -107,6 +110,7 @@ impl Shaping {
             records: VecDeque::new(),
             user_timeout: 0,
             account: config.measure_limits.then(Account::default),
+            rate: config.measure_limits.then(DeliveryRate::default),
         })
     }
 

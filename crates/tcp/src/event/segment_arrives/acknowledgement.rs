@@ -130,9 +130,6 @@ fn acknowledge(
     sw.congestion.on_ack(advance, flight, sw.rtt.srtt(), now, limited);
     if sw.flight() == 0 {
         sw.stop_timer();
-        if rq.len == 0 && sw.shaping.is_some() {
-            sw.idle(now);
-        }
     } else {
         // RFC 6298 section 5.3. Moved later it needs no new wake, but the sample may have made it earlier.
         //= https://www.rfc-editor.org/rfc/rfc6298#section-5
@@ -140,6 +137,9 @@ fn acknowledge(
         //# retransmitted too early, i.e., less than one RTO after the previous transmission of that segment.
         sw.guard_flight(out.config, now);
         sw.arm(out);
+    }
+    if sw.shaping.is_some() {
+        sw.measure(rq.len, now);
     }
     grow_send_buffer(sw, out);
     if sw.blocked && sw.is_writable(rq) {

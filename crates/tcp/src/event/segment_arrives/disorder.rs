@@ -44,6 +44,24 @@ pub(super) fn settle(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
     header: &Header,
+    seen: Seen,
+    out: &mut Outbox<'_>,
+    now: Time,
+) {
+    let timed_out = sw.mode == Mode::Loss;
+    conclude(sw, rq, header, seen, out, now);
+    if timed_out
+        && sw.mode != Mode::Loss
+        && let Some(loss) = &mut sw.loss
+    {
+        loss.totals.recovered(now);
+    }
+}
+
+fn conclude(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    header: &Header,
     mut seen: Seen,
     out: &mut Outbox<'_>,
     now: Time,

@@ -233,7 +233,7 @@ fn acknowledge(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, 
         if early {
             fast_open::complete(parts, &segment.header, out, now);
         } else {
-            syn_sent::establish(parts, ack, now);
+            syn_sent::establish(parts, ack, out, now);
             parts.header_in.held = true;
         }
         ecn::established(parts);

@@ -6,13 +6,14 @@ use wire::tcp::TcpFlags;
 
 use super::{Disposition, acknowledgement, otherwise};
 use crate::access::{PcbAccess, PcbMut};
+use crate::config::Config;
 use crate::congestion::Controller;
 use crate::ecn::{self, EcnMode};
 use crate::error::Error;
 use crate::fast_open;
 use crate::outbox::{Outbox, Readiness};
 use crate::output;
-use crate::pcb::{Ack, Tick, Timer, since};
+use crate::pcb::{Ack, Loss, Tick, Timer, since};
 use crate::segment::Segment;
 use crate::state::Cause;
 use crate::user_timeout;
@@ -68,7 +69,7 @@ fn connected(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now:
     fast_open::answered(&mut parts, &segment, out);
     parts.synchronise(&header, out, now);
     let with_text = parts.send_window.flight() > 1;
-    establish(&mut parts, header.ack, now);
+    establish(&mut parts, header.ack, out, now);
     ecn::connected(&mut parts, &segment, out);
     parts.enter(Cause::SynAck, out, now);
     out.ready |= Readiness::CONNECTED | Readiness::WRITABLE;
@@ -111,7 +112,7 @@ fn connected(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now:
 }
 
 /// Our SYN is acknowledged: its octet leaves the sequence space, its timer stops, and its round trip is a sample.
-pub(super) fn establish(parts: &mut PcbMut<'_>, ack: SeqNumber, now: Time) {
+pub(super) fn establish(parts: &mut PcbMut<'_>, ack: SeqNumber, out: &Outbox<'_>, now: Time) {
     parts.send_window.una += 1;
     if parts.send_window.flight() > 0 {
         fast_open::settle_text(parts, ack);
@@ -129,11 +130,26 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, ack: SeqNumber, now: Time) {
         // RFC 5681 section 3.1: a lost SYN, of either side, speaks of congestion; begin with one segment.
         let mss = u32::from(sw.mss);
         sw.congestion = Controller::new(sw.congestion.kind(), mss, mss);
-        sw.rtt.restart_after_lost_syn();
+        opened_late(parts, out.config, now);
+        parts.send_window.rtt.restart_after_lost_syn();
     }
+    let sw = &mut *parts.send_window;
     sw.rtt.cancel();
     sw.unanswered = 0;
     sw.set_timer(Timer::Off, Time::MAX);
+    parts.receive_window.begin_text(now);
+}
+
+/// Some SYNs of ours had no answer: those who ask for the connection's status are told.
+fn opened_late(parts: &mut PcbMut<'_>, config: &Config, now: Time) {
+    let (sw, first) = (&mut *parts.send_window, parts.retransmit_queue.log.newest());
+    let retries = sw.rtt.backoff_count() as u8;
+    let una = sw.una;
+    let waited = since(now.as_micros() as u32, first) / 1000;
+    // A half-open connection remembers when its SYN-ACK last left, and its revival does not say even that.
+    let patience = config.rto.initial_rto.as_millis() as u32;
+    let late = if parts.header_in.is_passive() { 0 } else { waited.saturating_sub(patience) };
+    sw.loss.get_or_insert_with(|| Loss::new(una)).totals.opened_late(retries, late);
 }
 
 /// SYN without ACK: both ends opened at once (RFC 9293 figure 8).
