@@ -81,6 +81,19 @@ impl TcpListener {
         self.inner.listener.set_fast_open(limit);
     }
 
+    /// Lets so many connections wait to be accepted from now on, as a second `listen(2)` does; those that wait stay.
+    pub fn set_backlog(&self, backlog: usize) {
+        self.inner.listener.set_backlog(backlog);
+    }
+
+    /// Accepts connections when their first text has come, or when the peer has sent none for about `time`; zero: when they
+    /// are established (`TCP_DEFER_ACCEPT`). `time` is rounded up to time-outs of the SYN-ACK: 1 s, 3 s, 7 s and so on.
+    /// A handshake that a SYN cookie completes is not deferred.
+    pub fn set_defer_accept(&self, time: Duration) {
+        let time_outs = tcp::config::time_outs_in(time, self.inner.stack.raw().shared().tcp());
+        self.inner.listener.set_defer_accept(time_outs);
+    }
+
     /// Connections that are open before their handshakes are complete, with those that were reset of late (RFC 7413
     /// section 5.1).
     pub fn early(&self) -> usize {

@@ -41,6 +41,8 @@ struct Inner {
     /// In nanoseconds; 0: wait for ever.
     read_timeout: <Real as Platform>::AtomicU64,
     write_timeout: <Real as Platform>::AtomicU64,
+    /// The same: how long closing waits, 0: not at all.
+    linger: <Real as Platform>::AtomicU64,
 }
 
 #[derive(Default)]
@@ -79,6 +81,11 @@ impl Drop for Inner {
         let unread = !self.residue.get_mut().buffers.is_empty();
         let call = if unread { Call::Abort(tcp::Abort) } else { Call::Close(tcp::Close) };
         self.stack.raw().call(&self.socket.target(), call);
+        let linger = Duration::from_nanos(self.linger.load(Ordering::Relaxed));
+        if !unread && !linger.is_zero() && !self.nonblocking.load(Ordering::Relaxed) {
+            let over = Readiness::FLUSHED | Readiness::CLOSED | Readiness::ERROR;
+            self.socket.ready.wait(over, Some(linger));
+        }
     }
 }
 
@@ -93,6 +100,7 @@ impl TcpStream {
             nonblocking: Atomic::new(false),
             read_timeout: Atomic::new(0),
             write_timeout: Atomic::new(0),
+            linger: Atomic::new(0),
         };
         TcpStream { inner: Arc::new(inner) }
     }
@@ -269,9 +277,13 @@ impl TcpStream {
     /// The value is out of range, or the connection is gone.
     pub fn set_option(&self, option: SocketOption) -> io::Result<()> {
         match self.call(Call::SetOption(SetOption(option))) {
-            Reply::OptionSet(result) => result.map_err(|error| self.error(error)),
-            _ => Err(self.gone()),
+            Reply::OptionSet(result) => result.map_err(|error| self.error(error))?,
+            _ => return Err(self.gone()),
         }
+        if let SocketOption::Linger(time) = option {
+            self.inner.linger.store(time.map_or(0, nanos_of), Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Probes an idle peer; `None` stops.
@@ -282,7 +294,8 @@ impl TcpStream {
         self.set_option(SocketOption::KeepAlive(timing))
     }
 
-    /// What closing does with data not yet sent: `Some(0)` resets the connection.
+    /// What closing does with data not yet acknowledged: `Some(0)` resets the connection; with more, dropping the last clone
+    /// of a blocking stream waits for so long until the peer has acknowledged everything (`SO_LINGER`).
     ///
     /// # Errors
     /// The connection is gone.
@@ -524,7 +537,11 @@ impl TcpStream {
 }
 
 fn nanos(timeout: Option<Duration>) -> u64 {
-    timeout.map_or(0, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX).max(1))
+    timeout.map_or(0, |timeout| nanos_of(timeout).max(1))
+}
+
+fn nanos_of(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Reads from what was kept, up to the urgent octet.

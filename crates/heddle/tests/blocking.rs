@@ -250,3 +250,32 @@ fn datagrams_of_several_threads_arrive(plan: Plan) {
         senders.into_iter().for_each(|sender| sender.join().unwrap());
     });
 }
+
+/// `SO_LINGER`: when a stream is dropped that has a time for it, all that was written has arrived.
+#[every_arch]
+fn closing_waits_until_all_is_acknowledged(plan: Plan) {
+    within(move || {
+        let (a, b) = stacks(plan);
+        let (mut client, server) = connected(&a, &b);
+        client.set_linger(Some(PATIENCE)).unwrap();
+        client.write_all(&[7; 20_000]).unwrap();
+        drop(client);
+        assert_eq!(server.unread().unwrap(), 20_000);
+    });
+}
+
+/// The peer takes nothing, and the wait has an end.
+#[every_arch]
+fn closing_does_not_wait_longer_than_it_may(plan: Plan) {
+    within(move || {
+        let (a, b) = stacks(plan);
+        let (mut client, _server) = connected(&a, &b);
+        client.set_nonblocking(true);
+        while client.write(&[0; 64 << 10]).is_ok() {}
+        client.set_nonblocking(false);
+        client.set_linger(Some(SHORT)).unwrap();
+        let start = Instant::now();
+        drop(client);
+        assert!(start.elapsed() >= SHORT, "{:?} is too early", start.elapsed());
+    });
+}

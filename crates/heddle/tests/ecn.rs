@@ -49,7 +49,7 @@ fn both_kinds_between_two_stacks(plan: Plan) {
             transfer(&mut world, &server, &client, 200_000);
             for end in [&client, &server] {
                 let status = end.status().expect("a connection");
-                assert_eq!((status.ecn, status.delivered_ce), (mode, 0), "{address}");
+                assert_eq!((status.ecn, status.marks.delivered_ce), (mode, 0), "{address}");
             }
         }
     }

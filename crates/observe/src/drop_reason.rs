@@ -99,11 +99,12 @@ declare! {
         TcpTimeWait "The segment arrived for a connection in TIME-WAIT and does not reopen it."
         TcpUserTimeout "The connection timed out while the segment was queued."
         TcpFastOpenRefused "The SYN carries text and fast open is not enabled; the text must be sent again."
+        TcpDeferred "The handshake is complete, and the listener waits for text with it; nothing was lost."
         SynQueueFull "The listener has as many embryonic connections as it may, and cookies are off."
         SynCookieInvalid "The ACK that should complete a handshake carries no valid cookie."
         AcceptQueueFull "The listener's queue of connections waiting to be accepted is full."
         ListenerClosing "The listener is being closed."
-        ConnectionTableFull "The connection table has reached its configured limit."
+        TcpTupleTaken "A handshake was completed for a tuple that another connection has taken meanwhile."
 
         BridgeBlocked "The bridge port is not in a state that learns or forwards."
         BridgeSamePort "The destination was learned on the port that the frame came from."

@@ -92,6 +92,8 @@ impl<P: Platform> Cell<P> {
             Ingress::IcmpError { error, .. } => {
                 if let Some(slot) = self.table.find(&error.tuple) {
                     self.icmp_error(slot, &error, now, after);
+                } else if let Some(slot) = self.half_open.find(&error.tuple) {
+                    self.shared.half_open_error(&mut self.half_open, slot, &error, &self.counters);
                 } else if let Some(socket) = self.replicas.udp(&error.tuple) {
                     self.shared.datagram_error(&socket, &error, &self.counters, after);
                 }
@@ -314,7 +316,10 @@ impl<P: Platform> Cell<P> {
                 }
                 self.settle(key.slot, Effects { deadline, table }, now, after);
             }
-            Err(refused) => refused.admission.into_iter().for_each(Admission::abandon),
+            Err(refused) => {
+                self.counters.drop(DropReason::TcpTupleTaken);
+                refused.admission.into_iter().for_each(Admission::abandon);
+            }
         }
     }
 

@@ -48,14 +48,16 @@ impl<P: Platform> Replicas<P> {
 
     /// Who takes `segment`, which belongs to no connection.
     pub fn unmatched(&self, segment: &tcp::Segment, now: Time) -> Unmatched<P> {
-        // Whether the segment is one that a listener wants is for TCP to say; without a SYN none does, unless it has sent
-        // cookies. An old acknowledgement is answered as in CLOSED either way.
+        // Whether the segment is one that a listener wants is for TCP to say. An old acknowledgement is answered as in
+        // CLOSED, unless the listener has sent cookies; what has neither SYN nor ACK a listener drops.
         let flags = segment.header.flags;
-        if !flags.intersects(TcpFlags::SYN | TcpFlags::ACK) || flags.contains(TcpFlags::RST) {
+        if flags.contains(TcpFlags::RST) {
             return Unmatched::Nobody;
         }
         match self.listener(&segment.tuple) {
-            Some(listener) if flags.contains(TcpFlags::SYN) => Unmatched::Listener(listener),
+            Some(listener) if flags.contains(TcpFlags::SYN) || !flags.contains(TcpFlags::ACK) => {
+                Unmatched::Listener(listener)
+            }
             Some(listener) if listener.awaits_cookie(now) => Unmatched::Cookie(listener),
             _ => Unmatched::Nobody,
         }

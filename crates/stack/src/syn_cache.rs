@@ -14,6 +14,7 @@ use tcp::{HalfOpen, Isn, ListenParams, Outbox, Pcb, Progress, Readiness, Segment
 use wire::FourTuple;
 
 use crate::after::After;
+use crate::call::{self, Report};
 use crate::fast_open::Verdict;
 use crate::flow::Flow;
 use crate::secrets::Secrets;
@@ -174,7 +175,7 @@ impl<P: Platform> SynCache<P> {
 
 /// What a listener hands to its children. The MSS counts when a SYN is answered and not afterwards.
 fn params<P: Platform>(listener: &ListenerShared<P>, mss: u16) -> ListenParams {
-    ListenParams { mss, options: listener.options().clone() }
+    ListenParams { mss, options: listener.options().clone(), defer_accept: listener.defer_accept() }
 }
 
 impl<P: Platform> Shared<P> {
@@ -271,6 +272,18 @@ impl<P: Platform> Shared<P> {
         }
     }
 
+    /// An ICMP error about a segment of a half-open connection, which it may end.
+    pub fn half_open_error(&self, cache: &mut SynCache<P>, slot: u32, error: &ip::IcmpError, counters: &Counters) {
+        let Report::Error(error) = call::report(error) else { return };
+        if !cache.table.at(slot).is_some_and(|waiting| waiting.half_open.is_undeliverable(&error)) {
+            counters.drop(DropReason::IcmpOutOfWindow);
+            return;
+        }
+        if let Some(waiting) = cache.remove(slot) {
+            waiting.listener.abandon();
+        }
+    }
+
     /// An acknowledgement that belongs to no connection, for a listener that has sent cookies: the child, if it brings
     /// one back. Otherwise it is answered as in CLOSED.
     pub fn cookie_arrives(
@@ -281,7 +294,8 @@ impl<P: Platform> Shared<P> {
         now: Time,
         (counters, after): (&Counters, &mut After<P>),
     ) -> Option<Child<P>> {
-        let params = params(&listener, self.route_mss(flow.tuple.remote_addr, now));
+        // Nothing is remembered that could wait for text.
+        let params = ListenParams { defer_accept: 0, ..params(&listener, self.route_mss(flow.tuple.remote_addr, now)) };
         let mac = |irs, epoch, class| self.secrets.syn_cookie(&flow.tuple, irs, epoch, class);
         let accepted = syn_cookie::accept(&params, &segment, self.isn_of(&flow, now), &mac, self.tcp(), now);
         let Some(mut half_open) = accepted else {

@@ -11,14 +11,14 @@ use crate::segment::Segment;
 const PROTOCOL: u8 = 6;
 
 /// The answer to `segment`, which matches no connection and no listener: a whole TCP segment to send back, checksum
-/// done. `None` for a reset, for flags that are nonsense, for a wrong checksum that nobody has checked
-/// yet, and when there is no buffer. The caller limits the rate.
+/// done. `None` for a reset, for a wrong checksum that nobody has checked yet, and when there is no buffer. The caller
+/// limits the rate.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.1
+//# An incoming segment not containing a RST causes a RST to be sent in response.
 pub fn segment_arrives(segment: &Segment) -> Option<PktBuf> {
     let header = &segment.header;
     let flags = header.flags;
-    let speaks = TcpFlags::SYN.union(TcpFlags::ACK);
-    let nonsense = flags.contains(TcpFlags::SYN.union(TcpFlags::FIN));
-    if !segment.checksum_holds() || flags.contains(TcpFlags::RST) || !flags.intersects(speaks) || nonsense {
+    if !segment.checksum_holds() || flags.contains(TcpFlags::RST) {
         return None;
     }
     let (seq, ack, flags) = if flags.contains(TcpFlags::ACK) {

@@ -239,8 +239,6 @@ pub struct Config {
     pub receive_growth_horizon: Duration,
     /// Whether receive buffers grow by themselves.
     pub receive_growth: bool,
-    /// Take back a window that was announced when memory is short (RFC 9293 section 3.8.6 discourages it).
-    pub shrink_window: bool,
     /// Memory of all packet buffers.
     pub memory: MemoryLimits,
     /// Keep account of what limits each sender (`tcpi_busy_time`, `tcpi_rwnd_limited`, `tcpi_sndbuf_limited`). Costs some
@@ -323,7 +321,6 @@ impl Default for Config {
             not_sent_low_water: u32::MAX,
             receive_growth_horizon: Duration::from_secs(1),
             receive_growth: true,
-            shrink_window: false,
             memory: MemoryLimits {
                 low: MemoryLimits::UNLIMITED,
                 pressure: MemoryLimits::UNLIMITED,
@@ -425,4 +422,19 @@ pub struct ListenParams {
     pub mss: u16,
     /// Options that children inherit.
     pub options: ConnectionOptions,
+    /// Until the SYN-ACK has timed out so often, a bare acknowledgement opens no connection: it is not worth its user's
+    /// attention before there is text (`TCP_DEFER_ACCEPT`). 0: every acknowledgement does.
+    pub defer_accept: u8,
+}
+
+/// The SYN-ACK's time-outs in `time`, which begins with the first one of a second and doubles: how `TCP_DEFER_ACCEPT` counts
+/// seconds.
+pub fn time_outs_in(time: Duration, config: &Config) -> u8 {
+    let (mut count, mut spent, mut next) = (0, Duration::ZERO, config.rto.initial_rto.max(Duration::from_millis(1)));
+    while spent < time && count < u8::MAX {
+        count += 1;
+        spent += next;
+        next = (next * 2).min(config.rto.max_rto);
+    }
+    count
 }

@@ -12,7 +12,7 @@ use wire::{FourTuple, SeqNumber};
 
 use crate::config::{Config, ListenParams};
 use crate::ecn::{self, EcnMode};
-use crate::event::{Event, Isn, Negotiation, SegmentArrives};
+use crate::event::{Event, IcmpError, IcmpKind, Isn, Negotiation, SegmentArrives};
 use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::{HeaderOut, Pcb, Tick, first_window};
@@ -41,6 +41,8 @@ mod feature {
     pub(super) const ANSWERED: u8 = 16;
     pub(super) const CLASSIC_ECN: u8 = 32;
     pub(super) const ACCURATE_ECN: u8 = 64;
+    /// The peer has acknowledged our SYN-ACK, and its text is awaited.
+    pub(super) const DEFERRED: u8 = 128;
 }
 
 /// See the module documentation.
@@ -211,13 +213,27 @@ impl HalfOpen {
         self.sent(now) + doubled.min(config.rto.max_rto)
     }
 
+    /// An ICMP error says that a segment numbered `seq` did not arrive: was it our SYN-ACK? Such a handshake is given up;
+    /// nobody but its peer has heard of it, and that can ask again (RFC 5927 section 4.1 and 5.2).
+    pub fn is_undeliverable(&self, error: &IcmpError) -> bool {
+        error.kind != IcmpKind::Transient && error.seq == self.iss
+    }
+
     /// The deadline has come: send the SYN-ACK again, unless that was done `limit` times. False: it is given up.
+    ///
+    /// To a peer that has acknowledged, and whose text a listener awaits, nothing is sent but at the end: its answer then
+    /// opens the connection without text (`TCP_DEFER_ACCEPT`).
     pub fn timed_out(&mut self, params: &ListenParams, limit: u8, out: &mut Outbox<'_>, now: Time) -> bool {
-        if self.retries >= limit {
+        let deferred = self.has(feature::DEFERRED);
+        if self.retries >= limit && (!deferred || self.retries >= params.defer_accept) {
             out.count(Counter::ConnectionsTimedOut, 1);
             return false;
         }
-        self.retries += 1;
+        self.retries = self.retries.saturating_add(1);
+        if deferred && self.retries < params.defer_accept {
+            self.sent = now.as_micros() as u32;
+            return true;
+        }
         if self.retries > ECN_RETRIES && out.config.ecn_fallback {
             self.features &= !(feature::CLASSIC_ECN | feature::ACCURATE_ECN);
         }
@@ -242,6 +258,13 @@ impl HalfOpen {
             self.syn_again(params, out, now);
             return Progress::Waiting;
         }
+        if self.defers(params, &segment) {
+            // The round trip ends here, and what is timed would end with the text.
+            self.features |= feature::DEFERRED | feature::UNTIMED;
+            out.count(Counter::SegmentsIn, 1);
+            out.dropped(DropReason::TcpDeferred);
+            return Progress::Waiting;
+        }
         let mut pcb = Box::new(self.revive(params, out.config, now));
         let quiet = Tick::long_before(now);
         pcb.header_in.challenged = if self.may_answer(now) { quiet } else { Tick::of(now) };
@@ -256,6 +279,17 @@ impl HalfOpen {
             State::Closed => Progress::Ended,
             _ => Progress::Established(pcb),
         }
+    }
+
+    /// Is `segment` the bare acknowledgement of our SYN-ACK, for a listener that still waits for text with it?
+    fn defers(&self, params: &ListenParams, segment: &Segment) -> bool {
+        let header = &segment.header;
+        params.defer_accept > self.retries
+            && header.flags.intersection(TcpFlags::SYN | TcpFlags::ACK | TcpFlags::RST | TcpFlags::FIN) == TcpFlags::ACK
+            && segment.text.is_empty()
+            && header.seq == self.irs + 1
+            && header.ack == self.iss + 1
+            && segment.checksum_holds()
     }
 
     /// The peer repeats its SYN: it has not got our answer. Who repeats it too often gets it from the timer.
@@ -295,7 +329,9 @@ impl HalfOpen {
             sw.rtt.start();
             parts.retransmit_queue.log.sent(sw.una, sw.una, self.sent(now).as_micros() as u32, 0);
         }
-        (0..self.retries).for_each(|_| sw.rtt.backoff());
+        // Time-outs of a listener that waits for text say nothing of the path.
+        let unanswered = if self.has(feature::DEFERRED) { 0 } else { self.retries };
+        (0..unanswered).for_each(|_| sw.rtt.backoff());
         for state in [&mut pcb.header_in.state, &mut pcb.receive_window.state, &mut pcb.send_window.state] {
             *state = State::SynReceived;
         }

@@ -35,6 +35,8 @@ impl Readiness {
     pub const CLOSED: Readiness = Readiness(64);
     /// Urgent data was announced (RFC 6093).
     pub const URGENT: Readiness = Readiness(128);
+    /// The peer has acknowledged our FIN, and so all that was ever sent.
+    pub const FLUSHED: Readiness = Readiness(512);
     /// Something is wrong that may pass: the status says what ([`crate::StatusReport::soft_error`]).
     pub const SOFT_ERROR: Readiness = Readiness(256);
 

@@ -2,12 +2,12 @@
 //! need be.
 //!
 //! ```text
-//! sequence number   epoch mod 32 (5 bits) | MSS class (3 bits) | keyed hash (24 bits)
+//! sequence number   epoch mod 2 (1 bit) | MSS class (3 bits) | keyed hash (28 bits)
 //! timestamp         clock (26 bits) | ECN (1 bit) | SACK (1 bit) | window shift, 15: none (4 bits)
 //! ```
 //!
 //! The hash covers the tuple, the peer's sequence number, the epoch and the MSS class; the key is the caller's, and with
-//! each epoch of 64 s it is as good as a new one. Options that find no room without timestamps are not granted then. What
+//! each epoch of 64 s it is as good as a new one: the one bit says which of the last two it is, and the hash refuses others. Options that find no room without timestamps are not granted then. What
 //! may never happen: a connection from an acknowledgement whose hash is wrong or older than two epochs.
 
 use core::time::Duration;
@@ -39,7 +39,7 @@ const STAMP_ECN: u32 = 0x20;
 
 /// The keyed hash of a handshake: over what is given, the tuple and the peer's initial sequence number.
 pub trait Mac {
-    /// Of `irs`, the epoch and the MSS class; the low 24 bits count.
+    /// Of `irs`, the epoch and the MSS class; the low 28 bits count.
     fn mac(&self, irs: SeqNumber, epoch: u32, class: u32) -> u32;
 }
 
@@ -49,24 +49,24 @@ impl<F: Fn(SeqNumber, u32, u32) -> u32> Mac for F {
     }
 }
 
+/// Bits of the sequence number that are hash.
+const MAC_BITS: u32 = 0x0fff_ffff;
+
 fn epoch(now: Time) -> u32 {
     (now.as_nanos() / EPOCH_NS) as u32
 }
 
 fn encode(irs: SeqNumber, mss: u16, mac: &impl Mac, now: Time) -> SeqNumber {
     let (epoch, class) = (epoch(now), MSS.iter().rposition(|&class| class <= mss).unwrap_or(0) as u32);
-    SeqNumber(epoch << 27 | class << 24 | mac.mac(irs, epoch, class) & 0x00ff_ffff)
+    SeqNumber(epoch << 31 | class << 28 | mac.mac(irs, epoch, class) & MAC_BITS)
 }
 
 /// The MSS in a cookie that we made at most two epochs ago.
 fn decode(irs: SeqNumber, cookie: SeqNumber, mac: &impl Mac, now: Time) -> Option<u16> {
-    let class = cookie.0 >> 24 & 7;
-    let made = [0, 1]
-        .into_iter()
-        .filter_map(|age| epoch(now).checked_sub(age))
-        .find(|made| made << 27 >> 27 == cookie.0 >> 27);
-    let expected = mac.mac(irs, made?, class) & 0x00ff_ffff;
-    (expected == cookie.0 & 0x00ff_ffff).then(|| MSS[class as usize])
+    let class = cookie.0 >> 28 & 7;
+    let made = [0, 1].into_iter().filter_map(|age| epoch(now).checked_sub(age)).find(|made| made & 1 == cookie.0 >> 31);
+    let expected = mac.mac(irs, made?, class) & MAC_BITS;
+    (expected == cookie.0 & MAC_BITS).then(|| MSS[class as usize])
 }
 
 /// Answer a SYN with a cookie and forget it.

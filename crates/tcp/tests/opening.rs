@@ -273,6 +273,12 @@ fn no_connection_at_all() {
     t.expect(&["R. -268435456:-268435456(0) ack 4 win 0"]);
     t.inject(peer("P.").ack(7).len(3));
     t.expect(&["R 7:7(0)"]);
+    for (flags, span) in [("P", 3), ("", 3), ("F", 4), ("SF", 5)] {
+        t.inject(peer(flags).seq(0).len(3));
+        t.expect(&[&format!("R. -268435456:-268435456(0) ack {span} win 0")]);
+    }
+    t.inject(peer("R").seq(0));
+    t.expect(&[]);
     t.inject(peer("R.").ack(7));
     t.expect(&[]);
 }
@@ -387,4 +393,53 @@ fn a_lost_syn_ack_means_one_segment_to_begin_with() {
     assert_eq!(t.take().len(), 2);
     t.inject(peer("."));
     assert_eq!(t.us.status().cwnd, 1000);
+}
+
+/// `TCP_DEFER_ACCEPT`: the listener hears of a connection that has text.
+#[test]
+fn a_listener_may_wait_for_text() {
+    let setup = Setup { defer_accept: 3, ..Setup::default() };
+    let mut t = Script::new(setup);
+    t.us.listening = true;
+    t.inject(peer("S").seq(0).win(60_000).mss(1000));
+    assert_eq!(t.take().len(), 1);
+    t.inject(peer(".").win(1000));
+    assert!(t.us.driver.is_none() && t.us.half_open.is_some());
+    t.expect(&[]);
+    // Two time-outs pass in silence, the third asks again.
+    t.pass(Duration::from_millis(6900));
+    t.expect(&[]);
+    t.inject(peer("P.").win(1000).len(20));
+    assert_eq!((t.us.accepted, t.read()), (true, 20));
+    let status = t.us.status();
+    assert_eq!((status.traffic.timeouts, status.cwnd), (0, 10_000), "nothing was lost");
+}
+
+#[test]
+fn a_listener_does_not_wait_for_text_for_ever() {
+    let setup = Setup { defer_accept: 2, ..Setup::default() };
+    let mut t = Script::new(setup);
+    t.us.listening = true;
+    t.inject(peer("S").seq(0).win(60_000).mss(1000));
+    t.take();
+    t.inject(peer(".").win(1000));
+    t.pass(Duration::from_secs(3));
+    assert_eq!(t.take().len(), 1, "the SYN-ACK, once");
+    t.inject(peer(".").win(1000));
+    assert!(t.us.accepted && t.state() == State::Established);
+    // Who never answers is given up in the end.
+    let mut t = Script::new(Setup { defer_accept: 2, ..Setup::default() });
+    t.us.listening = true;
+    t.inject(peer("S").seq(0).win(60_000).mss(1000));
+    t.inject(peer(".").win(1000));
+    t.pass(Duration::from_secs(200));
+    assert!(t.us.removed && !t.us.accepted);
+}
+
+#[test]
+fn seconds_of_waiting_for_text_are_counted_in_time_outs() {
+    let config = tcp::Config::default();
+    let count = |seconds| tcp::config::time_outs_in(Duration::from_secs(seconds), &config);
+    assert_eq!([0, 1, 2, 3, 4, 7, 8].map(count), [0, 1, 2, 2, 3, 3, 4]);
+    assert_eq!(count(u64::MAX / 4), u8::MAX);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tcp::SocketOption;
-use tcp::config::{Config, ConnectionOptions, KeepAlive};
+use tcp::config::{Config, ConnectionOptions, KeepAlive, time_outs_in};
 use tcp::congestion::Kind;
 
 use super::stream::Stage;
@@ -39,7 +39,7 @@ pub(super) struct Settings {
 }
 
 /// Options that are kept and have no effect: the stack does what they ask for anyway, or it makes no difference here.
-const KEPT: [(i32, i32); 13] = [
+const KEPT: [(i32, i32); 14] = [
     (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
     (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
     (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
@@ -53,6 +53,7 @@ const KEPT: [(i32, i32); 13] = [
     (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
     (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
     (libc::IPPROTO_TCP, TCP_INQ),
+    (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
 ];
 
 const KNOWN: [(i32, i32); 32] = [
@@ -350,6 +351,16 @@ impl Settings {
     /// What was set.
     pub(super) fn kept(&self, level: i32, name: i32) -> Option<&OptionValue> {
         self.values.get(&(level, name))
+    }
+
+    /// Time-outs of a SYN-ACK for which a listener waits for text.
+    pub(super) fn defer_accept(&self, config: &Config) -> u8 {
+        match self.values.get(&(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT)) {
+            Some(OptionValue::Int(seconds)) if *seconds > 0 => {
+                time_outs_in(Duration::from_secs(seconds.unsigned_abs()), config)
+            }
+            _ => 0,
+        }
     }
 
     /// Whether a number other than 0 was set.

@@ -216,12 +216,16 @@ impl TcpSock {
                 let address = bound.unwrap_or(SocketAddr::new(unspecified(self.v6), 0));
                 self.backlog = usize::try_from(backlog).unwrap_or(0);
                 let listener = stack.listen(address, self.backlog, self.settings.connection(stack.shared().tcp()))?;
+                listener.set_defer_accept(self.settings.defer_accept(stack.shared().tcp()));
                 self.stage = Stage::Listener(listener);
                 self.tell_listener();
                 Ok(())
             }
-            // Linux takes a new backlog; ours is fixed when listening begins.
-            Stage::Listener(_) => Ok(()),
+            Stage::Listener(listener) => {
+                self.backlog = usize::try_from(backlog).unwrap_or(0);
+                listener.set_backlog(self.backlog);
+                Ok(())
+            }
             Stage::Stream(_) | Stage::Deferred(..) => Err(Errno::EINVAL),
         }
     }
@@ -296,6 +300,7 @@ impl TcpSock {
         stack.unlisten(listener);
         self.stage = Stage::Idle(Some(local));
         let listener = stack.listen(local, self.backlog, self.settings.connection(stack.shared().tcp()))?;
+        listener.set_defer_accept(self.settings.defer_accept(stack.shared().tcp()));
         self.stage = Stage::Listener(listener);
         self.tell_listener();
         Ok(())

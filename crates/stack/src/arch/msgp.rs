@@ -402,6 +402,17 @@ impl<P: Platform> MsgP<P> {
         }
     }
 
+    /// An ICMP error about no connection: is it about a handshake?
+    #[cold]
+    fn half_open_error(&self, error: &ip::IcmpError) -> bool {
+        let mut directory = self.table.lock();
+        let half_open = &mut directory.half_open;
+        let Some(slot) = half_open.find(&error.tuple) else { return false };
+        self.shared.half_open_error(half_open, slot, error, &self.counters);
+        self.half_open_deadline.store(half_open.cached_deadline(), Ordering::Relaxed);
+        true
+    }
+
     /// A handshake is complete, or its connection opens early: it enters the table and the accept queue.
     fn adopt(&self, mut directory: Guard<'_, Directory<P>, P>, child: Child<P>, now: Time, after: &mut After<P>) {
         let Child { flow, pcb, route, admission, ready, deadline, table, starved } = child;
@@ -414,6 +425,7 @@ impl<P: Platform> MsgP<P> {
             }
             self.settle(&connection, Effects { deadline, table }, now, after);
         } else {
+            self.counters.drop(DropReason::TcpTupleTaken);
             let admission = connection.admission.lock().take();
             admission.into_iter().for_each(Admission::abandon);
         }
@@ -538,6 +550,8 @@ impl<P: Platform> Architecture<P> for MsgP<P> {
             Ingress::IcmpError { error, .. } => {
                 if let Some((connection, held)) = self.find(&error.tuple) {
                     self.icmp_error(&connection, held, &error, now, after);
+                } else if self.half_open_error(&error) {
+                    // It was about a handshake.
                 } else if let Some(socket) = self.udp(&error.tuple) {
                     self.shared.datagram_error(&socket, &error, &self.counters, after);
                 }

@@ -26,9 +26,11 @@ pub struct ListenerShared<P: Platform> {
     pub ready: ReadyState<P>,
     local: SocketAddr,
     wildcard: bool,
-    backlog: usize,
+    backlog: P::AtomicUsize,
     syn_backlog: usize,
     options: ConnectionOptions,
+    /// See [`ListenerShared::set_defer_accept`].
+    defer_accept: P::AtomicUsize,
     half_open: P::AtomicUsize,
     waiting: P::AtomicUsize,
     /// Until when an acknowledgement may be the answer to a cookie, in nanoseconds.
@@ -58,9 +60,10 @@ impl<P: Platform> ListenerShared<P> {
             ready: ReadyState::default(),
             local,
             wildcard: local.ip().is_unspecified(),
-            backlog: backlog.max(1),
+            backlog: P::AtomicUsize::new(backlog.max(1)),
             syn_backlog: syn_backlog.max(1),
             options,
+            defer_accept: P::AtomicUsize::new(0),
             half_open: P::AtomicUsize::new(0),
             waiting: P::AtomicUsize::new(0),
             cookies_until: P::AtomicU64::new(0),
@@ -77,6 +80,22 @@ impl<P: Platform> ListenerShared<P> {
     /// What its children inherit.
     pub fn options(&self) -> &ConnectionOptions {
         &self.options
+    }
+
+    /// Lets so many connections wait to be accepted from now on, at least 1; those that wait already stay.
+    pub fn set_backlog(&self, backlog: usize) {
+        self.backlog.store(backlog.max(1), Ordering::Relaxed);
+    }
+
+    /// Opens connections with the first text, or when the SYN-ACK has timed out so often (`TCP_DEFER_ACCEPT`); 0: with the
+    /// acknowledgement of the SYN-ACK.
+    pub fn set_defer_accept(&self, time_outs: u8) {
+        self.defer_accept.store(time_outs.into(), Ordering::Relaxed);
+    }
+
+    /// What [`ListenerShared::set_defer_accept`] set.
+    pub fn defer_accept(&self) -> u8 {
+        self.defer_accept.load(Ordering::Relaxed) as u8
     }
 
     /// How well a segment to `address` on this listener's port fits: `None` not at all, larger is more specific.
@@ -97,7 +116,7 @@ impl<P: Platform> ListenerShared<P> {
     /// # Errors
     /// Why the SYN is dropped.
     pub fn admit(&self) -> Result<(), DropReason> {
-        if self.waiting.load(Ordering::Relaxed) >= self.backlog {
+        if self.waiting.load(Ordering::Relaxed) >= self.backlog.load(Ordering::Relaxed) {
             return Err(DropReason::AcceptQueueFull);
         }
         if self.half_open.fetch_add(1, Ordering::AcqRel) >= self.syn_backlog {
@@ -113,7 +132,7 @@ impl<P: Platform> ListenerShared<P> {
     /// # Errors
     /// Why it is turned away.
     pub fn admit_cookie(&self) -> Result<(), DropReason> {
-        if self.waiting.load(Ordering::Relaxed) >= self.backlog {
+        if self.waiting.load(Ordering::Relaxed) >= self.backlog.load(Ordering::Relaxed) {
             return Err(DropReason::AcceptQueueFull);
         }
         self.half_open.fetch_add(1, Ordering::AcqRel);
@@ -152,7 +171,7 @@ impl<P: Platform> ListenerShared<P> {
         let limit = self.fast_open.load(Ordering::Relaxed);
         match limit {
             _ if !mode.has(FastOpenMode::SERVER) => 0,
-            0 if mode.has(FastOpenMode::ALL_LISTENERS) => self.backlog,
+            0 if mode.has(FastOpenMode::ALL_LISTENERS) => self.backlog.load(Ordering::Relaxed),
             _ => limit,
         }
     }

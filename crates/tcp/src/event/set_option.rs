@@ -94,7 +94,11 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
         //# (MUST-17).
         SocketOption::NoDelay(on) => {
             sw.no_delay = on;
+            // What a cork holds back leaves as well; what is written from now on is corked again.
+            let cork = sw.cork;
+            sw.cork = cork && !on;
             release_held(&mut parts, on, out, now);
+            parts.send_window.cork = cork;
         }
         SocketOption::Cork(on) => {
             sw.cork = on;

@@ -207,8 +207,8 @@ pub static KNOBS: &[Knob] = &[
     ),
     number(
         "tcp_fastopen",
-        "Fast Open bits: 1 client, 2 server, 4 client without cookie, 0x200 server without cookie, 0x400 all listeners",
-        (0, 0x7ff),
+        "Fast Open bits: 1 client, 2 server, 4 client without cookie, 0x200 server without cookie, 0x400 all listeners; others are kept and mean nothing",
+        (0, i32::MAX as i64),
         |c| c.fast_open.0.into(),
         |c, v| c.fast_open.0 = v as u32,
     ),
@@ -418,14 +418,12 @@ pub static KNOBS: &[Knob] = &[
         |c, v| c.rto.min_rto = Duration::from_micros(v as u64),
     ),
     flag("tcp_sack", "offer and accept selective acknowledgements", |c| c.sack.into(), |c, v| c.sack = v == 1),
-    unheeded(
-        flag(
-            "tcp_shrink_window",
-            "take back an announced window when memory is short",
-            |c| c.shrink_window.into(),
-            |c, v| c.shrink_window = v == 1,
-        ),
-        "a window that was announced is always honoured",
+    idle(
+        "tcp_shrink_window",
+        "take back an announced window when memory is short",
+        (0, 1),
+        "0",
+        "a window that was announced is always honoured (RFC 9293, SHLD-14)",
     ),
     flag(
         "tcp_slow_start_after_idle",

@@ -31,6 +31,8 @@ pub struct Setup {
     /// Interleave events, with this seed.
     pub interleave: Option<u64>,
     pub super_segments: usize,
+    /// Time-outs of a SYN-ACK for which a listener waits for text.
+    pub defer_accept: u8,
 }
 
 pub fn tuple() -> FourTuple {
@@ -44,7 +46,7 @@ pub fn tuple() -> FourTuple {
 
 impl Setup {
     pub fn listen_params(&self) -> ListenParams {
-        ListenParams { mss: self.mss, options: self.options.clone() }
+        ListenParams { mss: self.mss, options: self.options.clone(), defer_accept: self.defer_accept }
     }
 }
 
@@ -59,6 +61,7 @@ impl Default for Setup {
             staged: false,
             interleave: None,
             super_segments: 0,
+            defer_accept: 0,
         }
     }
 }

@@ -278,6 +278,7 @@ fn established_passively(parts: &mut PcbMut<'_>, segment: &Segment, out: &mut Ou
 }
 
 fn acknowledge_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+    out.ready |= Readiness::FLUSHED;
     match parts.header_in.state {
         State::FinWait1 => {
             parts.enter(Cause::AckOfFin, out, now);
@@ -317,9 +318,13 @@ fn reset(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Ti
         return Disposition::Dropped(out.dropped(DropReason::TcpTimeWait));
     }
     out.count(Counter::ResetsIn, 1);
-    // Nobody refused what is open early, and perhaps accepted.
-    let refused = parts.header_in.state == State::SynReceived && !parts.is_early();
-    let error = if refused { Error::Refused } else { Error::Reset };
+    let error = match parts.header_in.state {
+        // Nobody refused what is open early, and perhaps accepted.
+        State::SynReceived if !parts.is_early() => Error::Refused,
+        // The peer had said that it sends no more, and now takes no more either: a pipe that is broken, as Linux sees it.
+        State::CloseWait => Error::Shutdown,
+        _ => Error::Reset,
+    };
     parts.fail(error, out, now);
     release(&mut parts, out);
     Disposition::Done
