@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use observe::DropReason;
 use support::endpoint::Setup;
 use support::link::{Faults, World, mirrored};
