@@ -243,3 +243,43 @@ fn too_many_orphans_are_reset_and_too_many_time_waits_are_cut_short(plan: Plan) 
     assert_eq!(count(&world.b, Counter::TimeWaitsCut), 2);
     assert_eq!(world.b.census().connections, 1, "the first keeps its TIME-WAIT");
 }
+
+/// `tcp_tw_reuse`: while a tuple is in TIME-WAIT it is not to be had, unless timestamps tell old segments apart.
+#[every_arch]
+fn an_active_open_takes_over_a_tuple_in_time_wait_where_it_may(plan: Plan) {
+    let server: SocketAddr = "10.0.0.1:80".parse().expect("an address");
+    let local: SocketAddr = "10.0.0.2:7000".parse().expect("an address");
+    for (reuse, timestamps, taken) in [(0, true, false), (1, false, false), (1, true, true)] {
+        let tune = |config: &mut heddle::config::Config| {
+            config.reuse_time_wait = reuse;
+            config.timestamps = timestamps;
+        };
+        let mut world = World::with(plan, tune, Default::default());
+        let listener = TcpListener::bind(&world.a, server).expect("the port is free");
+        listener.set_nonblocking(true);
+        let open = |world: &World| TcpStream::start_connect(&world.b, Some(local), server);
+        let client = open(&world).expect("the port is free");
+        world.settle();
+        let (accepted, _) = listener.accept().expect("it is established");
+        (&client).write_all(b"one").expect("there is room");
+        world.settle();
+        assert_eq!(read(&accepted).expect("it has come"), b"one");
+        drop(client);
+        world.settle();
+        drop(accepted);
+        world.settle();
+        assert!(open(&world).is_err(), "the clock has not moved");
+        world.pass(Duration::from_millis(2500));
+        let again = open(&world);
+        assert_eq!(again.is_ok(), taken, "{reuse} {timestamps}");
+        let Ok(again) = again else { continue };
+        world.settle();
+        let (accepted, _) = listener.accept().expect("it is established");
+        accepted.set_nonblocking(true);
+        (&again).write_all(b"two").expect("there is room");
+        world.settle();
+        assert_eq!(read(&accepted).expect("it has come"), b"two");
+        assert_eq!(world.b.census().counters.get(Counter::TimeWaitReused), 1);
+        assert_eq!((world.a.census().connections, world.b.census().connections), (1, 1));
+    }
+}

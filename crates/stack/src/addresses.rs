@@ -53,6 +53,9 @@ pub struct Addresses<P: Platform> {
     redirects: Lock<RedirectTable, P>,
     events: Lock<VecDeque<(usize, AddressEvent)>, P>,
     told: Condvar<P>,
+    /// Addresses that were given up, until their connections have been told; and whether there are any.
+    lost: Lock<Vec<IpAddr>, P>,
+    any_lost: P::AtomicBool,
 }
 
 struct Machine<P: Platform> {
@@ -75,6 +78,8 @@ impl<P: Platform> Addresses<P> {
             redirects: Lock::new(LockKind::Blocking, LockClass::Neighbours, RedirectTable::new()),
             events: Lock::new(LockKind::Blocking, LockClass::Handoff, VecDeque::new()),
             told: Condvar::new(),
+            lost: Lock::new(LockKind::Blocking, LockClass::Handoff, Vec::new()),
+            any_lost: Atomic::new(false),
         }
     }
 
@@ -97,7 +102,28 @@ impl<P: Platform> Addresses<P> {
         }
     }
 
+    /// Takes the addresses that were given up since the last call: whoever takes them ends their connections. One load if
+    /// there are none.
+    pub fn take_lost(&self) -> Vec<IpAddr> {
+        if !self.any_lost.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let mut lost = self.lost.lock();
+        self.any_lost.store(false, Ordering::Relaxed);
+        std::mem::take(&mut lost)
+    }
+
+    fn note_lost(&self, event: &AddressEvent) {
+        if let AddressEvent::Conflict { address, lost: true, .. } | AddressEvent::Expired(address) = event {
+            let mut lost = self.lost.lock();
+            lost.push(*address);
+            self.any_lost.store(true, Ordering::Relaxed);
+        }
+    }
+
     fn tell(&self, interface: usize, new: impl IntoIterator<Item = AddressEvent>) {
+        let new: SmallVec<[AddressEvent; 2]> = new.into_iter().collect();
+        new.iter().for_each(|event| self.note_lost(event));
         let mut events = self.events.lock();
         for event in new {
             if events.len() == MOST_EVENTS {

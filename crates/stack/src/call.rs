@@ -1,6 +1,7 @@
 //! What a user asks of a connection, as values: they can be run here, sent to the thread that owns the connection,
 //! or wait in a queue until somebody holds it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ip::icmp::IcmpErrorKind;
@@ -246,6 +247,8 @@ pub enum Control<P: Platform> {
     UnbindUdp(Arc<UdpShared<P>>),
     /// The device of this interface has vanished: connections that go by it end.
     LinkDown(usize),
+    /// This address is no longer ours: connections from it end.
+    AddressLost(IpAddr),
 }
 
 impl<P: Platform> Clone for Control<P> {
@@ -256,6 +259,7 @@ impl<P: Platform> Clone for Control<P> {
             Control::BindUdp(socket) => Control::BindUdp(socket.clone()),
             Control::UnbindUdp(socket) => Control::UnbindUdp(socket.clone()),
             Control::LinkDown(interface) => Control::LinkDown(*interface),
+            Control::AddressLost(address) => Control::AddressLost(*address),
         }
     }
 }

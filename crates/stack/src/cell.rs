@@ -323,6 +323,16 @@ impl<P: Platform> Cell<P> {
         }
     }
 
+    /// An active open wants the tuple of the connection in `slot`, which makes way if it may: the initial sequence number for
+    /// its successor.
+    #[cold]
+    fn reclaim(&mut self, slot: u32, now: Time, after: &mut After<P>) -> Option<wire::SeqNumber> {
+        if !self.shared.tcp().reclaims_time_wait() {
+            return None;
+        }
+        self.run(slot, tcp::Reclaim, now, after).flatten()
+    }
+
     fn place(&mut self, connection: Connection<P>) -> Result<Key, Connection<P>> {
         let socket = connection.socket.clone();
         let key = self.table.insert(connection)?;
@@ -386,10 +396,10 @@ impl<P: Platform> Cell<P> {
         now: Time,
         after: &mut After<P>,
     ) -> Result<Key, OpenRefused> {
-        if self.table.find(&flow.tuple).is_some() {
-            return Err(OpenRefused::TupleInUse);
+        let OpenRequest { mut params, socket, fast_open } = request;
+        if let Some(slot) = self.table.find(&flow.tuple) {
+            params.iss = self.reclaim(slot, now, after).ok_or(OpenRefused::TupleInUse)?;
         }
-        let OpenRequest { params, socket, fast_open } = request;
         let mut route = RouteCache::default();
         let (shared, counters) = (&self.shared, &self.counters);
         let opened = attempt(|| {
@@ -410,20 +420,32 @@ impl<P: Platform> Cell<P> {
 
     /// Puts a replica in, or takes it out.
     pub fn control(&mut self, change: Control<P>, now: Time, after: &mut After<P>) {
-        if let Control::LinkDown(interface) = change {
-            return self.link_down(interface, now, after);
+        match change {
+            Control::LinkDown(interface) => {
+                let shared = self.shared.clone();
+                self.each(|connection| shared.goes_by(&connection.flow, interface), tcp::LinkDown, now, after);
+            }
+            Control::AddressLost(address) => {
+                self.half_open.abandon(address);
+                self.each(|connection| connection.flow.tuple.local_addr == address, tcp::AddressLost, now, after);
+            }
+            other => self.replicas.apply(other),
         }
-        self.replicas.apply(change);
     }
 
+    /// Runs an event of every connection that it concerns.
     #[cold]
-    fn link_down(&mut self, interface: usize, now: Time, after: &mut After<P>) {
-        let shared = self.shared.clone();
-        let leads_there = |connection: &Connection<P>| shared.goes_by(&connection.flow, interface);
-        let slots: Vec<u32> =
-            self.table.iter_mut().filter(|(_, connection)| leads_there(connection)).map(|(slot, _)| slot).collect();
+    fn each<E: Event + Copy>(
+        &mut self,
+        concerns: impl Fn(&Connection<P>) -> bool,
+        event: E,
+        now: Time,
+        after: &mut After<P>,
+    ) {
+        let concerned = self.table.iter_mut().filter(|(_, connection)| concerns(connection));
+        let slots: Vec<u32> = concerned.map(|(slot, _)| slot).collect();
         for slot in slots {
-            self.run(slot, tcp::LinkDown, now, after);
+            self.run(slot, event, now, after);
         }
     }
 

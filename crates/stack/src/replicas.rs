@@ -76,8 +76,8 @@ impl<P: Platform> Replicas<P> {
             Control::Unlisten(listener) => remove(&mut self.listeners, listener.local().port(), &listener),
             Control::BindUdp(socket) => insert(&mut self.datagrams, socket.local().port(), socket),
             Control::UnbindUdp(socket) => remove(&mut self.datagrams, socket.local().port(), &socket),
-            // A socket that is bound outlives the devices.
-            Control::LinkDown(_) => {}
+            // A socket that is bound outlives devices and addresses.
+            Control::LinkDown(_) | Control::AddressLost(_) => {}
         }
     }
 }

@@ -269,6 +269,12 @@ impl<P: Platform> Driver<P> {
             }
             self.arch.end_of_batch(after);
         }
+        for address in self.shared.addresses.take_lost() {
+            // It may be on another interface as well.
+            if !self.shared.is_local(address) {
+                self.arch.control(Control::AddressLost(address));
+            }
+        }
         for index in 0..self.shared.interfaces.len() {
             self.feed_starved(index, now, after);
         }

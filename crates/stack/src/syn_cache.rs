@@ -5,6 +5,7 @@
 //! sending, is a timer: its head is due first. Owned by whoever owns the connection table beside it. What may never
 //! happen: an entry in no list, or memory that a SYN takes when the queue is full.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use observe::{Counters, DropReason, Time};
@@ -126,6 +127,18 @@ impl<P: Platform> SynCache<P> {
             self.earliest = u64::MAX;
         }
         self.table.remove(slot)
+    }
+
+    /// Gives up the handshakes with this local address.
+    #[cold]
+    pub fn abandon(&mut self, address: IpAddr) {
+        let concerned = self.table.iter_mut().filter(|(_, waiting)| waiting.half_open.tuple().local_addr == address);
+        let slots: Vec<u32> = concerned.map(|(slot, _)| slot).collect();
+        for slot in slots {
+            if let Some(waiting) = self.remove(slot) {
+                waiting.listener.abandon();
+            }
+        }
     }
 
     fn append(&mut self, slot: u32, config: &tcp::Config, now: Time) {

@@ -82,6 +82,18 @@ fn syn(src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
     packet.to_vec()
 }
 
+/// A gratuitous reply: `sha` says that it has `spa`.
+fn claim(sha: MacAddr, spa: Ipv4Addr) -> Vec<u8> {
+    let packet = arp::Packet { op: Operation::Reply, sha, spa, tha: STACK_MAC, tpa: spa };
+    let mut frame = PktBuf::alloc(arp::PACKET_LEN).expect("a buffer");
+    packet.emit(frame.append(arp::PACKET_LEN).first_chunk_mut().expect("as long as that"));
+    let mut whole = vec![0; ethernet::HEADER_LEN];
+    ethernet::Header { dst: MacAddr::BROADCAST, src: sha, ethertype: EtherType::Arp }
+        .emit(whole.first_chunk_mut().expect("as long as that"));
+    whole.extend_from_slice(&frame);
+    whole
+}
+
 fn discovered(frame: &[u8]) -> Option<(Ipv6Addr, Message)> {
     let (header, at) = ethernet::parse(frame).ok()?;
     let ip = (header.ethertype == EtherType::Ipv6).then(|| ipv6::parse(&frame[at..]).ok())??;
@@ -154,16 +166,6 @@ fn a_configured_address_is_used_when_it_was_found_free() {
     assert!(answers.iter().any(|frame| tcp_of(frame).is_some()));
 
     // Somebody claims it: defended once, then given up.
-    let claim = |sha: MacAddr, spa: Ipv4Addr| {
-        let packet = arp::Packet { op: Operation::Reply, sha, spa, tha: STACK_MAC, tpa: spa };
-        let mut frame = PktBuf::alloc(arp::PACKET_LEN).expect("a buffer");
-        packet.emit(frame.append(arp::PACKET_LEN).first_chunk_mut().expect("as long as that"));
-        let mut whole = vec![0; ethernet::HEADER_LEN];
-        ethernet::Header { dst: MacAddr::BROADCAST, src: sha, ethertype: EtherType::Arp }
-            .emit(whole.first_chunk_mut().expect("as long as that"));
-        whole.extend_from_slice(&frame);
-        whole
-    };
     let other = MacAddr([2, 0, 0, 0, 0, 0x77]);
     node.put(&claim(other, STACK));
     assert_eq!(node.settle().iter().filter(|frame| is_arp(frame)).count(), 1, "the defence");
@@ -227,4 +229,38 @@ fn redirect_v4(better: Ipv4Addr, quoted: &[u8]) -> Vec<u8> {
     ip::output::header(&mut packet, PEER.into(), STACK.into(), protocol::ICMP, 0, 64);
     LinkHeader::new(PEER_MAC, STACK_MAC, STACK.into()).prepend(&mut packet);
     packet.to_vec()
+}
+
+/// RFC 5227 section 2.4: before an address is given up, the connections that use it are reset.
+#[test]
+fn connections_from_an_address_that_is_given_up_are_reset() {
+    for plan in ["up", "connp-l:4", "msgp:2"].map(|name| name.parse::<Plan>().expect("a plan")) {
+        let mut node = Node::<Real>::introduced(Terms {
+            addresses: vec![(STACK.into(), 24)],
+            addressing: Addressing { checked: true, ..Addressing::default() },
+            ..Terms::new(plan)
+        });
+        let _listener = node.listen(80, 8);
+        listen(&mut node, Duration::from_secs(9));
+        node.put(&testbed::frames::arp_request());
+        node.settle();
+        let syn = Segment::syn(3000, 80);
+        let (answer, _) = node.answers(&syn.frame()).iter().find_map(|frame| tcp_of(frame)).expect("a SYN-ACK");
+        let ack = Segment { flags: TcpFlags::ACK, seq: answer.ack.0, ack: answer.seq.0.wrapping_add(1), ..syn };
+        node.put(&ack.frame());
+        node.settle();
+        // One more handshake, which nobody completes.
+        node.answers(&Segment::syn(3001, 80).frame());
+        assert_eq!(node.stack.census().connections, 2, "{plan:?}");
+        let other = MacAddr([2, 0, 0, 0, 0, 0x77]);
+        node.put(&claim(other, STACK));
+        node.settle();
+        node.put(&claim(other, STACK));
+        let sent = node.settle();
+        let resets = sent.iter().filter_map(|frame| tcp_of(frame)).filter(|(h, _)| h.flags.contains(TcpFlags::RST));
+        assert_eq!(resets.map(|(header, _)| header.dst_port).collect::<Vec<_>>(), [3000], "{plan:?}");
+        // The connection waits for its user; nothing else is left, and nothing more is sent.
+        assert_eq!(node.stack.census().connections, 1, "{plan:?}");
+        assert!(listen(&mut node, Duration::from_secs(9)).iter().all(|frame| tcp_of(frame).is_none()), "{plan:?}");
+    }
 }

@@ -13,8 +13,6 @@ const PROTOCOL: u8 = 6;
 /// The answer to `segment`, which matches no connection and no listener: a whole TCP segment to send back, checksum
 /// done. `None` for a reset, for a wrong checksum that nobody has checked yet, and when there is no buffer. The caller
 /// limits the rate.
-//= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.1
-//# An incoming segment not containing a RST causes a RST to be sent in response.
 pub fn segment_arrives(segment: &Segment) -> Option<PktBuf> {
     let header = &segment.header;
     let flags = header.flags;

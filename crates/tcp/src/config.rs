@@ -343,6 +343,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// May an active open take over a tuple in TIME-WAIT, if timestamps allow it?
+    pub fn reclaims_time_wait(&self) -> bool {
+        self.reuse_time_wait == 1
+    }
+
     /// Shift with which our windows are scaled: the least that lets 16 bits express the largest receive buffer, at most
     /// 14 (RFC 7323 section 2.3).
     //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3

@@ -18,7 +18,7 @@ pub enum Error {
     HostUnreachable,
     /// An ICMP error said that the network cannot be reached.
     NetworkUnreachable,
-    /// The interface that led to the peer has vanished.
+    /// The interface that led to the peer has vanished, or the address of this side is no longer ours.
     NetworkDown,
     /// Nothing was heard though text was sent again several times; it is tried further (R1, RFC 9293 section 3.8.3).
     Unanswered,
@@ -43,7 +43,7 @@ impl fmt::Display for Error {
             Error::Aborted => "connection aborted on this side",
             Error::HostUnreachable => "host unreachable: a router reported it; check the address and the route",
             Error::NetworkUnreachable => "network unreachable: a router reported it; check the route",
-            Error::NetworkDown => "network down: the interface to the peer has vanished; open the device again",
+            Error::NetworkDown => "network down: the interface to the peer, or the address on it, has vanished; open the device again, or connect from another address",
             Error::Unanswered => "the peer does not answer, and is tried further: check the path to it",
             Error::NotConnected => "not connected: open the connection (again) first",
             Error::Shutdown => "this direction of the connection was shut down before; open a new connection",

@@ -68,9 +68,9 @@ pub use config::{Config, ConnectionOptions, ListenParams, OpenParams};
 pub use error::Error;
 pub use event::segment_arrives::listen;
 pub use event::{
-    Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Isn, LinkDown, OptionValues, PathMtu, Receive,
-    Received, RecoveryState, SegmentArrives, Send, SendRecord, SendUrgent, Sent, SetOption, Shutdown, SocketOption,
-    Status, StatusReport, TakeError, Timeouts, Traffic, TransmitReady,
+    Abort, AddressLost, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Isn, LinkDown, OptionValues, PathMtu,
+    Receive, Received, Reclaim, RecoveryState, SegmentArrives, Send, SendRecord, SendUrgent, Sent, SetOption, Shutdown,
+    SocketOption, Status, StatusReport, TakeError, Timeouts, Traffic, TransmitReady,
 };
 pub use half_open::{HalfOpen, Progress};
 pub use info::TcpInfo;

@@ -63,13 +63,13 @@ fn expected(state: State, flags: TcpFlags) -> (Answer, State) {
     let (rst, ack) = (has(TcpFlags::RST), has(TcpFlags::ACK));
     let nothing = (Answer::Nothing, state);
     match state {
-        // Section 3.10.7.1. What neither synchronises nor acknowledges is not worth an answer.
-        State::Closed if rst || syn && fin || !syn && !ack => nothing,
+        // Section 3.10.7.1.
+        State::Closed if rst => nothing,
         State::Closed => (Answer::Reset, state),
         // Section 3.10.7.2.
         State::Listen if rst => nothing,
-        State::Listen if syn && fin => nothing,
         State::Listen if ack => (Answer::Reset, state),
+        State::Listen if syn && fin => nothing,
         State::Listen if syn => (Answer::SynAck, State::SynReceived),
         State::Listen => nothing,
         // Section 3.10.7.3.

@@ -431,16 +431,28 @@ impl<P: Platform> MsgP<P> {
         }
     }
 
+    /// Runs an event of every connection that it concerns.
     #[cold]
-    fn link_down(&self, interface: usize) {
+    fn each<E: Event + Copy>(&self, concerns: impl Fn(&Flow) -> bool, event: E) {
         let now = self.shared.clock.now();
         let all: Vec<Arc<Connection<P>>> =
             self.table.lock().connections.iter_mut().map(|(_, connection)| connection.clone()).collect();
         let mut after = After::default();
-        for connection in all.iter().filter(|connection| self.shared.goes_by(&connection.flow, interface)) {
-            self.run(connection, None, tcp::LinkDown, now, &mut after);
+        for connection in all.iter().filter(|connection| concerns(&connection.flow)) {
+            self.run(connection, None, event, now, &mut after);
         }
         after.perform(&self.shared);
+    }
+
+    /// An active open wants `tuple`: if a connection in TIME-WAIT has it and makes way, the initial sequence number for its
+    /// successor.
+    #[cold]
+    fn reclaim(&self, tuple: &FourTuple, now: Time, after: &mut After<P>) -> Option<wire::SeqNumber> {
+        let mut directory = self.table.lock();
+        let slot = directory.connections.find(tuple)?;
+        let connection = directory.connections.at(slot).cloned()?;
+        drop(directory);
+        self.run(&connection, None, tcp::Reclaim, now, after)
     }
 
     fn connection(
@@ -476,12 +488,15 @@ impl<P: Platform> MsgP<P> {
     }
 
     fn open(&self, flow: Flow, request: OpenRequest<P>, now: Time, after: &mut After<P>) -> Result<Key, OpenRefused> {
+        let OpenRequest { mut params, socket, fast_open } = request;
+        if self.shared.tcp().reclaims_time_wait() {
+            params.iss = self.reclaim(&flow.tuple, now, after).unwrap_or(params.iss);
+        }
         let mut directory = self.table.lock();
         if directory.connections.find(&flow.tuple).is_some() {
             return Err(OpenRefused::TupleInUse);
         }
         let mut route = RouteCache::default();
-        let OpenRequest { params, socket, fast_open } = request;
         let opened = attempt(|| {
             let mut out = self.shared.outbox(&flow, &route, &self.counters);
             let pcb = call::open(params, fast_open, &mut out, now);
@@ -572,10 +587,14 @@ impl<P: Platform> Architecture<P> for MsgP<P> {
     }
 
     fn control(&self, change: Control<P>) {
-        if let Control::LinkDown(interface) = change {
-            return self.link_down(interface);
+        match change {
+            Control::LinkDown(interface) => self.each(|flow| self.shared.goes_by(flow, interface), tcp::LinkDown),
+            Control::AddressLost(address) => {
+                self.table.lock().half_open.abandon(address);
+                self.each(|flow| flow.tuple.local_addr == address, tcp::AddressLost);
+            }
+            other => self.table.lock().replicas.apply(other),
         }
-        self.table.lock().replicas.apply(change);
     }
 
     fn tick(&self, now: Time) {

@@ -7,6 +7,7 @@ use super::{Event, close};
 use crate::access::PcbAccess;
 use crate::error::Error;
 use crate::outbox::Outbox;
+use crate::output;
 use crate::state::State;
 
 /// End the connection at once with a reset, drop all text, and let the user go.
@@ -27,6 +28,31 @@ impl Event for LinkDown {
                 parts.fail(Error::NetworkDown, out, now);
                 release(&mut parts, out);
             }
+        });
+    }
+}
+
+/// The local address of the connection is no longer ours: the connection ends with [`Error::NetworkDown`], and the peer gets
+/// a reset, which is the last thing that leaves from that address.
+///
+/// RFC 5227 section 2.4 asks for it where an address is given up after a conflict; Linux lets such connections time out.
+#[derive(Clone, Copy, Debug)]
+pub struct AddressLost;
+
+impl Event for AddressLost {
+    type Reply = ();
+
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
+        pcb.whole(out, |mut parts, out| {
+            let state = parts.header_in.state;
+            if state == State::Closed {
+                return;
+            }
+            if state.is_synchronised() && state != State::TimeWait || state == State::SynReceived {
+                output::reset(parts.send_window, parts.header_out, out, now);
+            }
+            parts.fail(Error::NetworkDown, out, now);
+            release(&mut parts, out);
         });
     }
 }

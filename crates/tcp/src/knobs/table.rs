@@ -470,15 +470,12 @@ pub static KNOBS: &[Knob] = &[
     ),
     idle("tcp_tso_rtt_log", "round trip that halves super-segments, log2 of microseconds", (0, 31), "9", NO_TSO),
     idle("tcp_tso_win_divisor", "share of the congestion window in one super-segment", (0, U32), "3", NO_TSO),
-    unheeded(
-        number(
-            "tcp_tw_reuse",
-            "an active open may take over a tuple in TIME-WAIT: 0 never, 1 if timestamps allow it, 2 on loopback only",
-            (0, 2),
-            |c| c.reuse_time_wait.into(),
-            |c, v| c.reuse_time_wait = v as u8,
-        ),
-        "an active open takes a port that is not in TIME-WAIT",
+    number(
+        "tcp_tw_reuse",
+        "an active open may take over a tuple in TIME-WAIT: 0 never, 1 if timestamps allow it, 2 on loopback only (there is none)",
+        (0, 2),
+        |c| c.reuse_time_wait.into(),
+        |c, v| c.reuse_time_wait = v as u8,
     ),
     flag(
         "tcp_window_scaling",
