@@ -452,7 +452,7 @@ impl<P: Platform> MsgP<P> {
         let slot = directory.connections.find(tuple)?;
         let connection = directory.connections.at(slot).cloned()?;
         drop(directory);
-        self.run(&connection, None, tcp::Reclaim, now, after)
+        self.run(&connection, None, tcp::Reclaim, now, after).flatten()
     }
 
     fn connection(
