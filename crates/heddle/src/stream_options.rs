@@ -103,7 +103,7 @@ impl TcpStream {
         Ok(self.options()?.keep_alive)
     }
 
-    /// What closing does with data not yet sent (`SO_LINGER`).
+    /// What closing does with data not yet acknowledged, see [`TcpStream::set_linger`] (`SO_LINGER`).
     ///
     /// # Errors
     /// The connection is gone.

@@ -241,7 +241,8 @@ pub struct Config {
     pub receive_growth: bool,
     /// Memory of all packet buffers.
     pub memory: MemoryLimits,
-    /// Keep account of what limits each sender (`tcpi_busy_time`, `tcpi_rwnd_limited`, `tcpi_sndbuf_limited`). Costs some
+    /// Keep account of what limits each sender (`tcpi_busy_time`, `tcpi_rwnd_limited`, `tcpi_sndbuf_limited`) and of how fast
+    /// its text is delivered (`tcpi_delivery_rate`). Costs some
     /// memory per connection and a few instructions per segment.
     pub measure_limits: bool,
     /// Tell the peer by a reset when retransmission or a user time-out ends a connection (FreeBSD does, Linux does not).

@@ -15,7 +15,6 @@ const BUFFER: i64 = 1 << 30;
 const PER_CONNECTION: &str = "the limit is one per connection (tcp_invalid_ratelimit): a shared one is a side channel";
 const ONE_RECOVERY: &str = "loss recovery has no switches";
 const NO_TSO: &str = "super-segments are as large as the device and the windows allow";
-const NO_LOOPBACK: &str = "nothing of this kind exists here";
 
 const fn number(
     name: &'static str,
@@ -136,7 +135,13 @@ pub static KNOBS: &[Knob] = &[
             set: set_discipline,
         },
     },
-    idle("tcp_abort_on_overflow", "reset a client when the accept queue is full", (0, 1), "0", NO_LOOPBACK),
+    idle(
+        "tcp_abort_on_overflow",
+        "reset a client when the accept queue is full",
+        (0, 1),
+        "0",
+        "a client that was answered always has a place in the queue",
+    ),
     idle(
         "tcp_adv_win_scale",
         "share of a receive buffer kept for overhead",
@@ -310,7 +315,13 @@ pub static KNOBS: &[Knob] = &[
             set: set_memory,
         },
     },
-    idle("tcp_min_rtt_wlen", "window of the minimum RTT filter, seconds", (0, 86_400), "300", NO_LOOPBACK),
+    idle(
+        "tcp_min_rtt_wlen",
+        "window of the minimum RTT filter, seconds",
+        (0, 86_400),
+        "300",
+        "the minimum grows by a 512th with every sample instead",
+    ),
     number(
         "tcp_min_snd_mss",
         "smallest MSS that a peer can force upon us, octets",
@@ -459,7 +470,7 @@ pub static KNOBS: &[Knob] = &[
         |c| c.syn_cookies as i64,
         |c, v| c.syn_cookies = SynCookies::from_number(v as u8).unwrap_or_default(),
     ),
-    idle("tcp_thin_linear_timeouts", "no back-off for thin streams", (0, 1), "0", NO_LOOPBACK),
+    idle("tcp_thin_linear_timeouts", "no back-off for thin streams", (0, 1), "0", "RFC 6298 wants the back-off"),
     // Linux knows 2 (timestamps without a random offset) as well; the offset is what keeps the uptime secret.
     number(
         "tcp_timestamps",
