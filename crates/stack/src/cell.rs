@@ -427,7 +427,7 @@ impl<P: Platform> Cell<P> {
             }
             Control::AddressLost(address) => {
                 self.half_open.abandon(address);
-                self.each(|connection| connection.flow.tuple.local_addr == address, tcp::AddressLost, now, after);
+                self.each(|connection| connection.flow.tuple.local_addr == address, tcp::LinkDown, now, after);
             }
             other => self.replicas.apply(other),
         }

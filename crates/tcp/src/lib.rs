@@ -68,8 +68,8 @@ pub use config::{Config, ConnectionOptions, ListenParams, OpenParams};
 pub use error::Error;
 pub use event::segment_arrives::listen;
 pub use event::{
-    Abort, AddressLost, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Isn, LinkDown, OptionValues, PathMtu,
-    Receive, Received, Reclaim, RecoveryState, SegmentArrives, Send, SendRecord, SendUrgent, Sent, SetOption, Shutdown,
+    Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Isn, LinkDown, OptionValues, PathMtu, Receive,
+    Received, Reclaim, RecoveryState, SegmentArrives, Send, SendRecord, SendUrgent, Sent, SetOption, Shutdown,
     SocketOption, Status, StatusReport, TakeError, Timeouts, Traffic, TransmitReady,
 };
 pub use half_open::{HalfOpen, Progress};

@@ -591,7 +591,7 @@ impl<P: Platform> Architecture<P> for MsgP<P> {
             Control::LinkDown(interface) => self.each(|flow| self.shared.goes_by(flow, interface), tcp::LinkDown),
             Control::AddressLost(address) => {
                 self.table.lock().half_open.abandon(address);
-                self.each(|flow| flow.tuple.local_addr == address, tcp::AddressLost);
+                self.each(|flow| flow.tuple.local_addr == address, tcp::LinkDown);
             }
             other => self.table.lock().replicas.apply(other),
         }

@@ -7,14 +7,14 @@ use super::{Event, close};
 use crate::access::PcbAccess;
 use crate::error::Error;
 use crate::outbox::Outbox;
-use crate::output;
 use crate::state::State;
 
 /// End the connection at once with a reset, drop all text, and let the user go.
 #[derive(Clone, Copy, Debug)]
 pub struct Abort;
 
-/// The interface that the connection goes by has vanished: the connection ends with [`Error::NetworkDown`], and says
+/// The interface that the connection goes by has vanished, or its local address is no longer ours (Linux lets such a
+/// connection time out; what RFC 5227 section 2.4 would have, a reset, has no way left): the connection ends with [`Error::NetworkDown`], and says
 /// nothing, for nobody could hear it. Not an event of RFC 9293; what BSD and Linux call ENETDOWN.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkDown;
@@ -28,31 +28,6 @@ impl Event for LinkDown {
                 parts.fail(Error::NetworkDown, out, now);
                 release(&mut parts, out);
             }
-        });
-    }
-}
-
-/// The local address of the connection is no longer ours: the connection ends with [`Error::NetworkDown`], and the peer gets
-/// a reset, which is the last thing that leaves from that address.
-///
-/// RFC 5227 section 2.4 asks for it where an address is given up after a conflict; Linux lets such connections time out.
-#[derive(Clone, Copy, Debug)]
-pub struct AddressLost;
-
-impl Event for AddressLost {
-    type Reply = ();
-
-    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
-        pcb.whole(out, |mut parts, out| {
-            let state = parts.header_in.state;
-            if state == State::Closed {
-                return;
-            }
-            if state.is_synchronised() && state != State::TimeWait || state == State::SynReceived {
-                output::reset(parts.send_window, parts.header_out, out, now);
-            }
-            parts.fail(Error::NetworkDown, out, now);
-            release(&mut parts, out);
         });
     }
 }

@@ -18,7 +18,7 @@ mod status;
 mod take_error;
 mod timeouts;
 
-pub use abort::{Abort, AddressLost, LinkDown};
+pub use abort::{Abort, LinkDown};
 pub use close::{Close, Shutdown};
 pub use icmp::{IcmpError, IcmpKind, PathMtu};
 pub use open::Isn;

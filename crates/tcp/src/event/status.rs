@@ -107,8 +107,6 @@ pub struct StatusReport {
     pub receive_shift: u8,
     /// Both sides scale their windows, if only by 0.
     pub window_scaling: bool,
-    /// Text left or came with a SYN, and was taken (RFC 7413).
-    pub text_on_syn: bool,
     /// MSS that we announced.
     pub announced_mss: u16,
     /// What the path carries as far as the connection knows: MSS, options and headers.
@@ -256,7 +254,6 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
         rto: sw.rtt.rto(),
         ecn: parts.header_out.ecn.as_deref().map_or(EcnMode::Off, |ecn| ecn.mode),
         marks: parts.header_out.ecn.as_deref().map(|ecn| ecn.counts()).unwrap_or_default(),
-        text_on_syn: parts.header_in.has_text_on_syn(),
         fast_open_failure: fast_open::failure(parts.header_in),
         timestamps: sw.timestamps,
         sack: sw.sack,
