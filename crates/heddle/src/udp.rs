@@ -1,11 +1,12 @@
 //! A datagram socket as its user holds it.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use pktbuf::PktBuf;
+use stack::JoinRefused;
 use stack::socket::{Readiness, UdpShared};
 use sync::{Atomic, Ordering, Platform, Real};
 
@@ -158,6 +159,68 @@ impl UdpSocket {
         self.inner.socket.set_checksum_free(sent, taken);
     }
 
+    /// Receives what is sent to an IPv4 group on the interface that has the address `interface`; the unspecified address
+    /// leaves the choice to the stack. As [`std::net::UdpSocket::join_multicast_v4`]; what this stack itself sends to the
+    /// group is not heard.
+    ///
+    /// # Errors
+    /// Not a group, joined already, too many groups, or no such interface.
+    pub fn join_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
+        let interface = self.interface_of(*interface)?;
+        self.inner.stack.raw().join_group(&self.inner.socket, (*group).into(), interface).map_err(join_error)
+    }
+
+    /// Receives no more what is sent to an IPv4 group.
+    ///
+    /// # Errors
+    /// It was not joined so.
+    pub fn leave_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
+        let interface = self.interface_of(*interface)?;
+        self.inner.stack.raw().leave_group(&self.inner.socket, (*group).into(), interface).map_err(join_error)
+    }
+
+    /// Receives what is sent to an IPv6 group on the interface with this number, counted from 1; 0 leaves the choice to the
+    /// stack. As [`std::net::UdpSocket::join_multicast_v6`].
+    ///
+    /// # Errors
+    /// As [`UdpSocket::join_multicast_v4`].
+    pub fn join_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
+        let interface = interface.checked_sub(1).map(|index| index as usize);
+        self.inner.stack.raw().join_group(&self.inner.socket, (*group).into(), interface).map_err(join_error)
+    }
+
+    /// Receives no more what is sent to an IPv6 group.
+    ///
+    /// # Errors
+    /// It was not joined so.
+    pub fn leave_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
+        let interface = interface.checked_sub(1).map(|index| index as usize);
+        self.inner.stack.raw().leave_group(&self.inner.socket, (*group).into(), interface).map_err(join_error)
+    }
+
+    /// Time to live, or hop limit, of what is sent to groups: 1 unless set, which does not leave the link.
+    pub fn set_multicast_ttl(&self, ttl: u8) {
+        self.inner.socket.set_group_ttl(ttl);
+    }
+
+    /// See [`UdpSocket::set_multicast_ttl`].
+    pub fn multicast_ttl(&self) -> u8 {
+        self.inner.socket.group_ttl()
+    }
+
+    /// The number of the interface that has an address; `None` for the unspecified address.
+    fn interface_of(&self, address: Ipv4Addr) -> io::Result<Option<usize>> {
+        if address.is_unspecified() {
+            return Ok(None);
+        }
+        let interfaces = &self.inner.stack.raw().shared().interfaces;
+        let found = interfaces.iter().position(|interface| interface.view.get().is_local(address.into()));
+        found.map(Some).ok_or_else(|| {
+            let message = format!("{address} is none of the stack's addresses: give that of the interface to join on");
+            io::Error::new(io::ErrorKind::AddrNotAvailable, message)
+        })
+    }
+
     /// What is ready now.
     pub fn readiness(&self) -> Readiness {
         self.inner.socket.ready.get()
@@ -178,6 +241,17 @@ fn send_error(to: Option<SocketAddr>, error: udp::SendError) -> io::Error {
     };
     let message = to.map_or_else(|| error.to_string(), |to| format!("{to}: {error}"));
     io::Error::new(kind, message)
+}
+
+fn join_error(error: JoinRefused) -> io::Error {
+    let kind = match error {
+        JoinRefused::Socket(udp::JoinError::Joined(_)) => io::ErrorKind::AddrInUse,
+        JoinRefused::Socket(udp::JoinError::Closed) => io::ErrorKind::NotConnected,
+        JoinRefused::Socket(udp::JoinError::NotAGroup(_)) => io::ErrorKind::InvalidInput,
+        JoinRefused::Socket(udp::JoinError::TooMany) | JoinRefused::Interface(_) => io::ErrorKind::QuotaExceeded,
+        JoinRefused::NoInterface | JoinRefused::NotJoined(_) => io::ErrorKind::AddrNotAvailable,
+    };
+    io::Error::new(kind, error.to_string())
 }
 
 fn receive_error(local: SocketAddr, error: udp::ReceiveError) -> io::Error {

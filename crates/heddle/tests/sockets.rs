@@ -3,7 +3,7 @@
 mod world;
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -284,6 +284,62 @@ fn datagrams_there_and_back(plan: Plan) {
         assert_eq!(client.recv(&mut buffer).unwrap(), 6);
         assert_eq!(&buffer[..6], b"answer");
         assert_eq!(client.send(b"x").unwrap_err().kind(), ErrorKind::NotConnected);
+    }
+}
+
+/// What is sent to a group comes to those who joined it and to nobody else; it stays on the link unless asked otherwise.
+#[every_arch]
+fn datagrams_to_groups_reach_their_members(plan: Plan) {
+    let mut world = World::new(plan);
+    let sender = UdpSocket::bind(&world.b, "10.0.0.2:1053").unwrap();
+    let (member, stranger) = ("0.0.0.0:5353", "0.0.0.0:5354");
+    let (member, stranger) = (UdpSocket::bind(&world.a, member).unwrap(), UdpSocket::bind(&world.a, stranger).unwrap());
+    member.set_nonblocking(true);
+    stranger.set_nonblocking(true);
+    let (group, anywhere) = (Ipv4Addr::new(239, 1, 2, 3), Ipv4Addr::UNSPECIFIED);
+    let mut buffer = [0; 100];
+    let mut tell = |world: &mut World, to: &str| {
+        sender.send_to(b"hear, hear", to).unwrap();
+        world.settle();
+        (member.recv(&mut buffer).ok(), stranger.recv(&mut buffer).ok())
+    };
+    assert_eq!(tell(&mut world, "239.1.2.3:5353"), (None, None), "nobody has joined");
+    member.join_multicast_v4(&group, &anywhere).unwrap();
+    assert_eq!(member.join_multicast_v4(&group, &anywhere).unwrap_err().kind(), ErrorKind::AddrInUse);
+    assert_eq!(
+        member.join_multicast_v4(&group, &"10.0.0.9".parse().unwrap()).unwrap_err().kind(),
+        ErrorKind::AddrNotAvailable
+    );
+    assert_eq!(tell(&mut world, "239.1.2.3:5353"), (Some(10), None));
+    assert_eq!(tell(&mut world, "239.1.2.3:5354"), (None, None), "the host is in the group, that socket is not");
+    assert_eq!(tell(&mut world, "239.1.2.4:5353"), (None, None));
+    stranger.join_multicast_v4(&group, &"10.0.0.1".parse().unwrap()).unwrap();
+    assert_eq!(tell(&mut world, "239.1.2.3:5354"), (None, Some(10)));
+    member.leave_multicast_v4(&group, &anywhere).unwrap();
+    assert_eq!(member.leave_multicast_v4(&group, &anywhere).unwrap_err().kind(), ErrorKind::AddrNotAvailable);
+    assert_eq!(tell(&mut world, "239.1.2.3:5353"), (None, None));
+    assert_eq!(tell(&mut world, "239.1.2.3:5354"), (None, Some(10)), "the other is still in it");
+    drop(stranger);
+    assert!(world.a.raw().shared().interfaces[0].view.get().groups().is_empty(), "an end is a leave");
+    assert_eq!(sender.multicast_ttl(), 1);
+}
+
+#[every_arch]
+fn datagrams_to_ipv6_groups_and_sockets_bound_to_a_group(plan: Plan) {
+    let mut world = World::new(plan);
+    let sender = UdpSocket::bind(&world.b, "[fd00::2]:1053").unwrap();
+    let member = UdpSocket::bind(&world.a, "[ff15::77]:5353").unwrap();
+    member.set_nonblocking(true);
+    member.join_multicast_v6(&"ff15::77".parse().unwrap(), 1).unwrap();
+    let wrong = member.join_multicast_v6(&"ff15::77".parse().unwrap(), 9).unwrap_err();
+    assert_eq!(wrong.kind(), ErrorKind::AddrNotAvailable, "{wrong}");
+    let unicast = member.join_multicast_v6(&"fd00::1".parse().unwrap(), 0).unwrap_err();
+    assert_eq!(unicast.kind(), ErrorKind::InvalidInput, "{unicast}");
+    let mut buffer = [0; 100];
+    for (to, heard) in [("[ff15::77]:5353", Some(3)), ("[ff15::78]:5353", None), ("[fd00::1]:5353", None)] {
+        sender.send_to(b"hum", to).unwrap();
+        world.settle();
+        assert_eq!(member.recv(&mut buffer).ok(), heard, "{to}");
     }
 }
 

@@ -1,19 +1,21 @@
 //! Addresses that an interface finds for itself and looks after: duplicate detection for IPv4 (RFC 5227) and IPv6
 //! (RFC 4862 section 5.4), addresses from router advertisements (RFC 4862 section 5.5) and their lifetimes, default
-//! routers and on-link prefixes (RFC 4861 section 6.3), reports of group membership (RFC 3810).
+//! routers and on-link prefixes (RFC 4861 section 6.3), and the groups that the interface is in (RFC 3376, RFC 3810).
 //!
 //! **What it owns.** The interface's [`InterfaceView`]: whoever runs an [`Autoconf`] publishes its view and changes none
 //! of its own. An address under test is not in the view, so nothing is received for it, sent from it or answered about
 //! it; only its solicited-node group is joined, for the objections of others to be heard.
 //!
-//! **Who calls.** The `stack`: once to begin, per ARP packet, neighbour message, router advertisement and listener query,
-//! for each conflict and each neighbour that the neighbour table gave up, and at [`Autoconf::next_deadline`]. What is to
-//! be done comes back as a value, [`Changes`]. An interface whose addresses are static and not checked has no `Autoconf`.
+//! **Who calls.** The `stack`: once to begin, per ARP packet, neighbour message, router advertisement and group query,
+//! for each conflict and each neighbour that the neighbour table gave up, when a socket joins or leaves a group, and at
+//! [`Autoconf::next_deadline`]. What is to be done comes back as a value, [`Changes`]. Where addresses are static and not
+//! checked, [`Autoconf::fixed`] leaves them alone and sees to the groups.
 //!
 //! **Strangers.** Everything here is driven by messages that anybody on the link can send, so everything is bounded:
 //! [`MAX_ADDRESSES`], [`MAX_ROUTERS`] and [`MAX_PREFIXES`] of each kind, [`NEW_ADDRESSES`] addresses formed at once and one
-//! a minute in the long run; a lifetime is shortened to no less than two hours (RFC 4862 section 5.5.3 e); the hop limit
-//! that a router proposes is not taken.
+//! a minute in the long run; a lifetime is shortened to no less than two hours (RFC 4862 section 5.5.3 e); times for
+//! neighbour discovery are taken within bounds ([`Timing`]); the hop limit that a router proposes is not taken, for a low
+//! one would keep the host from leaving its network (CVE-2015-2922), and a higher one than ours serves nobody.
 //!
 //! What may never happen: an address used before it was found free, one used after its lifetime, two defences of one
 //! address within ten seconds.
@@ -21,6 +23,7 @@
 mod detection;
 pub mod identifier;
 mod membership;
+mod report;
 mod routers;
 
 use core::net::{IpAddr, Ipv6Addr};
@@ -32,12 +35,12 @@ use smallvec::SmallVec;
 use wire::arp;
 use wire::ethernet::MacAddr;
 use wire::icmpv6::RouterAdvert;
-use wire::mld::Query;
 
 pub use identifier::Identifiers;
+pub use membership::{GroupQuery, GroupVersion, MAX_GROUPS, OLDER_QUERIER_PRESENT};
 
 use crate::interface::InterfaceView;
-use crate::neighbour::Discovery;
+use crate::neighbour::{Discovery, Timing};
 use crate::route::Route;
 use detection::{Phase, Tracked};
 use membership::Membership;
@@ -120,12 +123,18 @@ pub struct Changes {
     pub routes: SmallVec<[RouteChange; 2]>,
     /// [`Autoconf::view`] has changed: publish it.
     pub view: bool,
+    /// The link's times for neighbour discovery, if a router has changed them.
+    pub timing: Option<Timing>,
 }
 
 impl Changes {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.frames.is_empty() && self.events.is_empty() && self.routes.is_empty() && !self.view
+        self.frames.is_empty()
+            && self.events.is_empty()
+            && self.routes.is_empty()
+            && !self.view
+            && self.timing.is_none()
     }
 }
 
@@ -140,10 +149,25 @@ pub struct Autoconf {
     routers: Routers,
     solicitation: Option<Solicitation>,
     membership: Membership,
+    timing: Timing,
+    /// Addresses are the operator's alone, and not tested.
+    fixed: bool,
     budget: u32,
     budget_at: Time,
     random: u64,
 }
+
+/// An interface is in as many groups as it may be: [`MAX_GROUPS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyGroups;
+
+impl core::fmt::Display for TooManyGroups {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "the interface is in {MAX_GROUPS} groups, as many as it may be: leave one first")
+    }
+}
+
+impl core::error::Error for TooManyGroups {}
 
 /// What a step may use besides the machine itself.
 struct Step<'a> {
@@ -166,6 +190,24 @@ impl Autoconf {
         for address in old {
             view.remove_address(address);
         }
+        Self::over(settings, view, false)
+    }
+
+    /// Looks after the groups of `view` and leaves its addresses as they are: they are used as they stand, and a conflict is
+    /// told and no more. `seed` spreads answers to queries.
+    pub fn fixed(view: InterfaceView, seed: u64) -> Self {
+        let settings = Settings {
+            addresses: Vec::new(),
+            from_routers: false,
+            identifiers: Identifiers::Eui64,
+            keep_contested: true,
+            own_default_route: true,
+            seed,
+        };
+        Self::over(settings, view, true)
+    }
+
+    fn over(settings: Settings, view: InterfaceView, fixed: bool) -> Self {
         let random = settings.seed | 1;
         Self {
             settings,
@@ -175,6 +217,8 @@ impl Autoconf {
             routers: Routers::default(),
             solicitation: None,
             membership: Membership::default(),
+            timing: Timing::default(),
+            fixed,
             budget: NEW_ADDRESSES,
             budget_at: Time::ZERO,
             random,
@@ -198,6 +242,9 @@ impl Autoconf {
 
     /// Begins to test what is configured.
     pub fn start(&mut self, now: Time, counters: &Counters) -> Changes {
+        if self.fixed {
+            return Changes::default();
+        }
         let mut step = Step::new(now, counters);
         let link_local = IpAddr::V6(self.link_local(0));
         self.begin(Tracked::new(link_local, 64, detection::Origin::LinkLocal), &mut step);
@@ -253,10 +300,34 @@ impl Autoconf {
     }
 
     /// A router asks which groups are listened to.
-    pub fn query(&mut self, now: Time, query: &Query) -> Changes {
+    pub fn query(&mut self, now: Time, query: &GroupQuery) -> Changes {
         let share = self.random_below(query.max_response);
-        self.membership.query(query, now + share, &self.view);
+        self.membership.query(query, now, now + share, &self.view);
         Changes::default()
+    }
+
+    /// A user wants what is sent to `group`. The first is told to the link; each must [`leave`](Self::leave) again.
+    ///
+    /// # Errors
+    /// [`TooManyGroups`]: the interface is in [`MAX_GROUPS`] already.
+    pub fn join(&mut self, now: Time, group: IpAddr, counters: &Counters) -> Result<Changes, TooManyGroups> {
+        let mut step = Step::new(now, counters);
+        if self.membership.enter(group).ok_or(TooManyGroups)? && !self.view.groups().contains(&group) {
+            self.view.join(group);
+            self.membership.joined(group, now);
+            step.changes.view = true;
+        }
+        Ok(self.finish(step))
+    }
+
+    /// A user wants it no longer; the last is told to the link.
+    pub fn leave(&mut self, now: Time, group: IpAddr, counters: &Counters) -> Changes {
+        let mut step = Step::new(now, counters);
+        if self.membership.exit(group) && !self.tests_in(group) {
+            step.changes.view = self.view.leave(group);
+            self.membership.left(group, now);
+        }
+        self.finish(step)
     }
 
     /// The neighbour table gave up a neighbour: a default router that is silent makes way for another.

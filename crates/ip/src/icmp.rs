@@ -23,6 +23,7 @@ pub use rate_limit::RateLimit;
 pub use received::{IcmpError, IcmpErrorKind, undelivered};
 pub use request::echo_request;
 
+use crate::autoconf::GroupQuery;
 use crate::datagram::Datagram;
 use crate::interface::{Cast, InterfaceView};
 use crate::neighbour::Discovery;
@@ -61,7 +62,7 @@ pub enum Received {
         advert: icmpv6::RouterAdvert,
     },
     /// A router of the link asks who listens to which group.
-    ListenerQuery(mld::Query),
+    ListenerQuery(GroupQuery),
     /// A router tells of a better first hop.
     Redirect(Redirect),
     /// It asks for nothing; if it was faulty, that is counted.
@@ -140,7 +141,8 @@ fn receive_v6(
             Ok(Received::Redirect(Redirect { reporter: datagram.src, destination, target }))
         }
         icmpv6::Message::Other { kind: mld::QUERY, .. } => {
-            received::listener_query(&datagram).map(Received::ListenerQuery)
+            counters.increment(Counter::GroupQueriesIn);
+            received::listener_query(&datagram).map(|query| Received::ListenerQuery(query.into()))
         }
         // A host has no answer to routers' questions.
         message if message.is_discovery() => Err(DropReason::IcmpUnknownType),

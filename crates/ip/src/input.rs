@@ -29,6 +29,8 @@ pub enum Input {
     Udp(Datagram),
     /// An ICMP or ICMPv6 message, checksum not yet verified: see [`icmp::receive`](crate::icmp::receive).
     Icmp(Datagram),
+    /// A message about groups, for [`igmp::receive`](crate::igmp::receive).
+    Igmp(Datagram),
     /// A piece of a packet, for the reassembly table.
     Fragment(Fragment),
     /// An ARP packet, for the neighbour table.
@@ -198,6 +200,7 @@ fn v4_deliver(datagram: Datagram) -> Input {
         protocol::TCP => Input::Tcp(datagram),
         protocol::UDP => Input::Udp(datagram),
         protocol::ICMP => Input::Icmp(datagram),
+        protocol::IGMP => Input::Igmp(datagram),
         _ => refuse(datagram, ErrorKind::ProtocolUnreachable, DropReason::IpUnknownProtocol),
     }
 }
@@ -235,7 +238,9 @@ fn v4_addresses(
     //# An incoming SYN with an invalid source address MUST be ignored either by TCP or by the IP layer [(MUST-63)] (see
     //# Section 3.2.1.3).
     if v4_martian(header.src, interface) {
-        return Err(DropReason::IpMartianSource);
+        // A switch that has no address asks about groups from none (RFC 4541 section 2.1.1).
+        let switch = header.src.is_unspecified() && header.protocol == protocol::IGMP;
+        return if switch { Ok(()) } else { Err(DropReason::IpMartianSource) };
     }
     let to_one = cast == Cast::Unicast;
     // A unicast packet in a group frame is somebody's trick to reach every host of the link.

@@ -33,6 +33,7 @@
 pub mod autoconf;
 mod datagram;
 pub mod icmp;
+pub mod igmp;
 pub mod input;
 pub mod interface;
 pub mod neighbour;
@@ -42,7 +43,7 @@ pub mod reassembly;
 pub mod redirect;
 pub mod route;
 
-pub use autoconf::Autoconf;
+pub use autoconf::{Autoconf, GroupQuery};
 pub use datagram::{Datagram, Fragment};
 pub use icmp::{ErrorKind, IcmpError, RateLimit};
 pub use input::{Input, Refused};

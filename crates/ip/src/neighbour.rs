@@ -34,6 +34,7 @@
 mod arrivals;
 mod entry;
 pub(crate) mod message;
+mod timing;
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -46,6 +47,7 @@ use wire::ethernet::MacAddr;
 
 pub use arrivals::{Conflict, Discovery, Effects};
 pub use entry::State;
+pub use timing::Timing;
 
 use crate::interface::{InterfaceView, group_mac};
 use entry::Entry;
@@ -67,7 +69,7 @@ pub const DELAY_FIRST_PROBE_TIME: Duration = Duration::from_secs(5);
 /// The end of that grace: cached link headers become invalid, so that those who send there come by and can say whether the
 /// neighbour answers ([`NeighbourTable::confirm`]). Before, nobody is slowed down.
 pub const DOUBT_TIME: Duration = Duration::from_secs(2);
-/// Between solicitations (RFC 4861 section 10).
+/// Between solicitations (RFC 4861 section 10), unless a router says otherwise.
 pub const RETRANS_TIMER: Duration = Duration::from_secs(1);
 /// Solicitations before a neighbour is given up, multicast or unicast (RFC 4861 section 10).
 pub const MAX_SOLICITS: u8 = 3;
@@ -119,6 +121,8 @@ pub struct NeighbourTable {
     generation: u64,
     /// No deadline is earlier; may itself be too early after an entry was confirmed or removed.
     earliest: Time,
+    /// Times of IPv6 neighbours.
+    timing: Timing,
     /// When each of our addresses was defended last; as many rows as the interface has had addresses contested.
     defences: SmallVec<[(IpAddr, Time); 1]>,
     random: u64,
@@ -144,6 +148,7 @@ impl NeighbourTable {
             pending_bytes: 0,
             generation: 0,
             earliest: Time::MAX,
+            timing: Timing::default(),
             defences: SmallVec::new(),
             random: seed | 1,
         }
@@ -151,8 +156,14 @@ impl NeighbourTable {
 
     /// Pins the link address of a neighbour: it is never asked for, never expires and is never overwritten. Returns
     /// false when the table is full of pinned and confirmed entries.
-    pub fn insert_permanent(&mut self, interface: &InterfaceView, address: IpAddr, mac: MacAddr) -> bool {
-        let Some(slot) = self.find_or_create(Time::MAX, address, interface, Creator::Us) else {
+    pub fn insert_permanent(
+        &mut self,
+        interface: &InterfaceView,
+        address: IpAddr,
+        mac: MacAddr,
+        counters: &Counters,
+    ) -> bool {
+        let Some(slot) = self.find_or_create(Time::MAX, address, interface, Creator::Us, counters) else {
             return false;
         };
         let entry = self.entry(slot);
@@ -168,6 +179,16 @@ impl NeighbourTable {
         let entry = self.remove_slot(slot);
         counters.drop_many(DropReason::NeighbourUnresolved, entry.pending.len() as u64);
         true
+    }
+
+    /// Goes by these times for IPv6 from now on: a router has said so (RFC 4861 section 6.3.4). What runs already runs out.
+    pub fn set_timing(&mut self, timing: Timing) {
+        self.timing = timing;
+    }
+
+    /// Times for the family of `address`. ARP has no router to ask.
+    fn timing(&self, address: IpAddr) -> Timing {
+        if address.is_ipv6() { self.timing } else { Timing::default() }
     }
 
     /// Entries, whatever their state.
@@ -208,13 +229,14 @@ impl NeighbourTable {
         address: IpAddr,
         interface: &InterfaceView,
         creator: Creator,
+        counters: &Counters,
     ) -> Option<u32> {
         if let Some(&slot) = self.by_address.get(&address) {
             return Some(slot);
         }
         let source = interface.source_for(address)?;
         if self.by_address.len() >= CAPACITY {
-            self.make_room(now, creator)?;
+            self.make_room(now, creator, counters)?;
         }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -227,13 +249,14 @@ impl NeighbourTable {
 
     /// Displaces the least valuable entry, the one longest unused among equals. A full table means an attack or a very
     /// large link; the scan of 512 entries is then paid per *new* neighbour, never per packet.
-    fn make_room(&mut self, now: Time, creator: Creator) -> Option<()> {
+    fn make_room(&mut self, now: Time, creator: Creator, counters: &Counters) -> Option<()> {
         let most = if creator == Creator::Us { entry::VALUE_STALE } else { entry::VALUE_STRANGER };
         let candidates = self.slots.iter().enumerate().filter_map(|(slot, e)| Some((slot, e.as_ref()?)));
         let least = candidates.map(|(slot, e)| (e.value(now), e.used, slot)).min()?;
         let (value, _, slot) = least;
         (value <= most).then(|| {
-            self.remove_slot(slot as u32);
+            let displaced = self.remove_slot(slot as u32);
+            counters.drop_many(DropReason::NeighbourTableFull, displaced.pending.len() as u64);
         })
     }
 
@@ -269,7 +292,8 @@ impl NeighbourTable {
     }
 
     fn ask_first(&mut self, now: Time, slot: u32, counters: &Counters) -> Option<PktBuf> {
-        let deadline = now + RETRANS_TIMER;
+        let address = self.entry(slot).address;
+        let deadline = now + self.timing(address).retrans;
         let entry = self.entry(slot);
         entry.set(State::Incomplete, deadline);
         entry.solicits = 1;
@@ -278,19 +302,23 @@ impl NeighbourTable {
         solicit
     }
 
-    /// When a confirmation made now ceases to hold: 0.5 to 1.5 of [`REACHABLE_TIME`], so that neighbours learned at one
-    /// moment are not probed at one moment (xorshift64).
-    fn reachable_until(&mut self, now: Time) -> Time {
+    /// When a confirmation of a neighbour made now ceases to hold: 0.5 to 1.5 of its family's reachable time, so that
+    /// neighbours learned at one moment are not probed at one moment (xorshift64).
+    fn reachable_until(&mut self, now: Time, slot: u32) -> Time {
+        let address = self.entry(slot).address;
+        let mean = self.timing(address).reachable;
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         let share = (self.random >> 32) as u32 % 1000;
-        let until = now + REACHABLE_TIME / 2 + REACHABLE_TIME * share / 1000;
+        let until = now + mean / 2 + mean * share / 1000;
         self.earliest = self.earliest.min(until);
         until
     }
 
     fn expire(&mut self, now: Time, slot: u32, out: &mut Effects, counters: &Counters) {
+        let address = self.entry(slot).address;
+        let retrans = self.timing(address).retrans;
         let entry = self.entry(slot);
         match entry.state {
             State::Reachable => {
@@ -303,13 +331,13 @@ impl NeighbourTable {
                 out.changed = true;
             }
             State::Delay => {
-                entry.set(State::Probe, now + RETRANS_TIMER);
+                entry.set(State::Probe, now + retrans);
                 entry.solicits = 1;
                 out.frames.extend(entry.solicit(counters));
             }
             State::Incomplete | State::Probe if entry.solicits < MAX_SOLICITS => {
                 entry.solicits += 1;
-                entry.deadline = now + RETRANS_TIMER;
+                entry.deadline = now + retrans;
                 out.frames.extend(entry.solicit(counters));
             }
             State::Incomplete | State::Probe => {
@@ -339,7 +367,7 @@ impl NeighbourTable {
             return Resolution::Ready(mac, packet);
         }
         let known = self.by_address.contains_key(&next_hop);
-        let Some(slot) = self.find_or_create(now, next_hop, interface, Creator::Us) else {
+        let Some(slot) = self.find_or_create(now, next_hop, interface, Creator::Us, counters) else {
             let full = interface.source_for(next_hop).is_some();
             let reason = if full { DropReason::NeighbourTableFull } else { DropReason::NoSourceAddress };
             return Resolution::Dropped(reason);
@@ -385,7 +413,7 @@ impl NeighbourTable {
         if matches!(self.entry(slot).state, State::Incomplete | State::Permanent) {
             return;
         }
-        let until = self.reachable_until(now);
+        let until = self.reachable_until(now, slot);
         let entry = self.entry(slot);
         entry.used = now;
         entry.confirmed = true;

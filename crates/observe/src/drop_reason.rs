@@ -20,7 +20,7 @@ declare! {
         ArpBadPacket "The ARP packet is truncated or has a hardware or protocol type other than Ethernet and IPv4."
         ArpNotForUs "The ARP packet asks for an address that is not ours and nobody waits for it."
         ArpConflict "The ARP packet claims one of our own addresses for another station (RFC 5227)."
-        NeighbourTableFull "The neighbour table is full of entries that may not be evicted."
+        NeighbourTableFull "The neighbour table is full: nothing may be evicted for the packet, or it waited for a neighbour that was."
         NeighbourQueueFull "Too many packets already wait for this neighbour to be resolved."
         NeighbourUnresolved "The neighbour did not answer the last of our solicitations."
         RouterAdvertIgnored "The router advertisement, or a prefix in it, is not for us to follow: addresses are static, or too many."
@@ -62,6 +62,9 @@ declare! {
         IcmpOutOfWindow "The segment quoted by an ICMP error was never outstanding (RFC 5927)."
         IcmpEchoIgnored "Echo requests to a group address are not answered."
         IcmpErrorForbidden "An ICMP error was owed but the rules forbid it (about an error, to or from a group)."
+
+        IgmpBadMessage "The IGMP message is malformed, comes from beyond the link or goes to another group than it asks about."
+        IgmpIgnored "The IGMP message is for routers, or of a type that is not served."
 
         UdpTruncated "The packet ends before its UDP header does."
         UdpBadLength "The UDP length field is below eight or exceeds the packet."

@@ -1,4 +1,5 @@
-//! The addresses of interfaces that find and look after their own, and what routers tell hosts: redirects, advertisements.
+//! The addresses of interfaces that find and look after their own, the groups that they are in, and what routers tell
+//! hosts: redirects, advertisements, queries.
 //!
 //! Off the data path: packets read an interface's published view (one load); here is who changes it. The rules are all in
 //! [`ip::autoconf`] and [`ip::redirect`]; here is who waits for whom, and how a change gets out: the view is published,
@@ -9,7 +10,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use ip::autoconf::{AddressEvent, Autoconf, Changes, RouteChange};
+use ip::autoconf::{AddressEvent, Autoconf, Changes, GroupQuery, RouteChange, TooManyGroups};
 use ip::neighbour::{Conflict, Discovery};
 use ip::{InterfaceView, Redirect, RedirectTable};
 use observe::{Counter, Counters, DropReason, Time};
@@ -59,7 +60,7 @@ pub struct Addresses<P: Platform> {
 }
 
 struct Machine<P: Platform> {
-    autoconf: Option<Lock<Autoconf, P>>,
+    autoconf: Lock<Autoconf, P>,
     /// Version of the view that was published last. Written inside the publication, which excludes others.
     published: P::AtomicU64,
     redirects_v4: bool,
@@ -67,9 +68,9 @@ struct Machine<P: Platform> {
 
 impl<P: Platform> Addresses<P> {
     /// The machines of all interfaces, not started.
-    pub fn new(interfaces: Vec<(Addressing, Option<Autoconf>)>) -> Self {
-        let machine = |(addressing, autoconf): (Addressing, Option<Autoconf>)| Machine {
-            autoconf: autoconf.map(|autoconf| Lock::new(LockKind::Blocking, LockClass::Neighbours, autoconf)),
+    pub fn new(interfaces: Vec<(Addressing, Autoconf)>) -> Self {
+        let machine = |(addressing, autoconf): (Addressing, Autoconf)| Machine {
+            autoconf: Lock::new(LockKind::Blocking, LockClass::Neighbours, autoconf),
             published: P::AtomicU64::new(0),
             redirects_v4: addressing.redirects_v4,
         };
@@ -137,7 +138,7 @@ impl<P: Platform> Addresses<P> {
 }
 
 impl<P: Platform> Shared<P> {
-    /// Runs an interface's machine, if it has one, and performs what comes of it. `None`: it has none.
+    /// Runs an interface's machine and performs what comes of it. `None`: it was no concern of the machine's.
     fn machine<R>(
         &self,
         interface: usize,
@@ -146,7 +147,7 @@ impl<P: Platform> Shared<P> {
         run: impl FnOnce(&mut Autoconf) -> Option<(R, Changes)>,
     ) -> Option<R> {
         let machine = &self.addresses.machines[interface];
-        let mut autoconf = machine.autoconf.as_ref()?.lock();
+        let mut autoconf = machine.autoconf.lock();
         let (reply, changes) = run(&mut autoconf)?;
         let view = changes.view.then(|| (autoconf.version(), autoconf.view().clone()));
         let deadline = autoconf.next_deadline();
@@ -178,6 +179,9 @@ impl<P: Platform> Shared<P> {
     fn perform(&self, interface: usize, changes: Changes, counters: &Counters, after: &mut After<P>) {
         if changes.view || !changes.routes.is_empty() {
             self.change_routes(changes.routes);
+        }
+        if let Some(timing) = changes.timing {
+            self.internet.set_timing(interface, timing);
         }
         for frame in changes.frames {
             self.send_frames(interface, 0, &mut smallvec::smallvec![frame], counters, after);
@@ -245,24 +249,40 @@ impl<P: Platform> Shared<P> {
         after: &mut After<P>,
     ) {
         let heard = |autoconf: &mut Autoconf| Some(((), autoconf.router_advert(now, from, advert, counters)));
-        if self.machine(interface, counters, after, heard).is_none() {
-            counters.drop(DropReason::RouterAdvertIgnored);
-        }
+        self.machine(interface, counters, after, heard);
     }
 
-    /// A router asks who listens to which group. Where addresses are static nobody reports.
-    pub fn listener_query_arrives(
+    /// A socket joins a group on an interface.
+    ///
+    /// # Errors
+    /// The interface is in too many.
+    pub fn join_group(&self, interface: usize, group: IpAddr, after: &mut After<P>) -> Result<(), TooManyGroups> {
+        let (now, counters) = (self.clock.now(), &self.counters);
+        let join = |autoconf: &mut Autoconf| match autoconf.join(now, group, counters) {
+            Ok(changes) => Some((Ok(()), changes)),
+            Err(error) => Some((Err(error), Changes::default())),
+        };
+        self.machine(interface, counters, after, join).unwrap_or(Ok(()))
+    }
+
+    /// A socket leaves a group on an interface.
+    pub fn leave_group(&self, interface: usize, group: IpAddr, after: &mut After<P>) {
+        let (now, counters) = (self.clock.now(), &self.counters);
+        let leave = |autoconf: &mut Autoconf| Some(((), autoconf.leave(now, group, counters)));
+        self.machine(interface, counters, after, leave);
+    }
+
+    /// A router asks who listens to which group.
+    pub fn group_query_arrives(
         &self,
         interface: usize,
-        query: &wire::mld::Query,
+        query: &GroupQuery,
         now: Time,
         counters: &Counters,
         after: &mut After<P>,
     ) {
         let heard = |autoconf: &mut Autoconf| Some(((), autoconf.query(now, query)));
-        if self.machine(interface, counters, after, heard).is_none() {
-            counters.drop(DropReason::IcmpUnknownType);
-        }
+        self.machine(interface, counters, after, heard);
     }
 
     /// A redirect has come.
@@ -299,9 +319,7 @@ impl<P: Platform> Shared<P> {
     ) {
         let Conflict { address, by, defended } = conflict;
         let heard = |autoconf: &mut Autoconf| Some(((), autoconf.conflict(now, address, by, defended, counters)));
-        if self.machine(interface, counters, after, heard).is_none() {
-            self.addresses.tell(interface, [AddressEvent::Conflict { address, by, lost: false }]);
-        }
+        self.machine(interface, counters, after, heard);
     }
 
     /// A neighbour did not answer: what leads through it leads elsewhere, if there is an elsewhere.

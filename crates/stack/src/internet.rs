@@ -80,6 +80,11 @@ impl<P: Platform> Internet<P> {
         self.reset_limits[flow::index(hash, self.reset_limits.len())].lock().allow(now)
     }
 
+    /// A router has set the times of neighbour discovery on an interface's link.
+    pub(crate) fn set_timing(&self, interface: usize, timing: ip::neighbour::Timing) {
+        self.neighbours(interface).set_timing(timing);
+    }
+
     /// Entries of the neighbour tables.
     pub fn neighbour_count(&self) -> usize {
         self.neighbours.iter().map(|table| table.lock().len()).sum()

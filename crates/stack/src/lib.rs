@@ -58,4 +58,4 @@ pub use containment::{Casualty, Failure};
 pub use ip::autoconf::AddressEvent;
 pub use rx::Driver;
 pub use shared::SetKnobError;
-pub use stack::{BindRefused, BuildError, ConnectRefused, InterfaceConfig, Stack, StackConfig};
+pub use stack::{BindRefused, BuildError, ConnectRefused, InterfaceConfig, JoinRefused, Stack, StackConfig};

@@ -376,6 +376,10 @@ impl<P: Platform> Driver<P> {
             }
             Input::Udp(datagram) => self.udp(datagram, now, after),
             Input::Icmp(datagram) => self.icmp(interface, datagram, now, after),
+            Input::Igmp(datagram) => match ip::igmp::receive(&datagram, &self.counters) {
+                Ok(query) => self.shared.group_query_arrives(interface, &query, now, &self.counters, after),
+                Err(reason) => Counters::drop(&self.counters, reason),
+            },
             Input::Fragment(fragment) => {
                 if let Some(whole) = self.shared.fragment_arrives(fragment, now, &self.counters, after) {
                     self.input(interface, ip::input::reassembled(whole), now, after);
@@ -450,7 +454,7 @@ impl<P: Platform> Driver<P> {
                 self.shared.router_advert_arrives(interface, (from, &advert), now, &self.counters, after);
             }
             Received::ListenerQuery(query) => {
-                self.shared.listener_query_arrives(interface, &query, now, &self.counters, after);
+                self.shared.group_query_arrives(interface, &query, now, &self.counters, after);
             }
             Received::Redirect(redirect) => {
                 self.shared.redirect_arrives(interface, &redirect, now, &self.counters);

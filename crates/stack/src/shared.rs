@@ -257,7 +257,12 @@ impl<P: Platform> Shared<P> {
 
     /// The interface and next hop towards `destination`.
     pub fn route(&self, destination: IpAddr) -> Option<(usize, IpAddr)> {
-        let hop = self.routes.lock().lookup(destination)?;
+        let hop = self.routes.lock().lookup(destination);
+        if destination.is_multicast() {
+            // A group has no gateway. Without a route the first interface is as good as any.
+            return Some((hop.map_or(0, |hop| usize::from(hop.interface)), destination));
+        }
+        let hop = hop?;
         Some((usize::from(hop.interface), hop.address))
     }
 

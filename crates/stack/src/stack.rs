@@ -469,14 +469,81 @@ impl<P: Platform> Stack<P> {
     /// # Errors
     /// See [`BindRefused`].
     pub fn bind_udp(&self, address: SocketAddr) -> Result<Arc<UdpShared<P>>, BindRefused> {
-        let local = self.bind(Transport::Udp, address)?;
+        let local = if address.ip().is_multicast() {
+            // What is sent to the group, and nothing else (once it is joined).
+            let ports = &self.core.ports;
+            ports.bind(Transport::Udp, &self.core.shared.secrets, address).map_err(|_| BindRefused::InUse)?
+        } else {
+            self.bind(Transport::Udp, address)?
+        };
         let socket = UdpShared::new(local);
         self.core.arch.control(Control::BindUdp(socket.clone()));
         Ok(socket)
     }
 
-    /// Unbinds a datagram socket; what is queued is dropped.
+    /// Has a datagram socket receive what is sent to `group`: on the interface with this number or, if none is given, on
+    /// the one that the route to the group leads to, else the first.
+    ///
+    /// # Errors
+    /// See [`JoinRefused`].
+    pub fn join_group(
+        &self,
+        socket: &UdpShared<P>,
+        group: IpAddr,
+        interface: Option<usize>,
+    ) -> Result<(), JoinRefused> {
+        let shared = &self.core.shared;
+        let membership = self.membership(group, interface)?;
+        socket.join(membership, &shared.counters).map_err(JoinRefused::Socket)?;
+        let mut after = After::default();
+        let joined = shared.join_group(membership.interface.into(), group, &mut after);
+        after.perform(shared);
+        joined.map_err(|error| {
+            socket.leave(membership, &shared.counters);
+            JoinRefused::Interface(error)
+        })
+    }
+
+    /// The opposite of [`Stack::join_group`].
+    ///
+    /// # Errors
+    /// See [`JoinRefused`].
+    pub fn leave_group(
+        &self,
+        socket: &UdpShared<P>,
+        group: IpAddr,
+        interface: Option<usize>,
+    ) -> Result<(), JoinRefused> {
+        let membership = self.membership(group, interface)?;
+        if !socket.leave(membership, &self.core.shared.counters) {
+            return Err(JoinRefused::NotJoined(group));
+        }
+        self.forget_group(membership);
+        Ok(())
+    }
+
+    fn membership(&self, group: IpAddr, interface: Option<usize>) -> Result<udp::Membership, JoinRefused> {
+        let shared = &self.core.shared;
+        let interface = interface.or_else(|| shared.route(group).map(|(interface, _)| interface)).unwrap_or(0);
+        if interface >= shared.interfaces.len() {
+            return Err(JoinRefused::NoInterface);
+        }
+        Ok(udp::Membership { group, interface: interface as u16 })
+    }
+
+    fn forget_group(&self, membership: udp::Membership) {
+        let mut after = After::default();
+        self.core.shared.leave_group(membership.interface.into(), membership.group, &mut after);
+        after.perform(&self.core.shared);
+    }
+
+    /// Unbinds a datagram socket; what is queued is dropped, and the groups that it is in are left.
     pub fn unbind_udp(&self, socket: &Arc<UdpShared<P>>) {
+        for membership in socket.memberships() {
+            if socket.leave(membership, &self.core.shared.counters) {
+                self.forget_group(membership);
+            }
+        }
         self.core.arch.control(Control::UnbindUdp(socket.clone()));
         socket.close(&self.core.shared.counters);
         self.core.ports.release(Transport::Udp, socket.local());
@@ -588,6 +655,34 @@ pub enum ConnectRefused {
     Fault,
 }
 
+/// Why a group could not be joined or left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinRefused {
+    /// The socket cannot.
+    Socket(udp::JoinError),
+    /// The interface cannot.
+    Interface(ip::autoconf::TooManyGroups),
+    /// There is no such interface.
+    NoInterface,
+    /// The socket is not in this group.
+    NotJoined(IpAddr),
+}
+
+impl fmt::Display for JoinRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JoinRefused::Socket(error) => error.fmt(f),
+            JoinRefused::Interface(error) => error.fmt(f),
+            JoinRefused::NoInterface => {
+                f.write_str("the stack has no such interface: give the address of one of its own")
+            }
+            JoinRefused::NotJoined(group) => write!(f, "the socket is not in {group}: there is nothing to leave"),
+        }
+    }
+}
+
+impl std::error::Error for JoinRefused {}
+
 /// Why an address could not be bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BindRefused {
@@ -604,7 +699,7 @@ type Receivers = Vec<Box<dyn dev::RxQueue>>;
 struct Built<P: Platform> {
     interface: Interface<P>,
     queues: Receivers,
-    addresses: (Addressing, Option<Autoconf>),
+    addresses: (Addressing, Autoconf),
 }
 
 fn build_interface<P: Platform>(
@@ -619,7 +714,7 @@ fn build_interface<P: Platform>(
     for (address, prefix) in &addresses {
         view.add_address(*address, *prefix).map_err(|error| BuildError::Address(*address, error))?;
     }
-    let autoconf = addressing.is_checked().then(|| {
+    let autoconf = if addressing.is_checked() {
         let settings = ip::autoconf::Settings {
             addresses,
             from_routers: addressing.from_routers,
@@ -628,10 +723,12 @@ fn build_interface<P: Platform>(
             own_default_route: gateways.iter().any(IpAddr::is_ipv6),
             seed,
         };
-        Autoconf::new(settings, view.clone())
-    });
+        Autoconf::new(settings, view)
+    } else {
+        Autoconf::fixed(view, seed)
+    };
     // Under test no address is there yet.
-    let view = autoconf.as_ref().map_or(view, |autoconf| autoconf.view().clone());
+    let view = autoconf.view().clone();
     routes.insert_connected(&view);
     for gateway in gateways {
         routes.insert_default(gateway, index as u16);

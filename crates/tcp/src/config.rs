@@ -84,7 +84,8 @@ pub struct MemoryLimits {
     pub low: u64,
     /// From here on buffers stop growing.
     pub pressure: u64,
-    /// From here on receive buffers shrink to the least as their windows are used up, and text out of order is given up.
+    /// From here on receive buffers shrink to the least as their windows are used up, text out of order is given up, and
+    /// text is turned away where as much as the least buffer is unread.
     pub high: u64,
 }
 

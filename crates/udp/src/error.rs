@@ -63,6 +63,34 @@ impl fmt::Display for SendError {
 
 impl core::error::Error for SendError {}
 
+/// Why a socket cannot join a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinError {
+    /// The address is no group's.
+    NotAGroup(IpAddr),
+    /// The socket is in the group already.
+    Joined(IpAddr),
+    /// The socket is in [`MAX_MEMBERSHIPS`](crate::MAX_MEMBERSHIPS) groups.
+    TooMany,
+    /// The socket is closed.
+    Closed,
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAGroup(address) => write!(f, "{address} is no group; give a multicast address"),
+            Self::Joined(group) => write!(f, "the socket is in {group} already; leave it first"),
+            Self::TooMany => {
+                write!(f, "the socket is in {} groups; leave one, or open another socket", crate::MAX_MEMBERSHIPS)
+            }
+            Self::Closed => f.write_str("the socket is closed; open another"),
+        }
+    }
+}
+
+impl core::error::Error for JoinError {}
+
 /// Why no datagram can be received now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveError {

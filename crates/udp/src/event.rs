@@ -7,8 +7,8 @@ use observe::{Counter, DropReason};
 use pktbuf::PktBuf;
 
 use crate::output;
-use crate::pcb::PendingError;
-use crate::{Datagram, Outbox, Outgoing, Readiness, ReceiveError, SendError, UdpPcb};
+use crate::pcb::{MAX_MEMBERSHIPS, Membership, PendingError};
+use crate::{Datagram, JoinError, Outbox, Outgoing, Readiness, ReceiveError, SendError, UdpPcb};
 
 /// Something that happens to a socket. UDP has no timers, so no event needs to know the time.
 pub trait Event {
@@ -82,7 +82,8 @@ impl Event for SendTo {
         };
         let buf = output::emit(self.payload, from, to, checksum)?;
         out.counters.increment(Counter::DatagramsOut);
-        out.datagrams.push(Outgoing { buf, src, dst: to.ip(), tos: pcb.tos, ttl: pcb.ttl });
+        let ttl = if to.ip().is_multicast() { pcb.group_ttl } else { pcb.ttl };
+        out.datagrams.push(Outgoing { buf, src, dst: to.ip(), tos: pcb.tos, ttl });
         Ok(len)
     }
 }
@@ -119,6 +120,50 @@ impl Event for ReceiveFrom {
         }
         let empty = if pcb.closed { ReceiveError::Closed } else { ReceiveError::WouldBlock };
         pcb.dequeue().ok_or(empty)
+    }
+}
+
+/// The user wants what is sent to a group.
+#[derive(Clone, Copy, Debug)]
+pub struct JoinGroup(pub Membership);
+
+impl Event for JoinGroup {
+    /// # Errors
+    /// See [`JoinError`].
+    type Reply = Result<(), JoinError>;
+
+    fn run(self, pcb: &mut UdpPcb, _out: &mut Outbox<'_>) -> Self::Reply {
+        let Self(membership) = self;
+        let group = membership.group;
+        if pcb.closed {
+            return Err(JoinError::Closed);
+        }
+        if !group.is_multicast() {
+            return Err(JoinError::NotAGroup(group));
+        }
+        if pcb.memberships.contains(&membership) {
+            return Err(JoinError::Joined(group));
+        }
+        if pcb.memberships.len() >= MAX_MEMBERSHIPS {
+            return Err(JoinError::TooMany);
+        }
+        pcb.memberships.push(membership);
+        Ok(())
+    }
+}
+
+/// The user wants it no longer. The reply is whether the socket was in the group.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaveGroup(pub Membership);
+
+impl Event for LeaveGroup {
+    type Reply = bool;
+
+    fn run(self, pcb: &mut UdpPcb, _out: &mut Outbox<'_>) -> Self::Reply {
+        let Self(membership) = self;
+        let before = pcb.memberships.len();
+        pcb.memberships.retain(|other| *other != membership);
+        pcb.memberships.len() < before
     }
 }
 

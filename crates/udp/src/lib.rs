@@ -8,9 +8,9 @@
 //! | `input.rs` | [`parse`]: a packet from IP into a [`Datagram`]; lengths and checksum |
 //! | `output.rs` | [`emit`]: a UDP header in front of a payload; checksum |
 //! | `pcb.rs` | [`UdpPcb`]: local and remote end, receive queue bounded in memory |
-//! | `event.rs` | [`DatagramArrives`], [`SendTo`], [`ReceiveFrom`], [`Connect`], [`Disconnect`], [`IcmpError`], [`Close`] |
+//! | `event.rs` | [`DatagramArrives`], [`SendTo`], [`ReceiveFrom`], [`Connect`], [`Disconnect`], [`IcmpError`], [`Close`], [`JoinGroup`], [`LeaveGroup`] |
 //! | `outbox.rs` | [`Outbox`], [`Outgoing`], [`Readiness`] |
-//! | `error.rs` | [`SendError`], [`ReceiveError`] |
+//! | `error.rs` | [`SendError`], [`ReceiveError`], [`JoinError`] |
 //!
 //! What may never happen: a datagram delivered whose length or checksum lies, a queue that holds more memory than its
 //! limit however small the datagrams, an error of one destination reported to a socket that is not connected to it.
@@ -23,12 +23,14 @@ mod outbox;
 mod output;
 mod pcb;
 
-pub use error::{ReceiveError, SendError};
-pub use event::{Close, Connect, DatagramArrives, Disconnect, Event, IcmpError, ReceiveFrom, SendTo};
+pub use error::{JoinError, ReceiveError, SendError};
+pub use event::{
+    Close, Connect, DatagramArrives, Disconnect, Event, IcmpError, JoinGroup, LeaveGroup, ReceiveFrom, SendTo,
+};
 pub use input::{Datagram, parse};
 pub use outbox::{Outbox, Outgoing, Readiness};
 pub use output::{Checksumming, emit, max_payload};
-pub use pcb::{DEFAULT_RECEIVE_LIMIT, UdpPcb};
+pub use pcb::{DEFAULT_RECEIVE_LIMIT, MAX_MEMBERSHIPS, Membership, UdpPcb};
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 //! byte cannot hold a hundred times what was meant. A datagram that does not fit is the one that is dropped; what is
 //! queued stays (the oldest is the one an application waits for).
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::collections::VecDeque;
 
 use observe::DropReason;
@@ -14,6 +14,20 @@ use crate::{Datagram, Readiness};
 
 /// Memory that a socket's receive queue may pin unless told otherwise, in bytes: some 250 full frames.
 pub const DEFAULT_RECEIVE_LIMIT: usize = 512 << 10;
+
+/// Groups that one socket may be in (Linux's `igmp_max_memberships`).
+pub const MAX_MEMBERSHIPS: usize = 20;
+/// Groups in which everybody is.
+const EVERYBODY: (Ipv4Addr, Ipv6Addr) = (Ipv4Addr::new(224, 0, 0, 1), Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));
+
+/// A group that a socket is in, on one interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// The group.
+    pub group: IpAddr,
+    /// Number of the interface.
+    pub interface: u16,
+}
 
 /// An error that the next call reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +48,8 @@ pub struct UdpPcb {
     pub tos: u8,
     /// Time to live of what is sent.
     pub ttl: u8,
+    /// Time to live of what is sent to groups: 1 unless set, so that it stays on the link (RFC 1112 section 6.1).
+    pub group_ttl: u8,
     /// Send without checksum: Linux's `SO_NO_CHECK`, and over IPv6 `UDP_NO_CHECK6_TX`. Over IPv6 it is for tunnels whose
     /// payload has a checksum of its own (RFC 6936 section 4), and the receiver must have asked for it.
     pub omit_checksum: bool,
@@ -45,6 +61,7 @@ pub struct UdpPcb {
     limit: usize,
     pub(crate) error: Option<PendingError>,
     pub(crate) closed: bool,
+    pub(crate) memberships: Vec<Membership>,
 }
 
 impl UdpPcb {
@@ -55,6 +72,7 @@ impl UdpPcb {
             remote: None,
             tos: 0,
             ttl: 64,
+            group_ttl: 1,
             omit_checksum: false,
             accept_without_checksum: false,
             queue: VecDeque::new(),
@@ -62,6 +80,7 @@ impl UdpPcb {
             limit: DEFAULT_RECEIVE_LIMIT,
             error: None,
             closed: false,
+            memberships: Vec::new(),
         }
     }
 
@@ -93,14 +112,31 @@ impl UdpPcb {
         ready
     }
 
+    /// Groups that the socket is in.
+    pub fn memberships(&self) -> &[Membership] {
+        &self.memberships
+    }
+
+    /// Whether what is sent to `group` is for this socket: it has joined the group, or everybody is in it.
+    fn is_member(&self, group: IpAddr) -> bool {
+        let everybody = match group {
+            IpAddr::V4(group) => group == EVERYBODY.0,
+            IpAddr::V6(group) => group == EVERYBODY.1,
+        };
+        everybody || self.memberships.iter().any(|membership| membership.group == group)
+    }
+
     /// How well the socket suits a datagram, or `None` when it is not for it: exact ends count over wildcards, so that
-    /// of all sockets of a port the one with the highest score receives.
+    /// of all sockets of a port the one with the highest score receives. What is sent to a group is for its members.
     pub fn score(&self, source: SocketAddr, destination: SocketAddr) -> Option<u8> {
         // `[::]` takes both families, as a listener there does.
         let family = self.local.is_ipv6() || destination.is_ipv4();
         let wildcard = self.local.ip().is_unspecified() && family;
         let address = wildcard || self.local.ip() == destination.ip();
         if !address || self.local.port() != destination.port() {
+            return None;
+        }
+        if destination.ip().is_multicast() && !self.is_member(destination.ip()) {
             return None;
         }
         let connected = match self.remote {

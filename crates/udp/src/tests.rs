@@ -287,3 +287,30 @@ fn the_most_specific_socket_scores_highest() {
     let any = UdpPcb::new(at("[::]:53"));
     assert!(any.score(at(A4), at(B4)).is_some() && any.score(at(A6), at(B6)).is_some(), "`[::]` takes both families");
 }
+
+#[test]
+fn what_is_sent_to_a_group_is_for_its_members_and_stays_on_the_link() {
+    let (counters, group) = (Counters::new(), at("239.1.2.3:53"));
+    let mut out = Outbox::new(&counters);
+    let mut pcb = UdpPcb::new(at("0.0.0.0:53"));
+    let membership = Membership { group: group.ip(), interface: 0 };
+    assert_eq!(pcb.score(at(A4), group), None, "a stranger");
+    assert_eq!(JoinGroup(membership).run(&mut pcb, &mut out), Ok(()));
+    assert!(pcb.score(at(A4), group).is_some() && pcb.score(at(A4), at("239.1.2.4:53")).is_none());
+    assert!(pcb.score(at(A4), at("224.0.0.1:53")).is_some(), "everybody is in this one");
+    assert_eq!(JoinGroup(membership).run(&mut pcb, &mut out), Err(JoinError::Joined(group.ip())));
+    let wrong = Membership { group: ip("10.0.0.1"), interface: 0 };
+    assert_eq!(JoinGroup(wrong).run(&mut pcb, &mut out), Err(JoinError::NotAGroup(wrong.group)));
+    for (group, ttl) in [("239.1.2.3:9", 1), (A4, 64)] {
+        let payload = PktBuf::from_slice(b"x").unwrap();
+        SendTo { payload, to: Some(at(group)), source: ip("10.0.0.2") }.run(&mut pcb, &mut out).unwrap();
+        assert_eq!(out.datagrams.last().map(|sent| sent.ttl), Some(ttl), "{group}");
+    }
+    assert!(LeaveGroup(membership).run(&mut pcb, &mut out) && !LeaveGroup(membership).run(&mut pcb, &mut out));
+    assert_eq!(pcb.score(at(A4), group), None);
+    for n in 0..MAX_MEMBERSHIPS as u16 {
+        assert_eq!(JoinGroup(Membership { interface: n, ..membership }).run(&mut pcb, &mut out), Ok(()));
+    }
+    let more = Membership { interface: 99, ..membership };
+    assert_eq!(JoinGroup(more).run(&mut pcb, &mut out), Err(JoinError::TooMany));
+}

@@ -121,6 +121,11 @@ pub fn parse_unverified(packet: &[u8]) -> Result<Header, ParseError> {
     })
 }
 
+/// Bytes of a header with a router alert.
+pub const ROUTER_ALERT_HEADER_LEN: usize = HEADER_LEN + ROUTER_ALERT.len();
+/// The option that has every router look at the packet (RFC 2113).
+const ROUTER_ALERT: [u8; 4] = [148, 4, 0, 0];
+
 impl Header {
     /// Whether this is a fragment of a datagram and not the whole of it.
     #[inline]
@@ -159,5 +164,20 @@ impl Header {
         };
         view.checksum = U16::new(checksum::sum_kernel(view.as_bytes()).finish());
         *out = zerocopy::transmute!(view);
+    }
+
+    /// As [`emit`](Self::emit), with a router alert (RFC 2113): 24 bytes, which `total_len` counts.
+    pub fn emit_with_router_alert(&self, out: &mut [u8; ROUTER_ALERT_HEADER_LEN]) {
+        if let Some((plain, option)) = out.split_first_chunk_mut::<HEADER_LEN>() {
+            self.emit(plain);
+            option.copy_from_slice(&ROUTER_ALERT);
+        }
+        if let Ok((view, _)) = View::mut_from_prefix(out) {
+            (view.version_ihl, view.checksum) = (0x46, U16::ZERO);
+        }
+        let checksum = checksum::sum(out).finish();
+        if let Ok((view, _)) = View::mut_from_prefix(out) {
+            view.checksum = U16::new(checksum);
+        }
     }
 }

@@ -20,7 +20,8 @@
 //! | [`ipv6`] | header, extension chain, fragment header | RFC 8200 |
 //! | [`icmpv4`] | echo and errors | RFC 792, 1191 |
 //! | [`icmpv6`] | echo, errors, neighbour discovery | RFC 4443, 4861 |
-//! | [`mld`] | multicast listener discovery | RFC 3810 |
+//! | [`igmp`] | group membership, all versions | RFC 1112, 2236, 3376 |
+//! | [`mld`] | multicast listener discovery | RFC 2710, 3810 |
 //! | [`udp`] | header | RFC 768 |
 //! | [`tcp`] | header and options | RFC 9293, 7323, 2018 |
 //! | [`checksum`] | one's-complement sums | RFC 1071, 1624 |
@@ -43,6 +44,7 @@ mod error;
 pub mod ethernet;
 pub mod icmpv4;
 pub mod icmpv6;
+pub mod igmp;
 pub mod ipv4;
 pub mod ipv6;
 pub mod mld;

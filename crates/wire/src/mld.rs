@@ -1,5 +1,5 @@
-//! Multicast listener discovery for IPv6, version 2 (RFC 3810): what a host needs of it, the query read and the report
-//! written. Source lists are read over and never sent: this stack joins groups from any source.
+//! Multicast listener discovery for IPv6 (RFC 2710, RFC 3810): what a host needs of it, the queries of both versions read
+//! and the reports of both written. Source lists are read over and never sent: this stack joins groups from any source.
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
@@ -11,6 +11,10 @@ use crate::{ParseError, checksum, protocol};
 
 /// ICMPv6 type of a query.
 pub const QUERY: u8 = 130;
+/// ICMPv6 type of a version 1 report.
+pub const V1_REPORT: u8 = 131;
+/// ICMPv6 type of the message with which version 1 leaves.
+pub const V1_DONE: u8 = 132;
 /// ICMPv6 type of a version 2 report.
 pub const REPORT: u8 = 143;
 /// All routers that understand version 2: where reports go (RFC 3810 section 5.2.14).
@@ -63,6 +67,8 @@ pub struct Query {
     pub group: Ipv6Addr,
     /// Reports are wanted within this time, spread over it.
     pub max_response: Duration,
+    /// The querier speaks version 1 (RFC 2710).
+    pub old: bool,
 }
 
 /// Reads a query of either version (section 5.1); the ICMPv6 checksum was checked with the message's type.
@@ -82,7 +88,7 @@ pub fn parse_query(message: &[u8]) -> Result<Query, ParseError> {
         // A floating point number: twelve bits of mantissa under a hidden one, three of exponent (section 5.1.3).
         code => (u32::from(code & 0x0fff) | 0x1000) << (u32::from(code >> 12 & 7) + 3),
     };
-    Ok(Query { group, max_response: Duration::from_millis(millis.into()) })
+    Ok(Query { group, max_response: Duration::from_millis(millis.into()), old: rest.is_empty() })
 }
 
 /// What a record says of its group (section 5.2.12).
@@ -126,6 +132,24 @@ pub fn emit_report(src: Ipv6Addr, records: &[(RecordKind, Ipv6Addr)], out: &mut 
         header.checksum = U16::new(checksum);
     }
     len
+}
+
+/// Bytes of a message of version 1.
+pub const V1_LEN: usize = size_of::<QueryView>();
+
+/// Writes a message of version 1 from `src` to `dst` about one group over the first [`V1_LEN`] bytes of `out`, checksum
+/// included, and returns their number: 0, with nothing written, if there is no room.
+pub fn emit_old(kind: u8, (src, dst): (Ipv6Addr, Ipv6Addr), group: Ipv6Addr, out: &mut [u8]) -> usize {
+    let Some(message) = out.get_mut(..V1_LEN) else { return 0 };
+    let Ok((view, _)) = QueryView::mut_from_prefix(message) else { return 0 };
+    let (max_response_code, reserved) = (U16::ZERO, U16::ZERO);
+    *view = QueryView { kind, code: 0, checksum: U16::ZERO, max_response_code, reserved, group: group.octets() };
+    let pseudo = checksum::pseudo_header(src.into(), dst.into(), protocol::ICMPV6, V1_LEN as u32);
+    let checksum = pseudo.add(checksum::sum(message)).finish();
+    if let Ok((view, _)) = QueryView::mut_from_prefix(message) {
+        view.checksum = U16::new(checksum);
+    }
+    V1_LEN
 }
 
 /// The records of a report, those that fit it: for tests and tools.

@@ -33,9 +33,8 @@ const PROBE_MAX: Duration = Duration::from_secs(2);
 const ANNOUNCE_WAIT: Duration = Duration::from_secs(2);
 const ANNOUNCE_NUM: u8 = 2;
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
-/// Solicitations of IPv6 duplicate detection, and the wait after each (RFC 4862 section 5.1, RFC 4861 section 10).
+/// Solicitations of IPv6 duplicate detection; the wait after each is the link's (RFC 4862 section 5.1).
 const DAD_TRANSMITS: u8 = 1;
-const RETRANS_TIMER: Duration = Duration::from_secs(1);
 /// Further identifiers tried after one was found taken, and the wait before each (RFC 7217 section 6).
 const IDGEN_RETRIES: u8 = 3;
 const IDGEN_DELAY: Duration = Duration::from_secs(1);
@@ -150,7 +149,7 @@ impl Autoconf {
         let Some(address) = tracked.v6() else { return };
         let group = solicited_node(address);
         self.view.join(group.into());
-        self.membership.joined(group, step.now);
+        self.membership.joined(group.into(), step.now);
         step.changes.view = true;
     }
 
@@ -173,7 +172,7 @@ impl Autoconf {
                 }
                 step.changes.frames.extend(message::duplicate_solicit(self.view.mac, address, step.counters));
                 self.tracked[at].sent += 1;
-                self.tracked[at].deadline = step.now + RETRANS_TIMER;
+                self.tracked[at].deadline = step.now + self.timing.retrans;
             }
             (Phase::Announcing, IpAddr::V4(_)) => self.announce(at, step),
             (Phase::Rejected, _) => {
@@ -193,7 +192,7 @@ impl Autoconf {
         let Tracked { address, prefix_len, origin, .. } = self.tracked[at];
         if let IpAddr::V6(address) = address {
             // To own an address is to be in its group.
-            self.view.leave(solicited_node(address).into());
+            self.forget(solicited_node(address).into());
         }
         // The control plane has checked the prefix; an address that is there twice is configured twice.
         let added = self.view.add_address(address, prefix_len).is_ok();
@@ -279,12 +278,23 @@ impl Autoconf {
     fn stop_listening(&mut self, address: IpAddr, step: &mut Step<'_>) {
         let IpAddr::V6(address) = address else { return };
         let group = solicited_node(address);
-        step.changes.view |= self.view.leave(group.into());
+        step.changes.view |= self.forget(group.into());
         let others =
             self.view.addresses().any(|(other, _)| matches!(other, IpAddr::V6(a) if solicited_node(a) == group));
-        if !others {
-            self.membership.left(group, step.now);
+        if !others && !self.membership.is_wanted(group.into()) {
+            self.membership.left(group.into(), step.now);
         }
+    }
+
+    /// Leaves a group that no test needs any more, unless a user has joined it. Whether the view has changed.
+    fn forget(&mut self, group: IpAddr) -> bool {
+        !self.membership.is_wanted(group) && self.view.leave(group)
+    }
+
+    /// Whether objections to an address under test come in through `group`.
+    pub(super) fn tests_in(&self, group: IpAddr) -> bool {
+        let needs = |tracked: &Tracked| tracked.v6().is_some_and(|address| group == solicited_node(address));
+        self.tracked.iter().any(|tracked| tracked.phase == Phase::Probing && needs(tracked))
     }
 
     /// What the passing of time does to an address that a router gave.

@@ -1,85 +1,268 @@
-//! Which groups we listen to, told to multicast routers and snooping switches (RFC 3810, version 2).
+//! Which groups we listen to, told to multicast routers and snooping switches: IGMP (RFC 3376, and RFC 2236 and RFC 1112
+//! where a querier is older) and MLD (RFC 3810, RFC 2710) as one machine.
 //!
 //! Needed even on a link without a multicast router: a switch that snoops forwards neighbour solicitations only to those
 //! who said that they listen to the solicited-node group. A change is reported at once and once more; a query is answered
-//! within the time it allows, by one report of all groups. Queries of version 1 are answered in version 2.
+//! within the time it allows, at one moment for all groups that it asks about. While an older querier has been heard
+//! lately, reports are in its words ([`OLDER_QUERIER_PRESENT`]). Reports of other hosts are not listened to, so none of
+//! ours is suppressed by theirs: a switch that snoops wants to hear everybody (RFC 3376 appendix A.2).
+//!
+//! **Users.** Groups that sockets join are counted: the first joins, the last leaves. [`MAX_GROUPS`] on an interface.
 
-use core::net::{IpAddr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
 
-use observe::{Counter, Counters, Time};
+use observe::{Counters, Time};
 use pktbuf::PktBuf;
 use smallvec::SmallVec;
-use wire::ethernet::EtherType;
+use wire::igmp;
 use wire::ipv6::solicited_node;
-use wire::mld::{self, Query, RecordKind};
-use wire::protocol;
+use wire::mld::{self, RecordKind};
 
-use super::random_below;
-use crate::interface::{ALL_NODES, InterfaceView, group_mac};
-use crate::output::{self, LinkHeader};
+use super::{random_below, report};
+use crate::interface::{ALL_NODES, InterfaceView};
 
-/// Times a change is reported (RFC 3810 section 9.1, the robustness variable).
+/// Groups that users may have joined on one interface: what fits one report beside those of addresses.
+pub const MAX_GROUPS: usize = 40;
+/// Times a change is reported (RFC 3376 section 8.1, RFC 3810 section 9.1: the robustness variable).
 const REPORTS: u8 = 2;
-/// Longest time between two reports of a change (section 9.11).
+/// Longest time between two reports of a change (RFC 3376 section 8.11, RFC 3810 section 9.11).
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// For so long after an older querier was heard it is spoken to in its version: twice the interval of its general queries,
+/// and the time in which one is answered (RFC 3376 section 8.12, RFC 3810 section 9.12).
+pub const OLDER_QUERIER_PRESENT: Duration = Duration::from_secs(260);
+/// Changes that wait to be reported, at most. What is not reported now is reported when a router asks.
+const MAX_CHANGES: usize = mld::MAX_RECORDS;
+
+const _: () = assert!(MAX_CHANGES <= igmp::MAX_RECORDS && MAX_GROUPS < MAX_CHANGES);
+
+/// A router asks who listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupQuery {
+    /// To which group; the unspecified address of a family stands for all its groups.
+    pub group: IpAddr,
+    /// Reports are wanted within this time, spread over it.
+    pub max_response: Duration,
+    /// The version that the querier speaks.
+    pub version: GroupVersion,
+}
+
+/// Versions of the two protocols: what is old in one is not in the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GroupVersion {
+    /// IGMP version 1.
+    Oldest,
+    /// IGMP version 2, MLD version 1.
+    Old,
+    /// IGMP version 3, MLD version 2.
+    Current,
+}
+
+impl From<igmp::Query> for GroupQuery {
+    fn from(query: igmp::Query) -> Self {
+        let version = match query.version {
+            igmp::Version::One => GroupVersion::Oldest,
+            igmp::Version::Two => GroupVersion::Old,
+            igmp::Version::Three => GroupVersion::Current,
+        };
+        GroupQuery { group: query.group.into(), max_response: query.max_response, version }
+    }
+}
+
+impl From<mld::Query> for GroupQuery {
+    fn from(query: mld::Query) -> Self {
+        let version = if query.old { GroupVersion::Old } else { GroupVersion::Current };
+        GroupQuery { group: query.group.into(), max_response: query.max_response, version }
+    }
+}
 
 /// A change that is still to be reported.
 #[derive(Clone, Copy, Debug)]
 struct Change {
-    group: Ipv6Addr,
+    group: IpAddr,
     kind: RecordKind,
     left: u8,
 }
 
-/// Reports of one interface.
+/// Reports of one interface in one family.
 #[derive(Debug)]
-pub(super) struct Membership {
+struct Reports {
     changes: SmallVec<[Change; 4]>,
     next_change: Time,
     /// When the last query is answered, and for which group it asks.
     answer: Time,
-    asked: Ipv6Addr,
+    asked: IpAddr,
+    /// The oldest querier heard lately, and until when that is lately.
+    version: GroupVersion,
+    version_until: Time,
 }
 
-impl Default for Membership {
-    fn default() -> Self {
-        Self { changes: SmallVec::new(), next_change: Time::MAX, answer: Time::MAX, asked: Ipv6Addr::UNSPECIFIED }
-    }
-}
+/// What is due: records, and the version they are told in.
+type Due = (SmallVec<[(RecordKind, IpAddr); 8]>, GroupVersion);
 
-impl Membership {
-    pub fn joined(&mut self, group: Ipv6Addr, now: Time) {
-        self.change(group, RecordKind::Joined, now);
+impl Reports {
+    fn new(everything: IpAddr) -> Self {
+        Self {
+            changes: SmallVec::new(),
+            next_change: Time::MAX,
+            answer: Time::MAX,
+            asked: everything,
+            version: GroupVersion::Current,
+            version_until: Time::MAX,
+        }
     }
 
-    pub fn left(&mut self, group: Ipv6Addr, now: Time) {
-        self.change(group, RecordKind::Left, now);
-    }
-
-    fn change(&mut self, group: Ipv6Addr, kind: RecordKind, now: Time) {
+    fn change(&mut self, group: IpAddr, kind: RecordKind, now: Time) {
         self.changes.retain(|change| change.group != group);
-        // The bound is far above what addresses come to; what is not reported now is reported when a router asks.
-        if self.changes.len() < mld::MAX_RECORDS {
+        if self.changes.len() < MAX_CHANGES {
             self.changes.push(Change { group, kind, left: REPORTS });
             self.next_change = now;
         }
     }
 
-    /// A query has come; it may be answered at `latest`, a moment within the time it allows.
-    pub fn query(&mut self, query: &Query, latest: Time, view: &InterfaceView) {
-        let specific = !query.group.is_unspecified();
-        if specific && !listened(view).any(|group| group == query.group) {
-            return;
+    /// An older querier is heard: what was to be said in a newer version is not said (RFC 3376 section 7.2.1).
+    fn hear(&mut self, version: GroupVersion, now: Time) {
+        if now >= self.version_until {
+            self.version = GroupVersion::Current;
         }
+        if version < self.version {
+            self.version = version;
+            (self.next_change, self.answer) = (Time::MAX, Time::MAX);
+            self.changes.clear();
+        }
+        if version == self.version && version != GroupVersion::Current {
+            self.version_until = now + OLDER_QUERIER_PRESENT;
+        }
+    }
+
+    fn query(&mut self, group: IpAddr, latest: Time) {
         // A question about all covers one that is still to be answered.
-        let pending = self.answer != Time::MAX;
-        self.asked = if pending && self.asked != query.group { Ipv6Addr::UNSPECIFIED } else { query.group };
+        let pending = self.answer != Time::MAX && self.asked != group;
+        self.asked = if pending { everything(group) } else { group };
         self.answer = self.answer.min(latest);
     }
 
-    pub fn next_deadline(&self) -> Time {
+    fn next_deadline(&self) -> Time {
         self.next_change.min(self.answer)
+    }
+
+    /// Changes that are due; they are due again in a moment, or have been told often enough.
+    fn due_changes(&mut self, now: Time, random: &mut u64) -> Option<Due> {
+        if now < self.next_change {
+            return None;
+        }
+        let records = self.changes.iter().map(|change| (change.kind, change.group)).collect();
+        self.changes.iter_mut().for_each(|change| change.left -= 1);
+        self.changes.retain(|change| change.left > 0);
+        let again = now + Duration::from_millis(1) + random_below(random, REPORT_INTERVAL);
+        self.next_change = if self.changes.is_empty() { Time::MAX } else { again };
+        Some((records, self.version_at(now)))
+    }
+
+    /// The answer that is due.
+    fn due_answer(&mut self, now: Time, view: &InterfaceView) -> Option<Due> {
+        if now < self.answer {
+            return None;
+        }
+        self.answer = Time::MAX;
+        let asked = |group: &IpAddr| group.is_ipv4() == self.asked.is_ipv4() && covers(self.asked, *group);
+        let groups = listened(view).filter(asked).take(MAX_CHANGES);
+        let mut records: SmallVec<[_; 8]> = groups.map(|group| (RecordKind::Listening, group)).collect();
+        records.sort_unstable_by_key(|(_, group)| *group);
+        records.dedup();
+        Some((records, self.version_at(now)))
+    }
+
+    fn version_at(&self, now: Time) -> GroupVersion {
+        if now < self.version_until { self.version } else { GroupVersion::Current }
+    }
+}
+
+/// What stands for all groups of a group's family.
+fn everything(group: IpAddr) -> IpAddr {
+    if group.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
+}
+
+fn covers(asked: IpAddr, group: IpAddr) -> bool {
+    asked.is_unspecified() || asked == group
+}
+
+/// Group membership of one interface.
+#[derive(Debug)]
+pub(super) struct Membership {
+    v4: Reports,
+    v6: Reports,
+    /// What users have joined, and how many of them.
+    users: SmallVec<[(IpAddr, u32); 2]>,
+}
+
+impl Default for Membership {
+    fn default() -> Self {
+        let (v4, v6) = (Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into());
+        Self { v4: Reports::new(v4), v6: Reports::new(v6), users: SmallVec::new() }
+    }
+}
+
+impl Membership {
+    /// An address, or the first user, needs the group.
+    pub fn joined(&mut self, group: IpAddr, now: Time) {
+        self.change(group, RecordKind::Joined, now);
+    }
+
+    /// Nobody needs it any more.
+    pub fn left(&mut self, group: IpAddr, now: Time) {
+        self.change(group, RecordKind::Left, now);
+    }
+
+    fn change(&mut self, group: IpAddr, kind: RecordKind, now: Time) {
+        if is_reported(group) {
+            self.reports(group).change(group, kind, now);
+        }
+    }
+
+    fn reports(&mut self, group: IpAddr) -> &mut Reports {
+        if group.is_ipv4() { &mut self.v4 } else { &mut self.v6 }
+    }
+
+    /// One more user; whether that is the first. `None`: there is no room for another group.
+    pub fn enter(&mut self, group: IpAddr) -> Option<bool> {
+        if let Some((_, users)) = self.users.iter_mut().find(|(joined, _)| *joined == group) {
+            *users += 1;
+            return Some(false);
+        }
+        (self.users.len() < MAX_GROUPS).then(|| {
+            self.users.push((group, 1));
+            true
+        })
+    }
+
+    /// One user less; whether that was the last.
+    pub fn exit(&mut self, group: IpAddr) -> bool {
+        let Some(at) = self.users.iter().position(|(joined, _)| *joined == group) else { return false };
+        self.users[at].1 -= 1;
+        let last = self.users[at].1 == 0;
+        if last {
+            self.users.swap_remove(at);
+        }
+        last
+    }
+
+    /// Whether a user has joined the group.
+    pub fn is_wanted(&self, group: IpAddr) -> bool {
+        self.users.iter().any(|(joined, _)| *joined == group)
+    }
+
+    /// A query has come; it may be answered at `latest`, a moment within the time it allows.
+    pub fn query(&mut self, query: &GroupQuery, now: Time, latest: Time, view: &InterfaceView) {
+        let reports = self.reports(query.group);
+        reports.hear(query.version, now);
+        if query.group.is_unspecified() || listened(view).any(|group| group == query.group) {
+            reports.query(query.group, latest);
+        }
+    }
+
+    pub fn next_deadline(&self) -> Time {
+        self.v4.next_deadline().min(self.v6.next_deadline())
     }
 
     /// Makes the reports that are due.
@@ -91,54 +274,29 @@ impl Membership {
         frames: &mut SmallVec<[PktBuf; 4]>,
         counters: &Counters,
     ) {
-        if self.next_change <= now {
-            let records: SmallVec<[_; 8]> = self.changes.iter().map(|change| (change.kind, change.group)).collect();
-            frames.extend(report(view, &records, counters));
-            self.changes.iter_mut().for_each(|change| change.left -= 1);
-            self.changes.retain(|change| change.left > 0);
-            let again = now + Duration::from_millis(1) + random_below(random, REPORT_INTERVAL);
-            self.next_change = if self.changes.is_empty() { Time::MAX } else { again };
-        }
-        if self.answer <= now {
-            self.answer = Time::MAX;
-            let asked = |group: &Ipv6Addr| self.asked.is_unspecified() || *group == self.asked;
-            let groups = listened(view).filter(asked).take(mld::MAX_RECORDS);
-            let mut records: SmallVec<[_; 8]> = groups.map(|group| (RecordKind::Listening, group)).collect();
-            records.sort_unstable_by_key(|(_, group)| *group);
-            records.dedup();
-            if !records.is_empty() {
-                frames.extend(report(view, &records, counters));
+        for reports in [&mut self.v4, &mut self.v6] {
+            let due = [reports.due_changes(now, random), reports.due_answer(now, view)];
+            for (records, version) in due.into_iter().flatten().filter(|(records, _)| !records.is_empty()) {
+                report::send(view, &records, version, frames, counters);
             }
         }
     }
 }
 
-/// The groups that we report: all of link scope or wider but all-nodes, which nobody reports (RFC 3810 section 6).
-fn listened(view: &InterfaceView) -> impl Iterator<Item = Ipv6Addr> + '_ {
-    let of_addresses = view.addresses().filter_map(|(address, _)| match address {
-        IpAddr::V6(address) => Some(solicited_node(address)),
-        IpAddr::V4(_) => None,
-    });
-    let joined = view.groups().iter().filter_map(|group| match group {
-        IpAddr::V6(group) => Some(*group),
-        IpAddr::V4(_) => None,
-    });
-    of_addresses.chain(joined).filter(|group| *group != ALL_NODES && group.octets()[1] & 0x0f > 1)
+/// All groups but those that nobody reports: everybody's (RFC 3376 section 5, RFC 3810 section 6), and IPv6 ones that do not
+/// leave the host.
+fn is_reported(group: IpAddr) -> bool {
+    match group {
+        IpAddr::V4(group) => group != igmp::ALL_HOSTS,
+        IpAddr::V6(group) => group != ALL_NODES && group.octets()[1] & 0x0f > 1,
+    }
 }
 
-/// A report as a frame; from the link-local address, or from none while that is under test (RFC 3590).
-fn report(view: &InterfaceView, records: &[(RecordKind, Ipv6Addr)], counters: &Counters) -> Option<PktBuf> {
-    let own = view.addresses().find_map(|(address, _)| match address {
-        IpAddr::V6(address) if address.is_unicast_link_local() => Some(address),
-        _ => None,
+/// The groups that we report.
+fn listened(view: &InterfaceView) -> impl Iterator<Item = IpAddr> + '_ {
+    let of_addresses = view.addresses().filter_map(|(address, _)| match address {
+        IpAddr::V6(address) => Some(IpAddr::V6(solicited_node(address))),
+        IpAddr::V4(_) => None,
     });
-    let (source, len) = (own.unwrap_or(Ipv6Addr::UNSPECIFIED), mld::report_len(records.len()));
-    let mut packet = PktBuf::alloc(mld::ROUTER_ALERT.len() + len)?;
-    packet.append(mld::ROUTER_ALERT.len()).copy_from_slice(&mld::ROUTER_ALERT);
-    mld::emit_report(source, records, packet.append(len));
-    output::ipv6_header(&mut packet, source, mld::ALL_V2_ROUTERS, protocol::HOP_BY_HOP, 0, mld::HOP_LIMIT, 0);
-    let link = group_mac(IpAddr::V6(mld::ALL_V2_ROUTERS))?;
-    LinkHeader::with_type(view.mac, link, EtherType::Ipv6).prepend(&mut packet);
-    counters.increment(Counter::ListenerReportsOut);
-    Some(packet)
+    of_addresses.chain(view.groups().iter().copied()).filter(|group| is_reported(*group))
 }

@@ -101,6 +101,11 @@ impl Autoconf {
             self.view.mtu_v6 = mtu;
             step.changes.view = true;
         }
+        let timing = self.timing.hearing(advert.reachable_time, advert.retrans_timer);
+        if timing != self.timing {
+            self.timing = timing;
+            step.changes.timing = Some(timing);
+        }
         for prefix in advert.prefixes.as_slice() {
             if prefix.prefix.is_unicast_link_local() || prefix.prefix.is_multicast() {
                 Self::ignored(step);

@@ -1,3 +1,5 @@
+mod groups;
+
 use super::*;
 use crate::input::{self, Input};
 use crate::neighbour::Discovery;
@@ -448,7 +450,8 @@ fn queries_are_answered_with_every_group_within_their_time() {
     story.advert(1800, &[prefix(3600, 7200)]);
     story.pass(Duration::from_secs(30));
     let max_response = Duration::from_secs(10);
-    let general = Query { group: Ipv6Addr::UNSPECIFIED, max_response };
+    let version = GroupVersion::Current;
+    let general = GroupQuery { group: Ipv6Addr::UNSPECIFIED.into(), max_response, version };
     story.machine.query(story.now, &general);
     let start = story.now;
     let sent = story.pass(Duration::from_secs(11));
@@ -458,7 +461,8 @@ fn queries_are_answered_with_every_group_within_their_time() {
     assert!(sent.iter().all(|(at, _)| *at <= start + max_response));
     let (src, dst, _) = message_of(&sent[0].1).unwrap();
     assert_eq!((IpAddr::V6(src), dst), (ip(LINK_LOCAL), mld::ALL_V2_ROUTERS));
-    story.machine.query(story.now, &Query { group: Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x99), max_response });
+    let other = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x99);
+    story.machine.query(story.now, &GroupQuery { group: other.into(), max_response, version });
     assert!(story.pass(Duration::from_secs(11)).is_empty(), "nobody here");
     assert_eq!(sent[0].1[14 + 7], mld::HOP_LIMIT);
     assert_eq!(sent[0].1[14 + 40..14 + 48], mld::ROUTER_ALERT);

@@ -164,7 +164,7 @@ impl NeighbourTable {
             }
             return;
         }
-        let Some(slot) = self.find_or_create(now, address, interface, Creator::Stranger) else { return };
+        let Some(slot) = self.find_or_create(now, address, interface, Creator::Stranger, counters) else { return };
         let answers_us = packet.op == Operation::Reply && packet.tha == interface.mac;
         let entry = self.entry(slot);
         entry.speak_as(interface);
@@ -225,7 +225,7 @@ impl NeighbourTable {
         let mut effects = Effects::default();
         effects.frames.extend(self.advertise(now, interface, target, src, mac, counters));
         if let Some(mac) = mac.filter(|_| !src.is_unspecified())
-            && let Some(slot) = self.find_or_create(now, IpAddr::V6(src), interface, Creator::Stranger)
+            && let Some(slot) = self.find_or_create(now, IpAddr::V6(src), interface, Creator::Stranger, counters)
         {
             self.entry(slot).speak_as(interface);
             let claim = Claim { mac, solicited: false, replaces: true };
@@ -336,7 +336,7 @@ impl NeighbourTable {
         let moved = !same && !fresh;
         if claim.solicited {
             entry.confirmed = true;
-            let until = self.reachable_until(now);
+            let until = self.reachable_until(now, slot);
             self.entry(slot).set(State::Reachable, until);
         } else if fresh || moved {
             entry.confirmed &= !moved;

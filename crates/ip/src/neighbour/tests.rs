@@ -399,7 +399,7 @@ fn a_flood_of_strangers_displaces_strangers_only() {
 #[test]
 fn pinned_neighbours_stand() {
     let mut story = Story::begin();
-    assert!(story.table.insert_permanent(&story.view, PEER.into(), PEER_MAC));
+    assert!(story.table.insert_permanent(&story.view, PEER.into(), PEER_MAC, &story.counters));
     story.arp(Operation::Reply, MOVED, PEER, OURS);
     story.pass(Duration::from_secs(3600));
     assert!(matches!(story.send(PEER.into()), Resolution::Ready(PEER_MAC, _)));

@@ -92,6 +92,12 @@ impl Host {
                 }
                 _ => Outcome::Silence,
             },
+            Input::Igmp(datagram) => {
+                if let Err(reason) = ip::igmp::receive(&datagram, &self.counters) {
+                    self.counters.drop(reason);
+                }
+                Outcome::Silence
+            }
             Input::Fragment(fragment) => match self.reassembly.insert(self.now, fragment, &self.counters) {
                 Reassembled::Whole(datagram) => self.goes_on(input::reassembled(datagram)),
                 Reassembled::Refused(refused) => self.refuses(&refused),

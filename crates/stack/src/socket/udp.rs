@@ -66,6 +66,34 @@ impl<P: Platform> UdpShared<P> {
         (pcb.omit_checksum, pcb.accept_without_checksum) = (sent, taken);
     }
 
+    /// Notes that the socket is in a group; the interface is another's business ([`Stack::join_group`](crate::Stack::join_group)).
+    ///
+    /// # Errors
+    /// See [`udp::JoinError`].
+    pub(crate) fn join(&self, membership: udp::Membership, counters: &Counters) -> Result<(), udp::JoinError> {
+        udp::JoinGroup(membership).run(&mut self.pcb.lock(), &mut udp::Outbox::new(counters))
+    }
+
+    /// Notes that it is no longer; whether it was.
+    pub(crate) fn leave(&self, membership: udp::Membership, counters: &Counters) -> bool {
+        udp::LeaveGroup(membership).run(&mut self.pcb.lock(), &mut udp::Outbox::new(counters))
+    }
+
+    /// Groups that the socket is in.
+    pub fn memberships(&self) -> Vec<udp::Membership> {
+        self.pcb.lock().memberships().to_vec()
+    }
+
+    /// Time to live of what is sent to groups, 0 to 255: 0 does not leave the host, 1 does not leave the link.
+    pub fn set_group_ttl(&self, ttl: u8) {
+        self.pcb.lock().group_ttl = ttl;
+    }
+
+    /// See [`UdpShared::set_group_ttl`].
+    pub fn group_ttl(&self) -> u8 {
+        self.pcb.lock().group_ttl
+    }
+
     /// An ICMP error about a datagram of ours has come; the caller raises readiness.
     ///
     /// # Errors

@@ -69,7 +69,7 @@ fn hold(node: &mut Node<Real>, seconds: u32) -> usize {
 }
 
 /// How many answers honest clients get in a second beside whoever is there.
-fn goodput(node: &mut Node<Real>) -> usize {
+pub fn goodput(node: &mut Node<Real>) -> usize {
     let listener = node.listen(PORT, 64);
     let mut clients = Clients::new(10, node.clock.now());
     for _ in 0..20 {

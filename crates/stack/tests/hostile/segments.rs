@@ -111,6 +111,35 @@ fn segment_smack(plan: Plan, reverse: bool, count: u32) {
     assert_eq!(pktbuf::live(), live, "a reset gives all of it back");
 }
 
+/// Text in order that nobody reads, in segments of the least favourable lengths: it pins three times the buffer at most.
+#[every_arch]
+fn small_segments_in_order_pin_no_more_than_their_window(plan: Plan) {
+    let _turn = turn();
+    for length in [1, 257, 700, 1025] {
+        let live = pktbuf::live();
+        let mut node = fixed(plan);
+        let (socket, ack) = connected(&mut node, Options { window_scale: Some(7), ..selective() });
+        let text = vec![b'x'; length];
+        let mut at = 0;
+        while at < BUFFER.min(40_000 * length as u32) {
+            node.put(&Wire::text(HOST, at, ack, &text).frame());
+            at += length as u32;
+            if at / length as u32 % 64 == 0 {
+                node.settle();
+            }
+        }
+        node.settle();
+        let taken = status(&node, &socket).traffic.bytes_received as usize;
+        assert!(taken + length > at.min(BUFFER) as usize, "{taken} octets were taken of {at}");
+        let memory = (pktbuf::live() - live) * 2048;
+        assert!(memory <= 3 * taken + (64 << 10), "{memory} octets for {taken} in segments of {length}");
+        node.call(&socket, Call::Abort(tcp::Abort));
+        node.settle();
+        drop(socket);
+        assert_eq!(pktbuf::live(), live);
+    }
+}
+
 fn status_next(node: &Node<Real>, socket: &TcpSocket<Real>) -> u32 {
     super::peers::ISS.wrapping_add(1).wrapping_add(status(node, socket).traffic.bytes_received as u32)
 }

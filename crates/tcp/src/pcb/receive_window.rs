@@ -18,8 +18,10 @@ use crate::outbox::Outbox;
 use crate::state::State;
 
 /// Text of up to this many octets is copied into the buffer before it, if that has room, so that a peer that sends one
-/// octet at a time does not pin one buffer per octet.
-const COALESCE: usize = 256;
+/// octet at a time does not pin one buffer per octet. About half of what a block for one frame holds: whatever lengths a
+/// peer chooses, two blocks next to each other hold as much as one of them could, and unread text pins at most some three
+/// times its length.
+const COALESCE: usize = 1024;
 
 /// RFC 7323 section 5.5: a timestamp that was not confirmed for 24 days may have wrapped.
 const TS_RECENT_LIFE: u32 = ((24 * 86_400 * 1_000_000_000_u64) >> 30) as u32;

@@ -35,7 +35,10 @@ pub(crate) fn accept(
     now: Time,
 ) -> Taken {
     let mut dropped = None;
-    let ack = if seq == rw.nxt && ra.is_empty() && text.len() as u32 <= rw.window() && rw.state.accepts_text() {
+    let ack = if out.config.gauges.pressure() == Pressure::Severe && hoards(rw, out) && !text.is_empty() {
+        dropped = Some(DropReason::TcpReceiveBufferFull);
+        Ack::Pure
+    } else if seq == rw.nxt && ra.is_empty() && text.len() as u32 <= rw.window() && rw.state.accepts_text() {
         out.count(Counter::FastPathIn, 1);
         in_order(rw, text, out, now);
         rw.fin_next |= fin;
@@ -54,6 +57,13 @@ pub(crate) fn accept(
         rw.acked(snapshot.nxt, snapshot.edge);
     }
     Taken { ack, snapshot, fin: rw.fin_next, dropped }
+}
+
+/// Memory is short beyond what is allowed, and this user leaves more unread than the least buffer holds: text is turned
+/// away until he reads or others give memory back, though the window had promised to take it. The peer sends it again.
+#[cold]
+fn hoards(rw: &ReceiveWindow, out: &Outbox<'_>) -> bool {
+    !rw.discard && rw.queued >= out.config.receive_buffer.min
 }
 
 /// Queue text that begins at RCV.NXT.

@@ -1,0 +1,60 @@
+//! The times of IPv6 neighbour discovery, which routers may set for a link (RFC 4861 section 6.3.4).
+
+use core::time::Duration;
+
+use super::{REACHABLE_TIME, RETRANS_TIMER};
+
+/// A shorter reachable time would have every neighbour in use asked every second.
+const LEAST_REACHABLE: Duration = Duration::from_secs(1);
+/// The longest that a router may say (RFC 4861 section 6.2.1).
+const MOST_REACHABLE: Duration = Duration::from_secs(3600);
+const LEAST_RETRANS: Duration = Duration::from_millis(100);
+/// A longer time between solicitations would make a lie of one message an outage of minutes.
+const MOST_RETRANS: Duration = Duration::from_secs(10);
+
+/// How long a confirmation holds, and how long an answer is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Mean time for which a confirmation holds: 1 s to 1 h.
+    pub reachable: Duration,
+    /// Between solicitations: 100 ms to 10 s.
+    pub retrans: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Timing { reachable: REACHABLE_TIME, retrans: RETRANS_TIMER }
+    }
+}
+
+impl Timing {
+    /// The same with what a router has said, in milliseconds, brought within bounds; 0 says nothing.
+    pub fn hearing(self, reachable: u32, retrans: u32) -> Timing {
+        let said = |millis: u32, old: Duration, least: Duration, most: Duration| match millis {
+            0 => old,
+            millis => Duration::from_millis(millis.into()).clamp(least, most),
+        };
+        Timing {
+            reachable: said(reachable, self.reachable, LEAST_REACHABLE, MOST_REACHABLE),
+            retrans: said(retrans, self.retrans, LEAST_RETRANS, MOST_RETRANS),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_router_says_is_taken_within_bounds() {
+        let usual = Timing::default();
+        assert_eq!(usual.hearing(0, 0), usual);
+        let said = usual.hearing(20_000, 500);
+        assert_eq!((said.reachable.as_millis(), said.retrans.as_millis()), (20_000, 500));
+        assert_eq!(said.hearing(0, 0), said, "what was said once holds");
+        let least = usual.hearing(1, 1);
+        assert_eq!((least.reachable, least.retrans), (LEAST_REACHABLE, LEAST_RETRANS));
+        let most = usual.hearing(u32::MAX, u32::MAX);
+        assert_eq!((most.reachable, most.retrans), (MOST_REACHABLE, MOST_RETRANS));
+    }
+}

@@ -1,0 +1,82 @@
+//! What one connection tells somebody else of another (T3, CVE-2016-5696): nothing. A stranger counts the challenges on
+//! connections of his own while he guesses at another's numbers; their number and their times are the same whether a
+//! guess was near or not, for no count is shared.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use every_arch::every_arch;
+use observe::{Counter, Time};
+use stack::Plan;
+use sync::Real;
+use testbed::frames::PEER;
+use testbed::node::Node;
+use wire::tcp::TcpFlags;
+
+use super::peers::{ISS, PORT, Wire, answer, routed, turn};
+
+/// Connections of the stranger's own, which he watches.
+const WATCHED: u16 = 5;
+/// Connections of others.
+const VICTIMS: u16 = 40;
+const SECONDS: u32 = 6;
+
+fn open(node: &mut Node<Real>, from: (Ipv4Addr, u16)) {
+    let answers = node.answers(&Wire::syn(from).frame());
+    let first = answer(&answers[0]).expect("a SYN-ACK").1.seq.0.wrapping_add(1);
+    node.answers(&Wire::text(from, 0, first, &[]).frame());
+}
+
+/// A reset or a SYN near enough to be challenged, but not exact.
+fn guess(from: (Ipv4Addr, u16), round: u32) -> Vec<u8> {
+    let near = ISS.wrapping_add(2 + round % 1000);
+    let flags = if round.is_multiple_of(2) { TcpFlags::RST } else { TcpFlags::SYN };
+    Wire { flags, seq: near, ..Wire::text(from, 0, 0, &[]) }.frame()
+}
+
+/// What the stranger sees: which of his connections was challenged when. And all challenges there were.
+fn watch(plan: Plan, guessed: bool) -> (Vec<(Time, u16)>, u64) {
+    let mut node = routed(plan, |_| {});
+    let listener = node.listen(PORT, 128);
+    let (own, other) = (PEER, Ipv4Addr::new(192, 168, 7, 7));
+    (0..WATCHED).for_each(|n| open(&mut node, (own, 3000 + n)));
+    (0..VICTIMS).for_each(|n| open(&mut node, (other, 4000 + n)));
+    let children: Vec<_> = std::iter::from_fn(|| listener.accept()).collect();
+    assert_eq!(children.len(), usize::from(WATCHED + VICTIMS));
+    let mut seen = Vec::new();
+    for round in 0..SECONDS * 50 {
+        if guessed {
+            for n in 0..VICTIMS {
+                node.put(&guess((other, 4000 + n), round));
+            }
+        }
+        for n in 0..WATCHED {
+            node.put(&guess((own, 3000 + n), round));
+        }
+        let now = node.clock.now();
+        let mine = node.settle().into_iter().filter_map(|frame| {
+            let ((to, port), header, text) = answer(&frame)?;
+            assert!(text.is_empty() && header.flags == TcpFlags::ACK, "a challenge and nothing else");
+            (to == own).then_some((now, port))
+        });
+        seen.extend(mine);
+        node.clock.advance(Duration::from_millis(20));
+    }
+    (seen, node.stack.census().counters.get(Counter::ChallengeAcksOut))
+}
+
+#[every_arch]
+fn challenges_on_one_connection_tell_nothing_of_another(plan: Plan) {
+    let _turn = turn();
+    let (quiet, few) = watch(plan, false);
+    let (noisy, many) = watch(plan, true);
+    assert_eq!(quiet, noisy, "the stranger sees the same, to the moment");
+    let each = |port| quiet.iter().filter(|(_, to)| *to == port).count() as u32;
+    for port in 3000..3000 + WATCHED {
+        assert!((2 * SECONDS - 1..=2 * SECONDS).contains(&each(port)), "{} challenges of {port}", each(port));
+    }
+    // The guesses at others were near enough, or nothing was tested: each victim had its own share.
+    let share = |connections: u16| u64::from(connections) * u64::from(2 * SECONDS);
+    assert!(few <= share(WATCHED), "{few}");
+    assert!(many - few >= share(VICTIMS) - u64::from(VICTIMS) && many <= share(WATCHED + VICTIMS), "{many}");
+}

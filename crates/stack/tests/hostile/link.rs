@@ -1,0 +1,151 @@
+//! Floods of ARP and neighbour discovery (R7) beside honest clients: their router is known before, and nobody who claims
+//! to be somebody displaces it, whoever asks, answers or is made up as a destination.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use every_arch::every_arch;
+use ip::neighbour::{CAPACITY, MAX_PENDING_BYTES};
+use observe::DropReason;
+use pktbuf::PktBuf;
+use stack::Plan;
+use sync::Real;
+use testbed::frames::{self, PEER, PEER_MAC, STACK, STACK_MAC};
+use testbed::node::Node;
+use wire::arp::{self, Operation};
+use wire::ethernet::{self, EtherType, MacAddr};
+use wire::icmpv6::{DISCOVERY_HOP_LIMIT, Message};
+use wire::{ipv6, protocol};
+
+use super::clients::Clients;
+use super::peers::{Draw, PORT, Wire, routed, turn};
+
+const STEPS: usize = 60;
+const STEP: Duration = Duration::from_millis(10);
+const HONEST: u8 = 10;
+/// Strangers in each step: ten thousand a second of each kind.
+const STRANGERS: usize = 100;
+/// The stack's IPv6 address on its link.
+const STACK6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
+
+fn arp_frame(op: Operation, sha: MacAddr, spa: Ipv4Addr) -> Vec<u8> {
+    let packet = arp::Packet { op, sha, spa, tha: STACK_MAC, tpa: STACK };
+    let mut frame = vec![0; ethernet::HEADER_LEN + arp::PACKET_LEN];
+    let link = ethernet::Header { dst: STACK_MAC, src: sha, ethertype: EtherType::Arp };
+    link.emit(frame.first_chunk_mut().expect("made as long"));
+    packet.emit(frame[ethernet::HEADER_LEN..].first_chunk_mut().expect("made as long"));
+    frame
+}
+
+fn discovery(src: Ipv6Addr, dst: Ipv6Addr, message: &Message) -> Vec<u8> {
+    let mut bytes = vec![0; message.header_len()];
+    message.emit(src, dst, &mut bytes);
+    let mut packet = PktBuf::from_slice(&bytes).expect("a buffer");
+    ip::output::ipv6_header(&mut packet, src, dst, protocol::ICMPV6, 0, DISCOVERY_HOP_LIMIT, 0);
+    let link = ip::interface::group_mac(IpAddr::V6(dst)).unwrap_or(STACK_MAC);
+    ip::LinkHeader::new(PEER_MAC, link, IpAddr::V6(dst)).prepend(&mut packet);
+    packet.to_vec()
+}
+
+/// One stranger after the other: asks, tells what nobody asked, wants a connection from an address where nobody is, and
+/// claims to be the router.
+fn strangers(node: &mut Node<Real>, draw: &mut Draw) {
+    for _ in 0..STRANGERS {
+        let bits = draw.next();
+        let mac = MacAddr([2, 9, (bits >> 24) as u8, (bits >> 16) as u8, (bits >> 8) as u8, bits as u8]);
+        let v4 = Ipv4Addr::new(10, 1 | (bits >> 40) as u8, (bits >> 32) as u8, (bits >> 48) as u8 | 1);
+        let v6 = Ipv6Addr::from_bits(STACK6.to_bits() & !u128::from(u64::MAX) | u128::from(bits | 1 << 63));
+        node.put(&arp_frame(Operation::Request, mac, v4));
+        node.put(&arp_frame(Operation::Reply, mac, v4));
+        let asks = Message::NeighbourSolicit { target: STACK6, source: Some(mac) };
+        node.put(&discovery(v6, ipv6::solicited_node(STACK6), &asks));
+        let tells = Message::NeighbourAdvert {
+            target: v6,
+            target_mac: Some(mac),
+            router: true,
+            solicited: true,
+            override_flag: true,
+        };
+        node.put(&discovery(v6, STACK6, &tells));
+        node.put(&Wire::syn((v4, 4000)).frame());
+        if bits % 16 == 0 {
+            node.put(&arp_frame(Operation::Reply, mac, PEER));
+        }
+    }
+}
+
+struct Outcome {
+    clients: Clients,
+    /// Most entries of the neighbour table, octets of tables, and packet buffers.
+    neighbours: usize,
+    bytes: usize,
+    buffers: usize,
+    /// How often everybody was asked who the router is.
+    lost: usize,
+    turned_away: u64,
+}
+
+fn run(plan: Plan, flooded: bool) -> Outcome {
+    let live = pktbuf::live();
+    let mut node = routed(plan, |terms| {
+        terms.addresses = vec![(STACK.into(), 8), (STACK6.into(), 64)];
+        terms.tcp.syn_backlog = 256;
+        terms.tcp.max_time_wait = 0;
+    });
+    let listener = node.listen(PORT, 64);
+    let mut clients = Clients::new(HONEST, node.clock.now());
+    let mut draw = Draw(11);
+    let (mut neighbours, mut bytes, mut buffers, mut lost) = (0, 0, 0, 0);
+    // Before the flood the router proves that it is there, as one whose connections are established has.
+    for step in 0..2 * STEPS {
+        clients.act(&mut node);
+        if step >= STEPS && flooded {
+            strangers(&mut node, &mut draw);
+        }
+        loop {
+            let sent = node.settle();
+            clients.hear(&mut node, &sent);
+            clients.serve(&node, &listener);
+            for (frame, reply) in sent.iter().filter_map(|frame| Some((frame, frames::arp_reply(frame)?))) {
+                lost += usize::from(step >= STEPS && frame[..6] == [0xff; 6]);
+                node.put(&reply);
+            }
+            if sent.is_empty() {
+                break;
+            }
+        }
+        neighbours = neighbours.max(node.stack.shared().internet.neighbour_count());
+        bytes = bytes.max(node.stack.census().bytes);
+        buffers = buffers.max(pktbuf::live() - live);
+        node.clock.advance(if step < STEPS { Duration::from_millis(200) } else { STEP });
+        if step + 1 == STEPS {
+            (clients.answered, clients.octets) = (0, 0);
+        }
+    }
+    let turned_away = node.driver.counters().dropped(DropReason::NeighbourTableFull)
+        + node.driver.counters().dropped(DropReason::NeighbourQueueFull)
+        + node.stack.census().counters.dropped(DropReason::NeighbourTableFull)
+        + node.stack.census().counters.dropped(DropReason::NeighbourQueueFull);
+    Outcome { clients, neighbours, bytes, buffers, lost, turned_away }
+}
+
+#[every_arch]
+fn floods_of_neighbours_cost_established_ones_nothing(plan: Plan) {
+    let _turn = turn();
+    let calm = run(plan, false);
+    let flooded = run(plan, true);
+    let (done, under) = (calm.clients.answered, flooded.clients.answered);
+    assert!(done >= STEPS * usize::from(HONEST) / 2, "the control works: {done}");
+    assert!(under * 10 >= done * 8, "{under} answers under the flood, {done} without");
+    assert!(flooded.clients.octets * 10 >= calm.clients.octets * 8);
+    assert_eq!((flooded.clients.refused, flooded.clients.repeated), (0, 0), "failures and repetitions");
+    assert_eq!(flooded.lost, 0, "nobody was ever asked again who the router is");
+    assert!(flooded.neighbours > CAPACITY / 2, "{} neighbours: the flood is one", flooded.neighbours);
+    assert!(flooded.neighbours <= CAPACITY, "{} neighbours", flooded.neighbours);
+    assert!(flooded.turned_away > 0, "the table was full of those whom we asked for");
+    // What waits for neighbours pins at most its share, in blocks of a kilobyte at least; the rest is the ring's.
+    let most = calm.buffers + MAX_PENDING_BYTES / 256 + 64;
+    assert!(flooded.buffers <= most, "{} buffers, {most} at most", flooded.buffers);
+    let cap = calm.bytes + 256 * if matches!(plan, Plan::ConnPL(_)) { 2400 } else { 160 };
+    assert!(flooded.bytes <= cap, "{} octets, {} without the flood", flooded.bytes, calm.bytes);
+}

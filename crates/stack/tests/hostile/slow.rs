@@ -1,0 +1,275 @@
+//! Clients that are slow on purpose: they read an octet at a time, send the beginning of a request and no more (slowloris),
+//! or fill a buffer that nobody empties. What they hold is bounded for each and, where a limit is set, for all together;
+//! honest clients notice nothing; time-outs of the user, keep-alives and the rules for orphans end them.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use every_arch::every_arch;
+use observe::Counter;
+use stack::Plan;
+use stack::call::{Call, Reply};
+use stack::socket::TcpSocket;
+use sync::Real;
+use tcp::config::{BufferSizes, KeepAlive, MemoryLimits};
+use testbed::frames;
+use testbed::node::{Node, send};
+use wire::tcp::TcpFlags;
+
+use super::holders::goodput;
+use super::peers::{PORT, Wire, answer, routed, turn};
+
+/// Send and receive buffer of every connection.
+const BUFFER: u32 = 8 << 10;
+/// What one connection may pin beside its text: PCB, places in tables, and what is larger in a packet buffer than its
+/// text. Where few connections are spread over many groups, each has tables of its own.
+fn overhead(plan: Plan) -> usize {
+    if matches!(plan, Plan::ConnPL(_)) { 16 << 10 } else { 6 << 10 }
+}
+
+struct Held {
+    socket: Arc<TcpSocket<Real>>,
+    from: (Ipv4Addr, u16),
+    /// What the stack sends next that the peer has not acknowledged.
+    next: u32,
+    /// Octets that the peer has sent.
+    sent: u32,
+}
+
+fn host(n: usize) -> (Ipv4Addr, u16) {
+    (Ipv4Addr::new(172, 17, (n >> 8) as u8, n as u8), 4000)
+}
+
+fn small(plan: Plan) -> Node<Real> {
+    routed(plan, |terms| {
+        let sizes = BufferSizes { min: 4096, initial: BUFFER, max: BUFFER };
+        (terms.tcp.send_buffer, terms.tcp.receive_buffer) = (sizes, sizes);
+        terms.tcp.max_time_wait = 0;
+    })
+}
+
+fn open(node: &mut Node<Real>, count: usize, window: u16) -> Vec<Held> {
+    let listener = node.listen(PORT, 8);
+    let mut held = Vec::new();
+    for from in (0..count).map(host) {
+        let answers = node.answers(&Wire::syn(from).window(window).frame());
+        let next = answer(&answers[0]).expect("a SYN-ACK").1.seq.0.wrapping_add(1);
+        node.answers(&Wire::text(from, 0, next, &[]).window(window).frame());
+        held.push(Held { socket: listener.accept().expect("a child waits"), from, next, sent: 0 });
+    }
+    node.stack.unlisten(&listener);
+    held
+}
+
+/// Lets `seconds` pass in quarters. `heard` says what the peer of a connection sends when it hears a segment.
+fn pass(node: &mut Node<Real>, held: &mut [Held], seconds: u32, heard: impl Fn(&mut Held, u32, usize) -> Vec<u8>) {
+    for _ in 0..seconds * 4 {
+        node.clock.advance(Duration::from_millis(250));
+        for (number, frame) in node.settle().into_iter().enumerate() {
+            frames::arp_reply(&frame).iter().for_each(|reply| node.put(reply));
+            let Some((to, header, text)) = answer(&frame) else { continue };
+            let Some(peer) = held.iter_mut().find(|peer| peer.from == to) else { continue };
+            if header.flags.contains(TcpFlags::RST) {
+                continue;
+            }
+            let reply = heard(peer, header.seq.0, text.len());
+            if !reply.is_empty() {
+                node.put(&reply);
+            }
+            if number % 64 == 63 {
+                node.settle();
+            }
+        }
+    }
+}
+
+/// Octets of tables and packet buffers above what there was before.
+fn pinned(node: &Node<Real>, empty: usize, live: usize) -> usize {
+    node.stack.census().bytes.saturating_sub(empty) + pktbuf::live().saturating_sub(live) * 2048
+}
+
+/// One octet is taken of what is offered, and the window stays as small as that.
+fn sip(peer: &mut Held, seq: u32, len: usize) -> Vec<u8> {
+    if len > 0 && seq == peer.next {
+        peer.next = peer.next.wrapping_add(1);
+    }
+    Wire::text(peer.from, peer.sent, peer.next, &[]).window(1).frame()
+}
+
+/// Slow readers: what they pin is what their send buffers hold. An octet now and then is progress, so no time-out ends
+/// them; the application does, and then all is given back at once.
+fn slow_readers(plan: Plan, count: usize) {
+    let _turn = turn();
+    let live = pktbuf::live();
+    let mut node = small(plan);
+    let alone = goodput(&mut node);
+    let empty = node.stack.census().bytes;
+    let mut held = open(&mut node, count, 1);
+    for Held { socket, .. } in &held {
+        node.call(socket, send(&[9; 4 * BUFFER as usize]));
+    }
+    pass(&mut node, &mut held, 10, sip);
+    let beside = goodput(&mut node);
+    assert!(beside * 10 >= alone * 9, "{beside} answers beside the slow readers, {alone} alone");
+    pass(&mut node, &mut held, 10, sip);
+    assert!(held.iter().all(|peer| matches!(node.call(&peer.socket, Call::Status(tcp::Status)), Reply::Status(_))));
+    let each = pinned(&node, empty, live) / count;
+    assert!(each <= BUFFER as usize + overhead(plan), "{each} octets are pinned by each");
+    for Held { socket, .. } in &held {
+        node.call(socket, Call::Abort(tcp::Abort));
+    }
+    node.settle();
+    assert_eq!(node.stack.census().connections, 0);
+    drop(held);
+    assert_eq!(pktbuf::live(), live);
+}
+
+#[test]
+fn a_thousand_slow_readers() {
+    slow_readers(Plan::Up, 1000);
+}
+
+#[every_arch]
+fn slow_readers_pin_their_buffers(plan: Plan) {
+    slow_readers(plan, 40);
+}
+
+/// A user who has set a time-out is not held up by peers whose windows stay closed, though they answer every probe.
+#[every_arch]
+fn a_user_timeout_ends_peers_whose_windows_stay_closed(plan: Plan) {
+    let _turn = turn();
+    let live = pktbuf::live();
+    let mut node = small(plan);
+    let mut held = open(&mut node, 40, 0);
+    for Held { socket, .. } in &held {
+        let limit = tcp::event::SocketOption::UserTimeout(Some(Duration::from_secs(10)));
+        node.call(socket, Call::SetOption(tcp::SetOption(limit)));
+        node.call(socket, send(&[9; BUFFER as usize]));
+    }
+    let closed = |peer: &mut Held, _, _| Wire::text(peer.from, 0, peer.next, &[]).window(0).frame();
+    pass(&mut node, &mut held, 9, closed);
+    assert_eq!(node.stack.census().connections, 40, "not before");
+    pass(&mut node, &mut held, 3, closed);
+    for Held { socket, .. } in &held {
+        let failed = node.call(socket, Call::Receive(tcp::Receive { max: 1 }));
+        assert!(matches!(failed, Reply::Received(Err(tcp::Error::TimedOut)) | Reply::Gone));
+        node.call(socket, Call::Close(tcp::Close));
+    }
+    node.settle();
+    assert_eq!(node.stack.census().connections, 0);
+    drop(held);
+    assert_eq!(pktbuf::live(), live);
+}
+
+/// The beginning of a request, and then nothing for ever.
+fn mute(node: &mut Node<Real>, held: &mut [Held]) {
+    const BEGINNING: &[u8] = b"GET / HTTP/1.1\r\nX-a: ";
+    for peer in held {
+        node.put(&Wire::text(peer.from, 0, peer.next, BEGINNING).frame());
+        peer.sent = BEGINNING.len() as u32;
+        node.settle();
+    }
+}
+
+/// Connections that never send: each holds a PCB and one packet buffer; honest clients notice nothing; when the
+/// application lets go, peers that do not answer are gone after the retransmissions of an orphan.
+fn slowloris(plan: Plan, count: usize) {
+    let _turn = turn();
+    let live = pktbuf::live();
+    let mut node = small(plan);
+    let alone = goodput(&mut node);
+    let empty = node.stack.census().bytes;
+    let mut held = open(&mut node, count, 60_000);
+    mute(&mut node, &mut held);
+    let beside = goodput(&mut node);
+    assert!(beside * 10 >= alone * 9, "{beside} answers beside the mute, {alone} alone");
+    pass(&mut node, &mut held, 60, |_, _, _| Vec::new());
+    assert_eq!(node.stack.census().connections, count);
+    let buffers = pktbuf::live() - live;
+    assert!(buffers <= count + 64, "{buffers} buffers for {count} beginnings");
+    let each = (node.stack.census().bytes - empty) / count;
+    assert!(each <= overhead(plan), "{each} octets for each");
+    for Held { socket, .. } in &held {
+        node.call(socket, Call::Receive(tcp::Receive { max: 100 }));
+        node.call(socket, Call::Close(tcp::Close));
+    }
+    pass(&mut node, &mut held, 150, |_, _, _| Vec::new());
+    assert_eq!(node.stack.census().connections, 0, "of {count}");
+    drop(held);
+    assert_eq!(pktbuf::live(), live);
+}
+
+#[test]
+fn three_thousand_that_never_send() {
+    slowloris(Plan::Up, 3000);
+}
+
+#[every_arch]
+fn connections_that_never_send_are_small_and_end(plan: Plan) {
+    slowloris(plan, 40);
+}
+
+/// An application that probes idle peers need not close those who have vanished.
+#[every_arch]
+fn keep_alives_end_those_who_have_vanished(plan: Plan) {
+    let _turn = turn();
+    let mut node = small(plan);
+    let mut held = open(&mut node, 40, 60_000);
+    mute(&mut node, &mut held);
+    let second = Duration::from_secs(1);
+    for Held { socket, .. } in &held {
+        let timing = KeepAlive { idle: 5 * second, interval: second, probes: 3 };
+        let keep_alive = tcp::event::SocketOption::KeepAlive(Some(timing));
+        node.call(socket, Call::SetOption(tcp::SetOption(keep_alive)));
+        node.call(socket, Call::Receive(tcp::Receive { max: 100 }));
+    }
+    pass(&mut node, &mut held, 12, |_, _, _| Vec::new());
+    for Held { socket, .. } in &held {
+        let failed = node.call(socket, Call::Receive(tcp::Receive { max: 1 }));
+        assert!(matches!(failed, Reply::Received(Err(tcp::Error::TimedOut)) | Reply::Gone));
+    }
+}
+
+/// Memory for all of them together: peers that fill receive buffers which nobody empties stop at the limit, whatever
+/// their windows were.
+#[every_arch]
+fn full_buffers_that_nobody_reads_stop_at_the_limit_for_all(plan: Plan) {
+    const LIMIT: u64 = 3 << 20;
+    const WINDOW: u32 = 256 << 10;
+    // What is taken before the measurement shows it, the least buffer of each, and what is larger than its text.
+    const SLACK: u64 = 60 * 3 * (4096 + 1400);
+    let _turn = turn();
+    let live = pktbuf::live();
+    let before = pktbuf::in_use() as u64;
+    let mut node = routed(plan, |terms| {
+        terms.tcp.receive_buffer = BufferSizes { min: 4096, initial: WINDOW, max: WINDOW };
+        let (low, pressure) = (before + LIMIT / 2, before + LIMIT * 3 / 4);
+        terms.tcp.memory = MemoryLimits { low, pressure, high: before + LIMIT };
+    });
+    let mut held = open(&mut node, 60, 60_000);
+    let mut most = 0;
+    let mut text = [7; 1400];
+    for round in 0..100u32 {
+        for peer in &mut held {
+            text[0] = round as u8;
+            // As honest about the window as not: it sends on whatever was announced.
+            node.put(&Wire::text(peer.from, peer.sent, peer.next, &text).frame());
+            peer.sent += text.len() as u32;
+        }
+        node.settle();
+        most = most.max(pktbuf::in_use() as u64 - before);
+        node.clock.advance(Duration::from_millis(2));
+    }
+    let all = 60 * u64::from(WINDOW);
+    assert!(most <= LIMIT + SLACK && most < all / 3, "{most} octets, {LIMIT} are the limit, {all} the windows");
+    assert!(most >= LIMIT / 2, "{most} octets: the limit was felt");
+    assert_eq!(node.stack.census().connections, 60, "nobody is cut off for it");
+    assert!(node.stack.census().counters.get(Counter::TextBytesIn) > 0);
+    for Held { socket, .. } in &held {
+        node.call(socket, Call::Abort(tcp::Abort));
+    }
+    node.settle();
+    drop(held);
+    assert_eq!(pktbuf::live(), live);
+}
