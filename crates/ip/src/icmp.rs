@@ -5,9 +5,10 @@
 //! against its own state ([`IcmpError`]): nothing in this crate believes them.
 //!
 //! What may never happen: an error about an error, an error to a group or broadcast (two exceptions in IPv6), more
-//! errors than the rate limit allows.
+//! errors than the rate limits allow, in all and to one destination.
 
 mod error;
+mod per_destination;
 mod rate_limit;
 mod received;
 mod request;
@@ -19,6 +20,7 @@ use pktbuf::{Checksum, PktBuf};
 use wire::{ParseError, checksum, icmpv4, icmpv6, mld, protocol};
 
 pub use error::{ErrorKind, error};
+pub use per_destination::ErrorLimits;
 pub use rate_limit::RateLimit;
 pub use received::{IcmpError, IcmpErrorKind, undelivered};
 pub use request::echo_request;

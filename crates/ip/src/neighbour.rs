@@ -69,6 +69,9 @@ pub const DELAY_FIRST_PROBE_TIME: Duration = Duration::from_secs(5);
 /// The end of that grace: cached link headers become invalid, so that those who send there come by and can say whether the
 /// neighbour answers ([`NeighbourTable::confirm`]). Before, nobody is slowed down.
 pub const DOUBT_TIME: Duration = Duration::from_secs(2);
+/// A neighbour that was heard from so lately is not asked at once when a transport hears nothing from beyond it: others may
+/// make progress through it meanwhile, and one lossy path does not have it asked for each of its time-outs.
+pub const TRUST_TIME: Duration = Duration::from_secs(5);
 /// Between solicitations (RFC 4861 section 10), unless a router says otherwise.
 pub const RETRANS_TIMER: Duration = Duration::from_secs(1);
 /// Solicitations before a neighbour is given up, multicast or unicast (RFC 4861 section 10).
@@ -415,21 +418,28 @@ impl NeighbourTable {
         }
         let until = self.reachable_until(now, slot);
         let entry = self.entry(slot);
-        entry.used = now;
+        (entry.used, entry.heard) = (now, now);
         entry.confirmed = true;
         entry.set(State::Reachable, until);
     }
 
-    /// A transport hears nothing from beyond `next_hop` (negative advice, RFC 1122 section 3.3.1.4): whether it is still
-    /// there is asked at the next [`NeighbourTable::timeouts`], however lately it was heard from.
-    pub fn suspect(&mut self, now: Time, next_hop: IpAddr) {
-        let Some(&slot) = self.by_address.get(&next_hop) else { return };
+    /// A transport hears nothing from beyond `next_hop` (negative advice, RFC 1122 section 3.3.1.4): it is in doubt from now
+    /// on, and is asked when [`TRUST_TIME`] has passed since it was last heard from, unless a transport that does make
+    /// progress through it says so before ([`NeighbourTable::confirm`]). True if cached link headers became invalid, so that
+    /// such transports come by.
+    pub fn suspect(&mut self, now: Time, next_hop: IpAddr) -> bool {
+        let Some(&slot) = self.by_address.get(&next_hop) else { return false };
         let entry = self.entry(slot);
-        if matches!(entry.state, State::Reachable | State::Stale | State::Delay) {
-            entry.set(State::Delay, now);
-            entry.in_doubt = true;
-            self.earliest = self.earliest.min(now);
+        if entry.in_doubt || !matches!(entry.state, State::Reachable | State::Stale | State::Delay) {
+            return false;
         }
+        let asked = if entry.confirmed { now.max(entry.heard + TRUST_TIME) } else { now };
+        entry.set(State::Delay, asked);
+        entry.in_doubt = true;
+        self.earliest = self.earliest.min(asked);
+        let changed = asked > now;
+        self.generation += u64::from(changed);
+        changed
     }
 
     /// Solicits again, gives up, lets confirmations expire.

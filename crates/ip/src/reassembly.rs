@@ -12,12 +12,14 @@
 //!
 //! **Bounds.** At most [`MAX_PIECES`] fragments to a packet and [`MEMORY_CAP`] bytes in all, where a fragment is charged
 //! the whole block it pins, so that a flood of tiny fragments cannot hold a hundred times what it sent. Over the cap
-//! the oldest packet is let go. Deadlines run from the first arrival and are not extended: [`LIFETIME_V4`],
+//! the oldest packet is let go; over a quarter of it, held by one source, the oldest of that source (`sources.rs`). Deadlines run from the first arrival and are not extended: [`LIFETIME_V4`],
 //! [`LIFETIME_V6`]. Ages are kept in one intrusive list per family (a family's deadlines come in order of arrival), so
 //! that expiry and eviction never search.
 //!
 //! What may never happen: two payload bytes for one offset, a packet longer than 65,535 bytes, an entry without a
 //! deadline.
+
+mod sources;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
@@ -31,6 +33,7 @@ use crate::output;
 use observe::{Counter, Counters, DropReason, Time};
 use pktbuf::PktBuf;
 use smallvec::SmallVec;
+use sources::{Links, Sources};
 
 /// Memory that fragments may pin, in bytes.
 pub const MEMORY_CAP: usize = 4 << 20;
@@ -103,6 +106,8 @@ struct Entry {
     cast: Cast,
     older: u32,
     newer: u32,
+    /// The same among those of its source.
+    mates: Links,
 }
 
 /// Entries of one family by age.
@@ -119,6 +124,7 @@ pub struct ReassemblyTable {
     slots: Vec<Option<Entry>>,
     free: Vec<u32>,
     ages: [Ages; 2],
+    sources: Sources,
     memory: usize,
     cap: usize,
 }
@@ -138,7 +144,15 @@ impl ReassemblyTable {
     /// An empty table that pins at most `cap` bytes.
     pub fn with_cap(cap: usize) -> Self {
         let ages = [Ages { oldest: NONE, newest: NONE }; 2];
-        Self { by_key: HashMap::new(), slots: Vec::new(), free: Vec::new(), ages, memory: 0, cap }
+        Self {
+            by_key: HashMap::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            ages,
+            sources: Sources::default(),
+            memory: 0,
+            cap,
+        }
     }
 
     /// Bytes charged against the cap now.
@@ -175,6 +189,7 @@ impl ReassemblyTable {
         self.slots[slot as usize] = Some(Entry::new(now, key, fragment));
         self.by_key.insert(key, slot);
         self.link_newest(slot, key.family());
+        self.link_source(slot);
         self.memory += ENTRY_COST;
         slot
     }
@@ -202,6 +217,7 @@ impl ReassemblyTable {
         self.by_key.remove(&entry.key);
         self.free.push(slot);
         self.memory -= entry.charge;
+        self.unlink_source(entry.source(), entry.charge, entry.mates);
         entry
     }
 
@@ -212,7 +228,9 @@ impl ReassemblyTable {
         entry.dead = true;
         counters.drop_many(reason, entry.pieces.len() as u64);
         entry.pieces = Vec::new();
+        let source = entry.source();
         self.memory -= released;
+        self.charge_source(source, 0, released);
     }
 
     /// The entry of either family that has waited longest.
@@ -229,9 +247,10 @@ impl ReassemblyTable {
         }
     }
 
-    fn shrink_to_cap(&mut self, counters: &Counters) {
-        while self.memory > self.cap {
-            let Some(slot) = self.oldest() else { return };
+    fn shrink_to_cap(&mut self, source: IpAddr, counters: &Counters) {
+        loop {
+            let oldest = if self.memory > self.cap { self.oldest() } else { None };
+            let Some(slot) = self.oldest_above_share(source).or(oldest) else { return };
             let evicted = self.remove(slot);
             counters.drop_many(DropReason::ReassemblyFull, evicted.pieces.len() as u64);
         }
@@ -255,13 +274,14 @@ impl ReassemblyTable {
             }
         }
         let entry = self.entry(slot);
-        let (added, whole) = (entry.charge - before, entry.is_whole());
+        let (added, whole, source) = (entry.charge - before, entry.is_whole(), entry.source());
         self.memory += added;
+        self.charge_source(source, added, 0);
         if whole {
             return self.complete(slot, counters);
         }
         // An entry that is itself the oldest goes with its fragments, this one included, all of them counted.
-        self.shrink_to_cap(counters);
+        self.shrink_to_cap(source, counters);
         Reassembled::Pending
     }
 
@@ -379,7 +399,13 @@ impl Entry {
             cast,
             older: NONE,
             newer: NONE,
+            mates: Links::NONE,
         }
+    }
+
+    /// Who is charged for it.
+    fn source(&self) -> IpAddr {
+        sources::source_of(self.key.addresses().0)
     }
 
     fn place(&mut self, fragment: Fragment) -> Result<(), Placing> {

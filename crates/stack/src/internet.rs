@@ -7,8 +7,8 @@ use std::net::IpAddr;
 
 use ip::output::{Fragmentation, Identifications};
 use ip::{
-    Effects, ErrorKind, Fragment, LinkHeader, NeighbourTable, PathMtuTable, RateLimit, Reassembled, ReassemblyTable,
-    Resolution,
+    Effects, ErrorKind, ErrorLimits, Fragment, LinkHeader, NeighbourTable, PathMtuTable, RateLimit, Reassembled,
+    ReassemblyTable, Resolution,
 };
 use observe::{Counter, Counters, DropReason, Time};
 use pktbuf::PktBuf;
@@ -29,7 +29,7 @@ pub struct Internet<P: Platform> {
     reassembly: Lock<ReassemblyTable, P>,
     /// What routers said about paths.
     pub path_mtu: Lock<PathMtuTable, P>,
-    icmp_limit: Lock<RateLimit, P>,
+    icmp_limit: Lock<ErrorLimits, P>,
     /// By flow, one for each worker.
     reset_limits: Vec<CachePadded<Lock<RateLimit, P>>>,
     identifications: Lock<Identifications, P>,
@@ -53,7 +53,7 @@ impl<P: Platform> Internet<P> {
             identifications: Lock::new(blocking, LockClass::Neighbours, Identifications::new(seed)),
             reassembly: Lock::new(blocking, LockClass::Neighbours, ReassemblyTable::new()),
             path_mtu: Lock::new(blocking, LockClass::Neighbours, PathMtuTable::new()),
-            icmp_limit: Lock::new(blocking, LockClass::Neighbours, RateLimit::icmp(seed)),
+            icmp_limit: Lock::new(blocking, LockClass::Neighbours, ErrorLimits::new(seed)),
             deadline: P::AtomicU64::new(PATH_MTU_SWEEP_NS),
         }
     }
@@ -129,8 +129,12 @@ impl<P: Platform> Shared<P> {
     pub fn suspect_path(&self, destination: IpAddr) {
         let Some((interface, next_hop)) = self.route(destination) else { return };
         let mut neighbours = self.internet.neighbours(interface);
-        neighbours.suspect(self.batch_now(), next_hop);
+        let changed = neighbours.suspect(self.batch_now(), next_hop);
         self.internet.note(neighbours.next_deadline());
+        drop(neighbours);
+        if changed {
+            self.invalidate_routes();
+        }
     }
 
     /// Puts a link header in front of an IP packet, or lets it wait for its neighbour. The frames to send now: the

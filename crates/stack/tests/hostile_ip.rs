@@ -82,27 +82,37 @@ fn impossible_senders_and_misdirected_segments_are_met_with_silence(plan: Plan) 
     assert_eq!(node.answers(&Segment::syn(3000, 80).frame()).len(), 1, "the control");
 }
 
-/// T8: neither ICMP errors nor resets beyond a thousand a second, none longer than its cause.
+/// T8: neither ICMP errors nor resets beyond a thousand a second, no more than a quarter of the errors to one, none longer
+/// than its cause.
 #[test]
 fn errors_and_resets_are_limited_and_never_longer_than_their_cause() {
-    let mut node = node(Plan::Up);
+    let gateways = vec![PEER.into()];
+    let mut node = Node::<Real>::introduced(Terms { ring_frames: 4096, gateways, ..Terms::new(Plan::Up) });
     let stray = Segment { flags: TcpFlags::ACK, ..Segment::syn(2000, 81) }.frame();
     let datagram = frames::datagram(2000, 99, &[7; 64]);
-    let (mut resets, mut errors) = (0, 0);
+    let from = |host: u8| forged(datagram.clone(), Ipv4Addr::new(192, 168, 7, host), STACK, STACK_MAC.0);
+    let noisy: Vec<_> = (0..8).map(from).collect();
+    let (mut resets, mut errors, mut to_one) = (0, 0, 0);
     for _ in 0..200 {
-        for _ in 0..100 {
+        for n in 0..100 {
             node.put(&stray);
-            node.put(&datagram);
+            node.put(&noisy[n % noisy.len()]);
         }
         for answer in node.settle() {
             let cause = if tcp_of(&answer).is_some() { &stray } else { &datagram };
             assert!(answer.len() <= cause.len(), "{} bytes for {}", answer.len(), cause.len());
-            if tcp_of(&answer).is_some() { resets += 1 } else { errors += 1 }
+            if tcp_of(&answer).is_some() {
+                resets += 1
+            } else {
+                errors += 1
+            }
+            to_one += u32::from(answer[L3 + 16..L3 + 20] == [192, 168, 7, 3]);
         }
         node.clock.advance(Duration::from_millis(5));
     }
     assert!((800..=1000).contains(&resets), "{resets} resets in a second");
     assert!((800..=1000).contains(&errors), "{errors} errors in a second");
+    assert!((50..=250).contains(&to_one), "{to_one} of them to one");
     let limited = node.stack.census().counters.dropped(DropReason::RateLimited);
     let counted = limited + node.driver.counters().dropped(DropReason::RateLimited);
     assert_eq!(counted, 40_000 - resets - errors, "every one that was withheld is counted");

@@ -79,6 +79,15 @@ pub enum Step {
         /// So many octets.
         len: usize,
     },
+    /// A user joins or leaves a group.
+    Group {
+        /// With this datagram socket.
+        socket: usize,
+        /// This one.
+        group: IpAddr,
+        /// Joins and does not leave.
+        joins: bool,
+    },
 }
 
 /// What came of it.
@@ -190,6 +199,12 @@ impl Subject {
                 let payload = pktbuf::PktBuf::from_slice(&vec![7; len]).expect("a packet buffer");
                 let to = SocketAddr::new(self.remote[0], port);
                 format!("{:?}", stack.send_udp(&self.datagrams[socket], payload, Some(to)))
+            }
+            Step::Group { socket, group, joins: true } => {
+                format!("{:?}", stack.join_group(&self.datagrams[socket], group, None))
+            }
+            Step::Group { socket, group, joins: false } => {
+                format!("{:?}", stack.leave_group(&self.datagrams[socket], group, None))
             }
             Step::Pass(_) | Step::Frame(_) => unreachable!("not a user's"),
         }

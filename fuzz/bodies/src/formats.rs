@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use dev::pcap::Reader;
 use wire::tcp::{Options, RareOptions};
-use wire::{arp, ethernet, icmpv4, icmpv6, ipv4, ipv6, tcp, udp};
+use wire::{arp, ethernet, icmpv4, icmpv6, igmp, ipv4, ipv6, mld, tcp, udp};
 
 /// Reads `data` as every format there is; what a parser accepts must survive being written and read again.
 pub fn wire_formats(data: &[u8]) {
@@ -20,6 +20,7 @@ pub fn wire_formats(data: &[u8]) {
     network_headers_come_back(data);
     tcp_comes_back(data);
     icmp_comes_back(data);
+    group_messages_are_read(data);
     if let Ok(header) = udp::parse(data) {
         let mut out = [0; udp::HEADER_LEN];
         header.emit(&mut out);
@@ -78,6 +79,30 @@ fn icmp_comes_back(data: &[u8]) {
         let len = message.emit(link_local, all_nodes, &mut out);
         assert_eq!(icmpv6::parse(&out[..len], link_local, all_nodes), Ok(message));
     }
+}
+
+/// A query has a group or none, and asks for an answer within an hour.
+fn group_messages_are_read(data: &[u8]) {
+    let mut signed = data.to_vec();
+    crate::frame::fill_checksum(
+        &mut signed,
+        2,
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        wire::protocol::IGMP,
+    );
+    for message in [data, &signed] {
+        if let Ok(igmp::Message::Query(query)) = igmp::parse(message) {
+            assert!(query.group.is_unspecified() || query.group.is_multicast());
+            assert!(query.max_response.as_secs() < 3600);
+        }
+        assert!(igmp::parse_report(message).count() <= 1 + data.len() / 8);
+    }
+    if let Ok(query) = mld::parse_query(data) {
+        assert!(query.group.is_unspecified() || query.group.is_multicast());
+        assert!(query.max_response.as_secs() < 3 * 3600);
+    }
+    assert!(mld::parse_report(data).count() <= data.len() / 20);
 }
 
 /// Behind the checksum is where the parsers are.

@@ -12,7 +12,7 @@ const L4: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
 
 /// A frame for the stack. `last` is what the stack sent last, which an answer is made from.
 pub fn any(u: &mut Unstructured<'_>, last: &[u8]) -> Result<Vec<u8>> {
-    Ok(match u.int_in_range(0..=17)? {
+    Ok(match u.int_in_range(0..=18)? {
         0 => raw(u)?,
         1 => mutated(u, last)?,
         2 => fragment(u)?,
@@ -20,17 +20,19 @@ pub fn any(u: &mut Unstructured<'_>, last: &[u8]) -> Result<Vec<u8>> {
         4 => transport(u, protocol::UDP, 6)?,
         5 => transport(u, protocol::ICMP, 2)?,
         6 => opening(u)?,
+        7 => groups(u)?,
         _ => answer(u, last)?,
     })
 }
 
-/// Fills in a checksum over the pseudo-header (none for ICMP over IPv4), if there is room for one at `field`.
+/// Fills in a checksum over the pseudo-header (none for ICMP and IGMP over IPv4), if there is room for one at `field`.
 pub fn fill_checksum(message: &mut [u8], field: usize, src: IpAddr, dst: IpAddr, protocol: u8) {
     let len = message.len() as u32;
     let Some(place) = message.get_mut(field..field + 2) else { return };
     place.fill(0);
     let sum = checksum::sum(message);
-    let sum = if protocol == protocol::ICMP { sum } else { checksum::pseudo_header(src, dst, protocol, len).add(sum) };
+    let plain = matches!(protocol, protocol::ICMP | protocol::IGMP);
+    let sum = if plain { sum } else { checksum::pseudo_header(src, dst, protocol, len).add(sum) };
     message[field..field + 2].copy_from_slice(&sum.finish().to_be_bytes());
 }
 
@@ -150,6 +152,33 @@ fn transport(u: &mut Unstructured<'_>, protocol: u8, field: usize) -> Result<Vec
     Ok(packet(protocol, &message, 0, 0))
 }
 
+/// A message about groups, or a datagram to one, in a frame for it.
+fn groups(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
+    let group = *u.choose(&[[224, 0, 0, 1], [239, 1, 2, 3], [239, 1, 2, 4]])?;
+    let mut frame = if u.ratio(1, 2)? {
+        let kind = *u.choose(&[0x11, 0x11, 0x12, 0x16, 0x17, 0x22])?;
+        let len = u.int_in_range(7..=20)?;
+        let mut message = vec![0; len];
+        let any = u.bytes(len.min(u.len()))?;
+        message[..any.len()].copy_from_slice(any);
+        (message[0], message[1]) = (kind, message[1] & 0x8f);
+        message[4..7].copy_from_slice(&group[..3]);
+        fill_checksum(&mut message, 2, PEER.into(), STACK.into(), protocol::IGMP);
+        packet(protocol::IGMP, &message, 0, 0)
+    } else {
+        let port = port(u)?.to_be_bytes();
+        packet(protocol::UDP, &[7, 208, port[0], port[1], 0, 12, 0, 0, 1, 2, 3, 4], 0, 0)
+    };
+    frame[..6].copy_from_slice(&[1, 0, 0x5e, group[1] & 0x7f, group[2], group[3]]);
+    let ip = ethernet::HEADER_LEN;
+    frame[ip + 8] = if u.ratio(7, 8)? { 1 } else { 64 };
+    frame[ip + 16..ip + 20].copy_from_slice(&group);
+    frame[ip + 10..ip + 12].fill(0);
+    let sum = checksum::sum(&frame[ip..L4]).finish();
+    frame[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
+    Ok(frame)
+}
+
 /// A fragment of one of a few datagrams.
 fn fragment(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let protocol = *u.choose(&[protocol::UDP, protocol::TCP, protocol::ICMP])?;
@@ -192,7 +221,7 @@ fn link(ethertype: EtherType) -> Vec<u8> {
 }
 
 /// An IPv4 packet of the peer's; `flags` is the word of flags and fragment offset as on the wire.
-fn packet(protocol: u8, payload: &[u8], ident: u16, flags: u16) -> Vec<u8> {
+pub fn packet(protocol: u8, payload: &[u8], ident: u16, flags: u16) -> Vec<u8> {
     let mut frame = link(EtherType::Ipv4);
     let header = ipv4::Header {
         src: PEER,

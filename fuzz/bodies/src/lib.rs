@@ -10,15 +10,18 @@
 //! | [`texts`] | a configuration text | no parser panics; what prints reads back |
 //! | [`knobs`] | an assignment | a knob says what it was set to, and takes what it says |
 //! | [`scripts`] | a packet script | it is read, or refused in words |
+//! | [`offloads`] | a batch of frames | merging and cutting neither loses nor makes text |
 //! | [`captures`] | a capture file | the reader ends, with frames or with one error |
 //! | [`stacks`] | frames, user calls and time steps | the same outcome under two architectures, nothing left at the end |
 #![forbid(unsafe_code)]
 
 mod formats;
 mod frame;
+mod offload;
 mod sequence;
 mod text;
 
 pub use formats::{captures, wire_formats};
+pub use offload::offloads;
 pub use sequence::{stacks, under};
 pub use text::{knobs, scripts, texts};

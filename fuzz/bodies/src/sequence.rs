@@ -5,6 +5,7 @@
 //! had their time: no connection, no timer and no packet buffer may be left. One body runs at a time in a process: the
 //! pool of buffers is the process's.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
@@ -119,6 +120,15 @@ impl Pair {
         let port = *u.choose(&PORTS)?;
         let len = usize::from(u.arbitrary::<u16>()?) % 4000;
         let socket = some(u, self.reference.datagrams.len())?;
+        if let Some(socket) = socket.filter(|_| u.ratio(1, 3).unwrap_or(false)) {
+            let group = match u.int_in_range(0..=3)? {
+                0 => Ipv4Addr::new(239, 1, 2, 4).into(),
+                1 => Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0, 7).into(),
+                2 => frames::STACK.into(),
+                _ => Ipv4Addr::new(239, 1, 2, 3).into(),
+            };
+            return Ok(Some(Step::Group { socket, group, joins: u.ratio(2, 3)? }));
+        }
         Ok(Some(socket.map_or(Step::Bind(port), |socket| Step::SendDatagram { socket, port, len })))
     }
 

@@ -35,7 +35,7 @@ fn rounds(rounds: u64, longest: usize, body: impl Fn(&[u8]) + std::panic::RefUnw
 fn wire_formats() {
     rounds(20_000, 200, bodies::wire_formats);
     // Headers that begin as the parsers want them go deeper.
-    for first in [0x45, 0x60, 0x50, 134, 135, 136] {
+    for first in [0x45, 0x60, 0x50, 134, 135, 136, 0x11, 130] {
         rounds(2000, 120, |data| {
             let mut data = data.to_vec();
             data[0] = first;
@@ -103,6 +103,11 @@ fn captures() {
             bodies::captures(&[&magic[..], data].concat());
         }
     });
+}
+
+#[test]
+fn offloads() {
+    rounds(3000, 1200, bodies::offloads);
 }
 
 /// Every architecture gets the same number of inputs.

@@ -6,7 +6,7 @@ use observe::{DropReason, Time};
 use pktbuf::PktBuf;
 use wire::{icmpv4, icmpv6, ipv4, ipv6, protocol};
 
-use super::RateLimit;
+use super::ErrorLimits;
 use crate::datagram::Datagram;
 use crate::interface::{Cast, InterfaceView};
 use crate::output::{self, DEFAULT_TTL};
@@ -60,13 +60,13 @@ pub fn error(
     cause: &Datagram,
     kind: ErrorKind,
     interface: &InterfaceView,
-    limit: &mut RateLimit,
+    limit: &mut ErrorLimits,
     now: Time,
 ) -> Result<PktBuf, DropReason> {
     if !may_answer(kind, cause) {
         return Err(DropReason::IcmpErrorForbidden);
     }
-    if !limit.allow(now) {
+    if !limit.allow(now, cause.src) {
         return Err(DropReason::RateLimited);
     }
     let source = match cause.cast {

@@ -336,6 +336,7 @@ impl NeighbourTable {
         let moved = !same && !fresh;
         if claim.solicited {
             entry.confirmed = true;
+            entry.heard = now;
             let until = self.reachable_until(now, slot);
             self.entry(slot).set(State::Reachable, until);
         } else if fresh || moved {

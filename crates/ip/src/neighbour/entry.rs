@@ -51,6 +51,8 @@ pub(super) struct Entry {
     pub in_doubt: bool,
     pub deadline: Time,
     pub used: Time,
+    /// When it was last confirmed.
+    pub heard: Time,
     pub pending: VecDeque<PktBuf>,
     /// Under which names we ask.
     local_mac: MacAddr,
@@ -68,6 +70,7 @@ impl Entry {
             in_doubt: false,
             deadline: Time::MAX,
             used: Time::ZERO,
+            heard: Time::ZERO,
             pending: VecDeque::new(),
             local_mac,
             local_addr,

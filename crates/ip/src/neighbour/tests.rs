@@ -164,21 +164,26 @@ fn a_transport_confirms_without_a_packet() {
 //= type=test
 //# The following procedure MUST be used to handle excessive retransmissions of data segments (MUST-20):
 #[test]
-fn a_transport_that_hears_nothing_has_the_neighbour_asked_at_once() {
+fn a_transport_that_hears_nothing_has_the_neighbour_asked_unless_another_hears_it() {
     let mut story = Story::begin();
     story.table.suspect(story.now, PEER.into());
     assert!(story.table.is_empty(), "nobody is asked for of whom nothing is known");
     story.send(PEER.into());
     story.answered(PEER_MAC);
     story.pass(Duration::from_secs(1));
-    story.table.suspect(story.now, PEER.into());
+    assert!(story.table.suspect(story.now, PEER.into()), "whoever sends there comes by");
     assert_eq!(story.table.lookup(PEER.into()), Some(PEER_MAC), "until it is known to be gone it is used");
+    assert!(story.pass(Duration::from_secs(3)).frames.is_empty(), "it was heard from a short while ago");
+    assert!(story.table.is_in_doubt(PEER.into()));
+    story.table.confirm(story.now, PEER.into());
+    assert!(story.pass(Duration::from_secs(6)).frames.is_empty(), "another hears it, so it need not be asked");
+    assert!(!story.table.suspect(story.now, PEER.into()), "now that is longer ago");
     let probe = story.pass(Duration::ZERO).frames.remove(0);
     assert_eq!(asks(&probe).0, PEER_MAC);
     story.answered(PEER_MAC);
     assert_eq!(story.state(PEER.into()), Some(State::Reachable));
     story.table.suspect(story.now, PEER.into());
-    story.pass(Duration::ZERO);
+    story.pass(TRUST_TIME);
     let silence = (0..MAX_SOLICITS).map(|_| story.pass(RETRANS_TIMER).failed).last().unwrap_or_default();
     assert_eq!(silence.as_slice(), [IpAddr::from(PEER)], "and one that is silent is given up");
 }

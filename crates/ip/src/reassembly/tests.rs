@@ -240,6 +240,29 @@ fn a_flood_evicts_the_oldest_and_a_fresh_packet_still_gets_through() {
     assert!(counters.dropped(DropReason::ReassemblyFull) > 4000);
 }
 
+/// One source's flood displaces its own packets; what another has begun before is finished in the midst of it.
+#[test]
+fn a_flood_of_one_source_leaves_the_packets_of_others() {
+    let (counters, cap) = (Counters::new(), 256 << 10);
+    let mut table = ReassemblyTable::with_cap(cap);
+    let payload = pattern(5000);
+    let mut honest = fragments(true, &payload, 1280, 7).into_iter();
+    assert!(whole(table.insert(Time::ZERO, honest.next().unwrap(), &counters)).is_none());
+    for ident in 0..5000 {
+        let mut junk = piece(8, true, &[0; 8]);
+        junk.ident = ident;
+        table.insert(Time::from_millis(ident.into()), junk, &counters);
+        assert!(table.memory_of(PEER.into()) <= cap / 4, "{} of one source", table.memory_of(PEER.into()));
+    }
+    let now = Time::from_secs(6);
+    let done = honest.find_map(|fragment| whole(table.insert(now, fragment, &counters)));
+    assert_eq!(done.map(|d| d.buf.to_vec()), Some(payload));
+    table.timeouts(Time::MAX, &counters);
+    assert_eq!((table.memory(), table.memory_of(PEER.into()), table.len()), (0, 0, 0));
+    assert_eq!(sources::source_of(ip("2001:db8::5")), ip("2001:db8::"));
+    assert_eq!(sources::source_of(ip("fe80::5")), ip("fe80::5"));
+}
+
 #[test]
 fn an_expired_packet_does_not_mix_with_a_new_one_of_its_name() {
     let (counters, mut table) = (Counters::new(), ReassemblyTable::new());

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use ip::icmp::{self, Received};
 use ip::input::{self, Input};
 use ip::output::{self, Fragmentation};
-use ip::{InterfaceView, LinkHeader, NeighbourTable, RateLimit, Reassembled, ReassemblyTable, Refused};
+use ip::{ErrorLimits, InterfaceView, LinkHeader, NeighbourTable, Reassembled, ReassemblyTable, Refused};
 use observe::{Counters, Time};
 use pktbuf::PktBuf;
 use wire::ethernet::MacAddr;
@@ -54,7 +54,7 @@ pub struct Host {
     pub view: InterfaceView,
     pub neighbours: NeighbourTable,
     pub reassembly: ReassemblyTable,
-    pub limit: RateLimit,
+    pub limit: ErrorLimits,
     pub counters: Counters,
     pub now: Time,
 }
@@ -67,7 +67,7 @@ impl Host {
             view: view.with_address(OURS6.into(), 64).expect("a good address"),
             neighbours: NeighbourTable::new(1),
             reassembly: ReassemblyTable::new(),
-            limit: RateLimit::new(u32::MAX, u32::MAX, 1),
+            limit: ErrorLimits::new(1),
             counters: Counters::new(),
             now: Time::from_secs(1000),
         }

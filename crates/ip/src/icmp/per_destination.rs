@@ -1,0 +1,89 @@
+//! How many ICMP errors may be sent: to everybody together, and to each destination.
+//!
+//! One bucket for all would let one station that provokes errors use up what others are owed, and tell it from its own
+//! answers how many they provoke (CVE-2020-25705). So each destination has a bucket of its own, found by a keyed hash among
+//! [`DESTINATIONS`]; two that share one share its limit, and nobody can tell who shares with whom.
+
+use core::hash::Hasher;
+use core::net::IpAddr;
+
+use observe::Time;
+use siphasher::sip::SipHasher13;
+
+use super::RateLimit;
+
+/// Buckets for destinations.
+const DESTINATIONS: usize = 256;
+/// ICMP errors to one destination in any second, and at once.
+const RATE: u32 = 250;
+const BURST: u32 = 25;
+
+/// The limit for the ICMP errors of one stack.
+#[derive(Clone, Debug)]
+pub struct ErrorLimits {
+    all: RateLimit,
+    each: Vec<RateLimit>,
+    keys: (u64, u64),
+}
+
+impl ErrorLimits {
+    /// What a stack may send: 1,000 errors in any second, 250 of them to one destination. `seed` blurs both, and scatters
+    /// destinations.
+    pub fn new(seed: u64) -> Self {
+        let each = |n: usize| RateLimit::new(RATE - BURST, BURST, seed.rotate_left(23).wrapping_add(n as u64));
+        let keys = (seed.rotate_left(7) ^ 0x6963_6d70, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        ErrorLimits { all: RateLimit::icmp(seed), each: (0..DESTINATIONS).map(each).collect(), keys }
+    }
+
+    /// Whether one more error may go to `destination` now.
+    pub fn allow(&mut self, now: Time, destination: IpAddr) -> bool {
+        let bucket = self.bucket(destination);
+        self.each[bucket].allow(now) && self.all.allow(now)
+    }
+
+    /// An IPv6 station has as many addresses as it likes in its /64.
+    fn bucket(&self, destination: IpAddr) -> usize {
+        let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
+        match destination {
+            IpAddr::V4(address) => hasher.write_u32(address.to_bits()),
+            IpAddr::V6(address) => hasher.write_u64((address.to_bits() >> 64) as u64),
+        }
+        hasher.finish() as usize % DESTINATIONS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::net::Ipv4Addr;
+    use core::time::Duration;
+
+    fn station(n: u32) -> IpAddr {
+        Ipv4Addr::from_bits(0x0a00_0000 + n).into()
+    }
+
+    #[test]
+    fn one_destination_has_its_limit_and_all_together_have_theirs() {
+        for (stations, expected) in [(1, 200..=250), (2, 400..=500), (20, 900..=1000)] {
+            let mut limits = ErrorLimits::new(5);
+            let mut sent = 0;
+            for n in 0..20_000u64 {
+                let now = Time::from_secs(9) + Duration::from_micros(n * 50);
+                sent += usize::from(limits.allow(now, station(n as u32 % stations)));
+            }
+            assert!(expected.contains(&sent), "{sent} to {stations}");
+        }
+    }
+
+    #[test]
+    fn who_is_noisy_does_not_silence_another() {
+        let mut limits = ErrorLimits::new(5);
+        let mut heard = 0;
+        for n in 0..20_000u64 {
+            let now = Time::from_secs(9) + Duration::from_micros(n * 50);
+            limits.allow(now, station(1));
+            heard += usize::from(n % 200 == 0 && limits.allow(now, station(2)));
+        }
+        assert_eq!(heard, 100, "an error every ten milliseconds");
+    }
+}

@@ -1,0 +1,104 @@
+//! What devices do to frames: segments merged to super-segments, super-segments cut again.
+
+use std::net::IpAddr;
+
+use arbitrary::{Result, Unstructured};
+use dev::coalesce::coalesce;
+use dev::layout::{self, Layout};
+use dev::segment::Splitter;
+use pktbuf::PktBuf;
+use wire::protocol;
+
+use crate::frame::{self, fill_checksum};
+
+/// Frames that one input may have: what a batch has, and no more.
+const MOST: usize = 32;
+
+/// Reads `data` as a batch of frames, most of them segments of one connection in sequence; merges them, and cuts what was
+/// merged. No text may be lost or made by that, and what is cut has good checksums.
+pub fn offloads(data: &[u8]) {
+    let mut batch = frames(&mut Unstructured::new(data)).unwrap_or_default();
+    let (before, count) = (texts(&batch), batch.len());
+    let merged = coalesce(&mut batch, 0);
+    assert_eq!(batch.len() + merged, count, "frames are merged or stay");
+    assert_eq!(texts(&batch), before, "text was lost or made by merging");
+    for mut frame in batch {
+        if frame.meta().segment_size == 0 {
+            continue;
+        }
+        let whole = text(&frame);
+        layout::complete_checksum(&mut frame);
+        let Ok(mut splitter) = Splitter::new(frame) else { panic!("a merged frame cannot be cut") };
+        let (mut cut, pieces) = (0, splitter.remaining());
+        for _ in 0..pieces {
+            let Some(Ok(piece)) = splitter.next_piece() else { panic!("a piece is missing") };
+            let Some(layout) = Layout::of(&piece) else { panic!("a piece is no frame") };
+            assert!(layout.checksum_is_good(&piece), "a piece's checksum is wrong");
+            cut += text(&piece);
+        }
+        assert!(splitter.next_piece().is_none() && cut == whole, "{cut} octets of {whole} in {pieces} pieces");
+    }
+}
+
+fn frames(u: &mut Unstructured<'_>) -> Result<Vec<PktBuf>> {
+    let mut next: u32 = u.arbitrary()?;
+    let length = usize::from(u.arbitrary::<u16>()?) % 1460;
+    let mut batch = Vec::new();
+    while !u.is_empty() && batch.len() < MOST {
+        let frame = match u.int_in_range(0..=9)? {
+            0 => frame::any(u, &[])?,
+            1 => u.bytes(u.len().min(60))?.to_vec(),
+            _ => {
+                let len = if u.ratio(1, 8)? { usize::from(u.arbitrary::<u8>()?) } else { length };
+                let frame = segment(u, next, len)?;
+                next = next.wrapping_add(len as u32);
+                frame
+            }
+        };
+        look(&frame);
+        batch.extend(PktBuf::from_slice(&frame));
+    }
+    Ok(batch)
+}
+
+/// What every device asks of every frame.
+fn look(frame: &[u8]) {
+    let Some(layout) = Layout::of(frame) else { return };
+    let tuple = layout.receiver_tuple(frame);
+    assert_eq!((tuple.remote_addr, tuple.local_addr), layout.addresses(frame));
+    if let Some(mut frame) = PktBuf::from_slice(frame) {
+        let _ = layout.checksum_is_good(&frame);
+        frame.meta_mut().segment_size = 7;
+        if let Ok(mut splitter) = Splitter::new(frame) {
+            while splitter.next_piece().is_some() {}
+        }
+    }
+}
+
+/// A segment of the connection; now and then with other flags, another window, a number out of sequence or a bad checksum.
+fn segment(u: &mut Unstructured<'_>, seq: u32, len: usize) -> Result<Vec<u8>> {
+    let seq = if u.ratio(1, 16)? { u.arbitrary()? } else { seq };
+    let flags = if u.ratio(1, 8)? { u.arbitrary()? } else { 0x10 };
+    let options = if u.ratio(1, 8)? { usize::from(u.int_in_range(0u8..=10)?) * 4 } else { 12 };
+    let mut tcp = vec![0; 20 + options + len];
+    tcp[..4].copy_from_slice(&[0x07, 0xd0, 0, 80]);
+    tcp[4..8].copy_from_slice(&seq.to_be_bytes());
+    (tcp[12], tcp[13]) = ((5 + options as u8 / 4) << 4, flags);
+    tcp[14..16].copy_from_slice(&if u.ratio(1, 16)? { u.arbitrary::<[u8; 2]>()? } else { [1, 0] });
+    tcp[20 + options..].fill(seq as u8);
+    let (src, dst) = (testbed::frames::PEER, testbed::frames::STACK);
+    fill_checksum(&mut tcp, 16, IpAddr::V4(src), IpAddr::V4(dst), protocol::TCP);
+    if u.ratio(1, 32)? {
+        tcp[17] ^= 1;
+    }
+    Ok(frame::packet(protocol::TCP, &tcp, 0, 0x4000))
+}
+
+/// Octets of TCP text in a frame.
+fn text(frame: &[u8]) -> usize {
+    Layout::of(frame).filter(|layout| layout.protocol == layout::TCP).map_or(0, |layout| layout.end - layout.data)
+}
+
+fn texts(batch: &[PktBuf]) -> usize {
+    batch.iter().map(|frame| text(frame)).sum()
+}
