@@ -407,7 +407,12 @@ impl NeighbourTable {
     /// so ([`NeighbourTable::confirm`]) and spares the question.
     pub fn is_in_doubt(&self, next_hop: IpAddr) -> bool {
         let entry = self.by_address.get(&next_hop).and_then(|slot| self.slots[*slot as usize].as_ref());
-        entry.is_some_and(|entry| entry.state == State::Probe || (entry.state == State::Delay && entry.in_doubt))
+        entry.is_some_and(Entry::is_in_doubt)
+    }
+
+    /// Whether any neighbour is in doubt. A scan of the table: for whoever has changed it.
+    pub fn has_doubts(&self) -> bool {
+        self.slots.iter().flatten().any(Entry::is_in_doubt)
     }
 
     /// A transport heard from `next_hop` in answer to what it sent: it is reachable (RFC 4861 section 7.3.1).
@@ -424,8 +429,8 @@ impl NeighbourTable {
     }
 
     /// A transport hears nothing from beyond `next_hop` (negative advice, RFC 1122 section 3.3.1.4): it is in doubt from now
-    /// on, and is asked when [`TRUST_TIME`] has passed since it was last heard from, unless a transport that does make
-    /// progress through it says so before ([`NeighbourTable::confirm`]). True if cached link headers became invalid, so that
+    /// on, and is asked after [`DOUBT_TIME`], and not before [`TRUST_TIME`] has passed since it was last heard from, unless a
+    /// transport that does make progress through it says so meanwhile ([`NeighbourTable::confirm`]). True if cached link headers became invalid, so that
     /// such transports come by.
     pub fn suspect(&mut self, now: Time, next_hop: IpAddr) -> bool {
         let Some(&slot) = self.by_address.get(&next_hop) else { return false };
@@ -433,7 +438,7 @@ impl NeighbourTable {
         if entry.in_doubt || !matches!(entry.state, State::Reachable | State::Stale | State::Delay) {
             return false;
         }
-        let asked = if entry.confirmed { now.max(entry.heard + TRUST_TIME) } else { now };
+        let asked = if entry.confirmed { (now + DOUBT_TIME).max(entry.heard + TRUST_TIME) } else { now };
         entry.set(State::Delay, asked);
         entry.in_doubt = true;
         self.earliest = self.earliest.min(asked);

@@ -165,6 +165,9 @@ impl<P: Platform> Cell<P> {
             if out.suspect_path {
                 shared.suspect_path(connection.flow.tuple.remote_addr);
             }
+            if out.progress && shared.internet.has_doubts() {
+                shared.path_works(connection.flow.tuple.remote_addr);
+            }
             let effects = Effects { deadline: out.deadline, table: out.table };
             if out.starved {
                 let target = connection.socket.target();

@@ -35,6 +35,8 @@ pub struct Internet<P: Platform> {
     identifications: Lock<Identifications, P>,
     /// When [`Shared::internet_timeouts`] has work, in nanoseconds.
     deadline: P::AtomicU64,
+    /// A bit for each interface on which a neighbour is in doubt; of many interfaces several share one.
+    doubts: P::AtomicU64,
 }
 
 impl<P: Platform> Internet<P> {
@@ -55,6 +57,7 @@ impl<P: Platform> Internet<P> {
             path_mtu: Lock::new(blocking, LockClass::Neighbours, PathMtuTable::new()),
             icmp_limit: Lock::new(blocking, LockClass::Neighbours, ErrorLimits::new(seed)),
             deadline: P::AtomicU64::new(PATH_MTU_SWEEP_NS),
+            doubts: P::AtomicU64::new(0),
         }
     }
 
@@ -68,6 +71,22 @@ impl<P: Platform> Internet<P> {
     pub(crate) fn note(&self, deadline: Option<Time>) {
         if let Some(deadline) = deadline.filter(|deadline| *deadline < self.deadline()) {
             self.deadline.store(deadline.as_nanos(), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a neighbour may be in doubt: a transport that makes progress is then to say so.
+    #[inline]
+    pub fn has_doubts(&self) -> bool {
+        self.doubts.load(Ordering::Relaxed) != 0
+    }
+
+    /// Notes whether a neighbour of the interface is in doubt.
+    fn note_doubts(&self, interface: usize, neighbours: &NeighbourTable) {
+        let bit = 1 << (interface % 64);
+        if neighbours.has_doubts() {
+            self.doubts.fetch_or(bit, Ordering::Relaxed);
+        } else if self.has_doubts() {
+            self.doubts.fetch_and(!bit, Ordering::Relaxed);
         }
     }
 
@@ -116,6 +135,7 @@ impl<P: Platform> Shared<P> {
         if in_doubt && progress {
             neighbours.confirm(now, next_hop);
             self.internet.note(neighbours.next_deadline());
+            self.internet.note_doubts(interface, &neighbours);
             in_doubt = false;
         }
         Some((LinkHeader::new(view.mac, mac, destination), in_doubt))
@@ -131,9 +151,23 @@ impl<P: Platform> Shared<P> {
         let mut neighbours = self.internet.neighbours(interface);
         let changed = neighbours.suspect(self.batch_now(), next_hop);
         self.internet.note(neighbours.next_deadline());
+        self.internet.note_doubts(interface, &neighbours);
         drop(neighbours);
         if changed {
             self.invalidate_routes();
+        }
+    }
+
+    /// Text of ours towards `destination` was acknowledged while a neighbour is in doubt: if it is the next hop there, it need
+    /// not be asked (RFC 4861 section 7.3.1).
+    #[cold]
+    pub fn path_works(&self, destination: IpAddr) {
+        let Some((interface, next_hop)) = self.route(destination) else { return };
+        let mut neighbours = self.internet.neighbours(interface);
+        if neighbours.is_in_doubt(next_hop) {
+            neighbours.confirm(self.batch_now(), next_hop);
+            self.internet.note(neighbours.next_deadline());
+            self.internet.note_doubts(interface, &neighbours);
         }
     }
 
@@ -364,6 +398,7 @@ impl<P: Platform> Shared<P> {
             let mut neighbours = self.internet.neighbours(interface);
             let effects = neighbours.timeouts(now, counters);
             self.internet.note(neighbours.next_deadline());
+            self.internet.note_doubts(interface, &neighbours);
             drop(neighbours);
             lost.extend(self.neighbour_effects(interface, effects, now, counters, after));
         }

@@ -214,6 +214,31 @@ fn progress_spares_the_question_whether_the_neighbour_is_there(plan: Plan) {
     assert!(one_sided.count() > 0, "text that is never acknowledged proves nothing");
 }
 
+/// Text that is acknowledged proves as much, though the peer says nothing of its own; and one lossy path does not have the
+/// neighbour asked that others are reached through.
+#[every_arch]
+fn acknowledgements_spare_the_question_too(plan: Plan) {
+    let mut node = node(plan);
+    let (socket, next) = connected(&mut node, 2000);
+    let mut asked = 0;
+    for second in 0..180u32 {
+        node.call(&socket, send(b"!"));
+        let mut sent = node.settle();
+        node.put(&text(2000, 0, next.wrapping_add(second + 1), b"").frame());
+        sent.extend(node.settle());
+        node.clock.advance(Duration::from_secs(1));
+        sent.extend(node.settle());
+        let questions: Vec<_> = sent.iter().filter_map(|frame| frames::arp_reply(frame)).collect();
+        asked += questions.len();
+        questions.iter().for_each(|reply| node.put(reply));
+        if second % 20 == 10 {
+            node.stack.shared().suspect_path(PEER.into());
+        }
+    }
+    // The peer's own request made the entry, unconfirmed: that is checked once, and a suspicion long after the last proof.
+    assert!(asked <= 4, "asked {asked} times");
+}
+
 /// Nobody answers for the address: the handshake hears of it in seconds, not after all its retransmissions.
 #[test]
 fn a_neighbour_that_does_not_exist_is_reported() {

@@ -248,6 +248,9 @@ pub struct Config {
     pub measure_limits: bool,
     /// Tell the peer by a reset when retransmission or a user time-out ends a connection (FreeBSD does, Linux does not).
     pub reset_on_timeout: bool,
+    /// Let an ICMP error that says that nobody is there end an established connection too, if it quotes what is in flight
+    /// (RFC 9293 SHLD-26). Off, such an error explains a time-out and no more, for anybody can forge one (RFC 5927).
+    pub hard_errors_abort: bool,
     /// What is alive in this stack, for the limits above. Every stack puts its own here.
     pub gauges: Shared<Gauges>,
     /// Leave the checksum to the device (`Meta::checksum` is `Partial`).
@@ -330,6 +333,7 @@ impl Default for Config {
             },
             measure_limits: false,
             reset_on_timeout: false,
+            hard_errors_abort: false,
             gauges: Shared::default(),
             tx_checksum_offload: false,
             checksum_placement: ChecksumPlacement::Before,

@@ -108,6 +108,8 @@ pub struct Outbox<'c> {
     /// Set when the peer has been silent for so long that the path is in doubt (R1, RFC 9293 section 3.8.3): IP is to look
     /// for another.
     pub suspect_path: bool,
+    /// Set when text of ours was acknowledged: the path works, both ways.
+    pub progress: bool,
     /// Phase INSIDE: whole TCP segments (header and text, checksum done or `Checksum::Partial`) with at least 64 octets
     /// of headroom, in the order in which they were made.
     pub segments: SmallVec<[PktBuf; 8]>,
@@ -131,6 +133,7 @@ impl<'c> Outbox<'c> {
             credit: u32::MAX,
             starved: false,
             suspect_path: false,
+            progress: false,
             segments: SmallVec::new(),
             ready: Readiness::NONE,
             deadline: None,

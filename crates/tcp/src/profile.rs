@@ -23,7 +23,8 @@ pub enum Profile {
     /// that grow to 2 MiB (window scale 6).
     FreeBsd,
     /// The letter of the standards-track RFCs: minimum RTO 1 s (6298), initial window 3 (5681), delay 200 ms and no quick
-    /// acknowledgements, TIME-WAIT of 4 minutes, R2 of a SYN beyond 3 minutes (9293), ECN asked for (9293 SHLD-8).
+    /// acknowledgements, TIME-WAIT of 4 minutes, R2 of a SYN beyond 3 minutes (9293), ECN asked for (9293 SHLD-8), hard
+    /// ICMP errors believed of established connections (9293 SHLD-26).
     Rfc,
 }
 
@@ -90,6 +91,7 @@ fn rfc() -> Config {
         ecn: Ecn::Request,
         strict_timestamps: true,
         reset_on_timeout: true,
+        hard_errors_abort: true,
         fast_open: FastOpenMode(0),
         ..Config::default()
     }

@@ -372,6 +372,23 @@ fn icmp_errors_are_believed_only_if_they_quote_what_is_in_flight_and_never_end_a
     assert_eq!(t.state(), State::Established);
 }
 
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
+//= type=test
+//# These are hard error conditions, so TCP implementations SHOULD abort the connection (SHLD-26).
+#[test]
+fn a_hard_error_ends_an_established_connection_where_the_letter_of_the_rfc_is_wanted() {
+    let mut setup = Setup::default();
+    setup.config.hard_errors_abort = true;
+    let mut t = Script::connected(setup, |syn| syn);
+    t.send(10);
+    let seq = SeqNumber(t.us.setup.iss) + 1;
+    assert!(!t.run(IcmpError { kind: IcmpKind::PortUnreachable, seq: seq + 100_000 }), "not what is in flight");
+    assert!(t.run(IcmpError { kind: IcmpKind::HostUnreachable, seq }), "a soft one ends nothing");
+    assert_eq!(t.state(), State::Established);
+    assert!(t.run(IcmpError { kind: IcmpKind::PortUnreachable, seq }));
+    assert_eq!((t.state(), t.us.status().error), (State::Closed, Some(Error::Refused)));
+}
+
 #[test]
 fn the_transition_graph_is_the_committed_one() {
     let committed = include_str!("state_graph.dot");

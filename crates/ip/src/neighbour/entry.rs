@@ -84,6 +84,11 @@ impl Entry {
         self.in_doubt = false;
     }
 
+    /// About to be asked whether it is still there, or being asked.
+    pub fn is_in_doubt(&self) -> bool {
+        self.state == State::Probe || (self.state == State::Delay && self.in_doubt)
+    }
+
     /// A packet goes out on stale knowledge: be ready to check it. True when a deadline was set.
     pub fn start_delay(&mut self, now: Time) -> bool {
         let stale = self.state == State::Stale;

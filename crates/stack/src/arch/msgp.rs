@@ -217,6 +217,9 @@ impl<P: Platform> MsgP<P> {
         if out.suspect_path {
             self.shared.suspect_path(connection.flow.tuple.remote_addr);
         }
+        if out.progress && self.shared.internet.has_doubts() {
+            self.shared.path_works(connection.flow.tuple.remote_addr);
+        }
         let effects = Effects { deadline: out.deadline, table: out.table };
         if out.starved {
             let port = self.shared.port_of(&connection.flow, &RouteCache::default());

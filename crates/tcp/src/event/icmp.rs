@@ -1,7 +1,8 @@
 //! What the network says about a connection (RFC 9293 section 3.9.2.2, RFC 5927, RFC 1191, RFC 8201).
 //!
 //! Anyone can forge an ICMP error. It counts only if the sequence number that it quotes is in flight, and on an
-//! established connection no error is ever fatal: retransmission decides.
+//! established connection none is fatal unless [`Config::hard_errors_abort`](crate::Config::hard_errors_abort) says so:
+//! retransmission decides.
 
 use observe::{Counter, Time};
 use wire::SeqNumber;
@@ -72,7 +73,10 @@ impl Event for IcmpError {
                 IcmpKind::NetworkUnreachable => Error::NetworkUnreachable,
             };
             // RFC 5927 section 5.2: hard errors end a connection only before it is established.
-            if parts.header_in.state == State::SynSent && error == Error::Refused {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
+            //# These are hard error conditions, so TCP implementations SHOULD abort the connection (SHLD-26).
+            let believed = parts.header_in.state == State::SynSent || out.config.hard_errors_abort;
+            if believed && error == Error::Refused {
                 parts.fail(error, out, now);
                 release(&mut parts, out);
             } else {

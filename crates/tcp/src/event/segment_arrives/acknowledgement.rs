@@ -116,6 +116,7 @@ fn acknowledge(
     rq.acknowledge(text);
     sw.bytes_acked += u64::from(text);
     sw.una = header.ack;
+    out.progress = true;
     sw.progress = Tick::of(now);
     if sw.small_end.lt(sw.una) {
         sw.small_end = sw.una;
