@@ -12,15 +12,15 @@ const L4: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
 
 /// A frame for the stack. `last` is what the stack sent last, which an answer is made from.
 pub fn any(u: &mut Unstructured<'_>, last: &[u8]) -> Result<Vec<u8>> {
-    Ok(match u.int_in_range(0..=18)? {
+    Ok(match u.int_in_range(0..=17)? {
         0 => raw(u)?,
         1 => mutated(u, last)?,
         2 => fragment(u)?,
         3 => ipv6(u)?,
         4 => transport(u, protocol::UDP, 6)?,
+        5 if u.ratio(1, 3)? => groups(u)?,
         5 => transport(u, protocol::ICMP, 2)?,
         6 => opening(u)?,
-        7 => groups(u)?,
         _ => answer(u, last)?,
     })
 }

@@ -112,23 +112,26 @@ impl Pair {
                 let option = option(u)?;
                 socket.map(|socket| Step::Set { socket, option })
             }
+            _ if u.ratio(1, 3)? => self.group(u)?,
             _ => self.datagram(u)?,
         })
+    }
+
+    fn group(&self, u: &mut Unstructured<'_>) -> Result<Option<Step>> {
+        let group = match u.int_in_range(0..=3)? {
+            0 => Ipv4Addr::new(239, 1, 2, 4).into(),
+            1 => Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0, 7).into(),
+            2 => frames::STACK.into(),
+            _ => Ipv4Addr::new(239, 1, 2, 3).into(),
+        };
+        let joins = u.ratio(2, 3)?;
+        Ok(some(u, self.reference.datagrams.len())?.map(|socket| Step::Group { socket, group, joins }))
     }
 
     fn datagram(&self, u: &mut Unstructured<'_>) -> Result<Option<Step>> {
         let port = *u.choose(&PORTS)?;
         let len = usize::from(u.arbitrary::<u16>()?) % 4000;
         let socket = some(u, self.reference.datagrams.len())?;
-        if let Some(socket) = socket.filter(|_| u.ratio(1, 3).unwrap_or(false)) {
-            let group = match u.int_in_range(0..=3)? {
-                0 => Ipv4Addr::new(239, 1, 2, 4).into(),
-                1 => Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0, 7).into(),
-                2 => frames::STACK.into(),
-                _ => Ipv4Addr::new(239, 1, 2, 3).into(),
-            };
-            return Ok(Some(Step::Group { socket, group, joins: u.ratio(2, 3)? }));
-        }
         Ok(Some(socket.map_or(Step::Bind(port), |socket| Step::SendDatagram { socket, port, len })))
     }
 

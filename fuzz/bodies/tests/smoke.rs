@@ -126,7 +126,7 @@ fn stacks() {
 fn stacks_are_reached() {
     use observe::Counter::*;
     let seen = Mutex::new(observe::CounterSnapshot::default());
-    rounds(400, 1500, |data| {
+    rounds(800, 1500, |data| {
         let counters = bodies::under(heddle::Plan::Up, data);
         *seen.lock().unwrap_or_else(PoisonError::into_inner) += &counters;
     });
