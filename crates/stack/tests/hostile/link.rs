@@ -68,7 +68,7 @@ fn strangers(node: &mut Node<Real>, draw: &mut Draw) {
         };
         node.put(&discovery(v6, STACK6, &tells));
         node.put(&Wire::syn((v4, 4000)).frame());
-        if bits % 16 == 0 {
+        if bits.is_multiple_of(16) {
             node.put(&arp_frame(Operation::Reply, mac, PEER));
         }
     }

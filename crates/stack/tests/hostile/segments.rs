@@ -124,7 +124,7 @@ fn small_segments_in_order_pin_no_more_than_their_window(plan: Plan) {
         while at < BUFFER.min(40_000 * length as u32) {
             node.put(&Wire::text(HOST, at, ack, &text).frame());
             at += length as u32;
-            if at / length as u32 % 64 == 0 {
+            if (at / length as u32).is_multiple_of(64) {
                 node.settle();
             }
         }
