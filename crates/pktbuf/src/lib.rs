@@ -43,5 +43,5 @@ pub use block::MAX_CAPACITY;
 pub use buffer::{HEADROOM, PktBuf};
 pub use chunk::Chunk;
 pub use meta::{Checksum, Meta};
-pub use pool::{balance, footprint, in_use, live, set_limit};
+pub use pool::{balance, footprint, in_use, live, refusals_left, refuse, set_limit};
 pub use sum::{copy_and_sum, sum};

@@ -11,6 +11,10 @@
 //! **Counting.** Each thread counts its allocations minus its releases in a cell of its own, which outlives the thread;
 //! the sum over all cells is exact when no thread is inside the pool.
 //!
+//! **Refusing.** [`refuse`] has a thread's allocations fail by number, for tests of what happens then. It keeps all classes
+//! pressed meanwhile, so that every allocation takes the slow path, where the count is kept: the fast one knows nothing of
+//! it.
+//!
 //! What may never happen: a block in two places, a magazine that reallocates (they are made with their full capacity),
 //! a depot mutex held while anything but moves of pointers between lists happens.
 
@@ -109,6 +113,15 @@ struct Pair {
 struct Cache {
     pairs: [Pair; CLASSES],
     live: &'static LiveCell,
+    /// What [`refuse`] has asked for, while something of it is left.
+    refusal: Option<Refusal>,
+}
+
+/// Allocations that still succeed, and those behind them that do not.
+#[derive(Clone, Copy)]
+struct Refusal {
+    before: u64,
+    refused: u64,
 }
 
 thread_local! {
@@ -116,6 +129,7 @@ thread_local! {
         UnsafeCell::new(Cache {
             pairs: [const { Pair { loaded: Vec::new(), previous: Vec::new(), rounds: 0 } }; CLASSES],
             live: &ORPHANS,
+            refusal: None,
         })
     };
 }
@@ -151,6 +165,9 @@ impl Cache {
     #[inline(never)]
     fn allocate_slowly(&mut self, class: Class) -> Option<Block> {
         self.register();
+        if self.is_refused() {
+            return None;
+        }
         let pair = &mut self.pairs[class as usize];
         if !pair.previous.is_empty() {
             core::mem::swap(&mut pair.loaded, &mut pair.previous);
@@ -181,6 +198,28 @@ impl Cache {
             core::mem::swap(&mut pair.loaded, &mut pair.previous);
         }
         pair.loaded.push(block);
+    }
+
+    /// Whether this allocation is one that a test wants to fail.
+    fn is_refused(&mut self) -> bool {
+        let Some(Refusal { before, refused }) = &mut self.refusal else { return false };
+        let now = *before == 0;
+        *if now { &mut *refused } else { before } -= 1;
+        if *refused == 0 {
+            self.refusal = None;
+        }
+        // Anybody's refill may have ended the pressure.
+        DEPOTS.iter().for_each(|depot| depot.pressed.0.store(self.refusal.is_some(), Relaxed));
+        now
+    }
+
+    /// Gives the depot all that the thread keeps.
+    fn empty(&mut self) {
+        for (pair, class) in self.pairs.iter_mut().zip(Class::ALL) {
+            let mut shelves = Depot::of(class).open();
+            shelves.loose.append(&mut pair.loaded);
+            shelves.loose.append(&mut pair.previous);
+        }
     }
 
     /// Makes the magazines and takes a live cell, once per thread.
@@ -242,14 +281,7 @@ impl Pair {
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        for (pair, class) in self.pairs.iter_mut().zip(Class::ALL) {
-            if pair.loaded.is_empty() && pair.previous.is_empty() {
-                continue;
-            }
-            let mut shelves = Depot::of(class).open();
-            shelves.loose.append(&mut pair.loaded);
-            shelves.loose.append(&mut pair.previous);
-        }
+        self.empty();
         if self.pairs[0].rounds != 0 {
             // Under the registry's mutex, so that the next owner of the cell sees this thread's last count.
             let _cells = live_cells();
@@ -367,6 +399,31 @@ pub fn set_limit(bytes: usize) {
     for depot in &DEPOTS {
         depot.pressed.0.store(false, Relaxed);
     }
+}
+
+/// Has the calling thread's allocations fail by number: the next `before` succeed, the `refused` behind them return `None`,
+/// and what comes after succeeds again. Replaces what was asked for before; `refuse(0, 0)` ends it. For tests: while it
+/// lasts every allocation of the process takes a mutex.
+pub fn refuse(before: u64, refused: u64) {
+    let refusal = (refused > 0).then_some(Refusal { before, refused });
+    let set = |cache: &UnsafeCell<Cache>| {
+        // SAFETY: as in `allocate`: the cache belongs to this thread and nothing here can come back to it.
+        let cache = unsafe { &mut *cache.get() };
+        cache.register();
+        cache.refusal = refusal;
+        cache.empty();
+    };
+    let known = CACHE.try_with(set).is_ok();
+    DEPOTS.iter().for_each(|depot| depot.pressed.0.store(known && refusal.is_some(), Relaxed));
+}
+
+/// Refusals that [`refuse`] has asked for on this thread and that have not happened yet.
+pub fn refusals_left() -> u64 {
+    let left = |cache: &UnsafeCell<Cache>| {
+        // SAFETY: as in `refuse`.
+        unsafe { &*cache.get() }.refusal.map_or(0, |refusal| refusal.refused)
+    };
+    CACHE.try_with(left).unwrap_or(0)
 }
 
 /// Bytes of the blocks that hold packets or lie in a thread's cache: [`footprint`] less what every thread could have. Takes

@@ -43,6 +43,26 @@ impl<P: Platform> Entry for Connection<P> {
     }
 }
 
+/// A segment is being run. If that panics the connection is condemned while the cell is still held, and whoever contains the
+/// panic tells its user; else it is forgotten.
+struct Doomed<'a, P: Platform> {
+    cell: &'a mut Cell<P>,
+    slot: u32,
+    now: Time,
+    after: &'a mut After<P>,
+}
+
+impl<P: Platform> Drop for Doomed<'_, P> {
+    #[cold]
+    fn drop(&mut self) {
+        let failures = &self.cell.shared.clone().failures;
+        if failures.contains() {
+            let condemned = attempt(|| self.cell.condemn(self.slot, self.now, self.after));
+            condemned.ok().flatten().into_iter().for_each(|socket| failures.owe(socket));
+        }
+    }
+}
+
 /// What an event left to be done by the cell once its borrow of the connection has ended.
 struct Effects {
     deadline: Option<Time>,
@@ -100,7 +120,7 @@ impl<P: Platform> Cell<P> {
             }
             Ingress::TransmitReady(target) => {
                 if self.table.get(target.key).is_some() {
-                    self.run(target.key.slot, tcp::TransmitReady, now, after);
+                    self.run_contained(target.key.slot, tcp::TransmitReady, now, after);
                 }
             }
         }
@@ -113,10 +133,10 @@ impl<P: Platform> Cell<P> {
     fn icmp_error(&mut self, slot: u32, error: &ip::IcmpError, now: Time, after: &mut After<P>) {
         match call::report(error) {
             Report::Error(event) => {
-                self.run(slot, event, now, after);
+                self.run_contained(slot, event, now, after);
             }
             Report::TooBig(event, mtu) => {
-                if self.run(slot, event, now, after) == Some(true) {
+                if self.run_contained(slot, event, now, after) == Some(true) {
                     self.shared.learn_path_mtu(error.tuple.remote_addr, mtu, now);
                 }
             }
@@ -129,7 +149,9 @@ impl<P: Platform> Cell<P> {
         match self.table.find(&arrival.segment.tuple) {
             Some(slot) => {
                 let hash = arrival.hash;
-                let reply = self.run(slot, tcp::SegmentArrives(arrival.segment), now, after);
+                let doomed = Doomed { cell: self, slot, now, after };
+                let reply = doomed.cell.run(slot, tcp::SegmentArrives(arrival.segment), now, doomed.after);
+                std::mem::forget(doomed);
                 if let Some(segment) = reply.and_then(call::unclaimed) {
                     self.unmatched(Segment { hash, segment }, now, after);
                 }
@@ -153,54 +175,65 @@ impl<P: Platform> Cell<P> {
         f: impl FnOnce(&mut tcp::PcbMut<'_>, &mut Outbox<'_>) -> R,
     ) -> Option<R> {
         let connection = self.table.at(slot)?;
-        let (shared, counters) = (&self.shared, &self.counters);
-        let mut reply = None;
-        // A panic in here is this connection's end and nobody else's.
-        let ran = attempt(|| {
-            let mut out = shared.outbox(&connection.flow, &connection.route, counters);
+        let reply;
+        let effects;
+        {
+            let mut out = self.shared.outbox(&connection.flow, &connection.route, &self.counters);
             sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
-            reply = Some(f(&mut connection.pcb.parts(), &mut out));
-            shared.emit(&connection.flow, &mut connection.route, &mut out.segments, counters, after);
+            reply = f(&mut connection.pcb.parts(), &mut out);
+            self.shared.emit(&connection.flow, &mut connection.route, &mut out.segments, &self.counters, after);
             after.wake(&connection.socket, out.ready);
             if out.suspect_path {
-                shared.suspect_path(connection.flow.tuple.remote_addr);
+                self.shared.suspect_path(connection.flow.tuple.remote_addr);
             }
-            if out.progress && shared.internet.has_doubts() {
-                shared.path_works(connection.flow.tuple.remote_addr);
+            if out.progress && self.shared.internet.has_doubts() {
+                self.shared.path_works(connection.flow.tuple.remote_addr);
             }
-            let effects = Effects { deadline: out.deadline, table: out.table };
+            effects = Effects { deadline: out.deadline, table: out.table };
             if out.starved {
                 let target = connection.socket.target();
-                shared.port_of(&connection.flow, &connection.route).starve(target);
+                self.shared.port_of(&connection.flow, &connection.route).starve(target);
             }
             // It owns nothing then, and to drop it is a call that finds nothing to do.
             if out.segments.is_empty() && !out.segments.spilled() {
                 std::mem::forget(out);
             }
-            effects
-        });
-        match ran {
-            Ok(effects) => self.settle(slot, effects, now, after),
-            Err(panic) => {
-                reply = None;
-                self.condemn(slot, panic, now, after);
-            }
+        }
+        self.settle(slot, effects, now, after);
+        Some(reply)
+    }
+
+    /// [`Cell::run`], whose panic ends this connection and nothing else; `None` then. For events that are small: a segment
+    /// would be copied into the closure, so its panic goes on to the thread's own containment ([`Doomed`]).
+    #[inline(always)]
+    fn run_contained<E: Event>(&mut self, slot: u32, event: E, now: Time, after: &mut After<P>) -> Option<E::Reply> {
+        let mut reply = None;
+        if let Err(panic) = attempt(|| reply = self.run(slot, event, now, after)) {
+            reply = None;
+            self.contain(slot, panic, now, after);
         }
         reply
     }
 
-    /// An event of this connection has panicked: it is taken out and its user told. A reset for the peer is tried; what is
-    /// left of the PCB may panic again.
     #[cold]
     #[inline(never)]
-    fn condemn(&mut self, slot: u32, panic: Panic, now: Time, after: &mut After<P>) {
-        let Some(tuple) = self.table.at(slot).map(|connection| connection.flow.tuple) else { return };
-        self.shared.failures.note(panic, Casualty::Connection(tuple), &self.counters);
+    fn contain(&mut self, slot: u32, panic: Panic, now: Time, after: &mut After<P>) {
+        let tuple = self.table.at(slot).map(|connection| connection.flow.tuple);
+        let casualty = tuple.map_or(Casualty::Work, Casualty::Connection);
+        self.shared.failures.note(panic, casualty, &self.counters);
+        if let Some(socket) = self.condemn(slot, now, after) {
+            after.wake(&socket, call::CONDEMNED);
+        }
+    }
+
+    /// An event of this connection has panicked: it is taken out, and its user has to be told. A reset for the peer is
+    /// tried; what is left of the PCB may panic again.
+    #[cold]
+    #[inline(never)]
+    fn condemn(&mut self, slot: u32, now: Time, after: &mut After<P>) -> Option<Arc<TcpSocket<P>>> {
         self.wheel.cancel(slot);
-        let Some(connection) = self.table.remove(slot) else { return };
-        let Connection { flow, mut pcb, mut route, socket, admission } = connection;
+        let Connection { flow, mut pcb, mut route, socket, admission } = self.table.remove(slot)?;
         socket.condemn();
-        after.wake(&socket, call::CONDEMNED);
         admission.into_iter().for_each(Admission::abandon);
         let (shared, counters) = (&self.shared, &self.counters);
         let _ = attempt(move || {
@@ -208,6 +241,7 @@ impl<P: Platform> Cell<P> {
             tcp::Abort.run(&mut pcb.parts(), &mut out, now);
             shared.emit(&flow, &mut route, &mut out.segments, counters, after);
         });
+        Some(socket)
     }
 
     /// Performs what concerns the cell itself.
@@ -356,7 +390,7 @@ impl<P: Platform> Cell<P> {
             Call::Open(request) => Reply::Opened(self.open(target.flow, *request, now, after)),
             _ if self.table.get(target.key).is_none() => Reply::Gone,
             // Most calls are these two. They are large values, as are their answers: each is moved once.
-            Call::Receive(event) => match self.run(slot, event, now, after) {
+            Call::Receive(event) => match self.run_contained(slot, event, now, after) {
                 Some(reply) => {
                     if matches!(reply, Err(tcp::Error::WouldBlock)) {
                         self.exhausted(slot, Readiness::READABLE);
@@ -365,7 +399,7 @@ impl<P: Platform> Cell<P> {
                 }
                 None => Reply::Gone,
             },
-            Call::Send(event) => match self.run(slot, event, now, after) {
+            Call::Send(event) => match self.run_contained(slot, event, now, after) {
                 Some(reply) => {
                     if matches!(&reply, Ok(sent) if !sent.rest.is_empty()) {
                         self.exhausted(slot, Readiness::WRITABLE);
@@ -388,7 +422,13 @@ impl<P: Platform> Cell<P> {
 
     #[inline(never)]
     fn rarer_call(&mut self, slot: u32, call: Call<P>, now: Time, after: &mut After<P>) -> Reply {
-        self.with_pcb(slot, now, after, |pcb, out| call::run(call, pcb, out, now)).unwrap_or(Reply::Gone)
+        let mut reply = None;
+        let run = || reply = self.with_pcb(slot, now, after, |pcb, out| call::run(call, pcb, out, now));
+        if let Err(panic) = attempt(run) {
+            reply = None;
+            self.contain(slot, panic, now, after);
+        }
+        reply.unwrap_or(Reply::Gone)
     }
 
     #[inline(never)]
@@ -448,7 +488,7 @@ impl<P: Platform> Cell<P> {
         let concerned = self.table.iter_mut().filter(|(_, connection)| concerns(connection));
         let slots: Vec<u32> = concerned.map(|(slot, _)| slot).collect();
         for slot in slots {
-            self.run(slot, event, now, after);
+            self.run_contained(slot, event, now, after);
         }
     }
 
@@ -457,7 +497,7 @@ impl<P: Platform> Cell<P> {
         let mut due = std::mem::take(&mut self.due);
         self.wheel.expire(now, &mut due);
         for slot in due.drain(..) {
-            self.run(slot, tcp::Timeouts, now, after);
+            self.run_contained(slot, tcp::Timeouts, now, after);
         }
         self.due = due;
         self.shared.half_open_timeouts(&mut self.half_open, now, &self.counters, after);

@@ -23,9 +23,14 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 
+use std::sync::Arc;
+
 use observe::{Counter, Counters};
-use sync::{Lock, LockClass, LockKind, Platform};
+use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
 use wire::FourTuple;
+
+use crate::call;
+use crate::socket::TcpSocket;
 
 /// So many panics in a row, with nothing done in between, and what panics is given up.
 pub const PATIENCE: u32 = 8;
@@ -79,13 +84,51 @@ impl fmt::Display for Failure {
 pub struct Failures<P: Platform> {
     contains: bool,
     kept: Lock<VecDeque<Failure>, P>,
+    /// Connections that a panic has ended on its way out of their cells, with the thread's index; their users are told by
+    /// who contains it.
+    owed: Lock<Vec<(usize, Arc<TcpSocket<P>>)>, P>,
+    owes: P::AtomicBool,
 }
 
 impl<P: Platform> Failures<P> {
     /// None yet. Without `contains` a panic that is caught goes on.
     pub fn new(contains: bool) -> Self {
         let kept = Lock::new(LockKind::Blocking, LockClass::Failures, VecDeque::new());
-        Failures { contains: contains && !P::EXPLORED, kept }
+        let owed = Lock::new(LockKind::Blocking, LockClass::Failures, Vec::new());
+        Failures { contains: contains && !P::EXPLORED, kept, owed, owes: P::AtomicBool::new(false) }
+    }
+
+    /// Whether panics are contained.
+    pub(crate) fn contains(&self) -> bool {
+        self.contains
+    }
+
+    /// A panic that goes on has ended this connection.
+    pub(crate) fn owe(&self, socket: Arc<TcpSocket<P>>) {
+        self.owed.lock().push((P::thread_index(), socket));
+        self.owes.store(true, Ordering::Release);
+    }
+
+    /// Tells the users of connections that were condemned on the way of a panic. The caller holds no guard.
+    #[inline]
+    pub(crate) fn settle(&self) {
+        if self.owes.load(Ordering::Relaxed) {
+            self.tell();
+        }
+    }
+
+    #[cold]
+    fn tell(&self) {
+        self.owes.store(false, Ordering::Release);
+        let owed = std::mem::take(&mut *self.owed.lock());
+        owed.into_iter().for_each(|(_, socket)| socket.ready.raise(&socket, call::CONDEMNED));
+    }
+
+    /// The connection that the calling thread's panic has ended, if it has ended one.
+    fn victim(&self) -> Option<FourTuple> {
+        let owed = self.owed.lock();
+        let own = owed.iter().rev().find(|(thread, _)| *thread == P::thread_index());
+        own.map(|(_, socket)| socket.target().flow.tuple)
     }
 
     /// The latest failures, oldest first.
@@ -109,6 +152,7 @@ impl<P: Platform> Failures<P> {
             panic::resume_unwind(panic);
         }
         counters.add(Counter::PanicsContained, 1);
+        let casualty = self.victim().map_or(casualty, Casualty::Connection);
         let thread = std::thread::current().name().unwrap_or("without a name").to_owned();
         let failure = Failure { thread, cause: sentence(&*panic), casualty };
         let mut kept = self.kept.lock();
@@ -128,6 +172,7 @@ impl<P: Platform> Failures<P> {
             Ok(result) => Some(result),
             Err(panic) => {
                 self.note(panic, Casualty::Work, counters);
+                self.settle();
                 None
             }
         }

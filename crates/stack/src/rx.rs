@@ -149,7 +149,8 @@ impl<P: Platform> Driver<P> {
     /// A piece of work has panicked: notes it, gives up what has panicked too often, and sees to what was done before.
     #[cold]
     fn survive(&mut self, panic: Panic, after: &mut After<P>) {
-        self.panics += 1;
+        // A frame was dealt with, however badly: the next one may be better.
+        self.panics = if self.unserved > 0 { 0 } else { self.panics + 1 };
         let source = self.queues.get(self.at).map(|(interface, _)| *interface);
         let casualty = match source {
             _ if self.panics < PATIENCE => Casualty::Work,
@@ -160,6 +161,7 @@ impl<P: Platform> Driver<P> {
         Counters::drop_many(&self.counters, DropReason::ReceiverPanicked, std::mem::take(&mut self.unserved));
         // What the events before it have left to do is owed all the same.
         let rest = attempt(|| {
+            self.shared.failures.settle();
             after.perform(&self.shared);
             self.arch.end_of_batch(after);
         });
@@ -261,6 +263,7 @@ impl<P: Platform> Driver<P> {
 
     fn housekeeping(&mut self, now: Time, after: &mut After<P>) {
         self.arch.tick(now);
+        self.shared.failures.settle();
         self.shared.weigh_memory(now);
         if self.shared.internet.deadline() <= now {
             for error in self.shared.internet_timeouts(now, &self.counters, after) {

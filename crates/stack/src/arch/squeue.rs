@@ -29,6 +29,7 @@ use super::{Architecture, Census};
 use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
 use crate::cell::Cell;
+use crate::containment::attempt;
 use crate::flow::{self, Target};
 use crate::handoff::{Asker, Message, ReplySlot};
 use crate::shared::Shared;
@@ -130,6 +131,23 @@ impl<P: Platform> Drop for Running<'_, P> {
     }
 }
 
+/// What events have left to do: done when the cell has been let go, also if the last of them panics.
+struct Owed<'a, P: Platform> {
+    after: After<P>,
+    shared: &'a Shared<P>,
+}
+
+impl<P: Platform> Drop for Owed<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = attempt(|| self.after.perform(self.shared));
+        } else {
+            self.after.perform(self.shared);
+        }
+    }
+}
+
 impl<P: Platform> Squeues<P> {
     /// `count` shards. With `workers`, each has its own thread, pinned; without, [`Architecture::tick`] drains.
     pub fn new(shared: &Arc<Shared<P>>, mode: Mode, count: usize, workers: bool) -> Self {
@@ -200,10 +218,8 @@ impl<P: Platform> Inner<P> {
     }
 
     fn process<R>(&self, squeue: &Squeue<P>, f: impl FnOnce(&mut Cell<P>, &mut After<P>) -> R) -> R {
-        let mut after = After::default();
-        let result = self.occupy(squeue, |cell| f(cell, &mut after));
-        after.perform(&self.shared);
-        result
+        let mut owed = Owed { after: After::default(), shared: &self.shared };
+        self.occupy(squeue, |cell| f(cell, &mut owed.after))
     }
 
     /// Gives up the flag, after draining if asked to. Work that is left is the worker's, and the worker is woken.

@@ -1,0 +1,165 @@
+//! The pool refuses the n-th buffer of a conversation, for every n, under every architecture: who calls is told, who is not
+//! told loses nothing, and nothing is left behind.
+//!
+//! It refuses on one thread, and everything here runs on one; the other tests of the process only become slower.
+
+mod world;
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::time::Duration;
+
+use every_arch::every_arch;
+use heddle::{ConnectError, Plan, TcpListener, TcpStream, UdpSocket};
+use world::World;
+
+/// More than any conversation takes here.
+const MOST: u64 = 2000;
+/// Two segments and a half, and more than fits one small buffer.
+const LENGTH: usize = 3500;
+/// A buffer that cannot be had costs one retransmission time-out at most, at the longest that of a SYN, and a second
+/// refusal in a row another one.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn text(seed: u8) -> Vec<u8> {
+    (0..LENGTH).map(|n| (n as u8).wrapping_mul(31).wrapping_add(seed)).collect()
+}
+
+/// `None`: there is nothing to be had now, or no buffer; every other error fails the test.
+fn progress(result: io::Result<usize>) -> Option<usize> {
+    match result {
+        Ok(count) => Some(count),
+        Err(error) if [ErrorKind::WouldBlock, ErrorKind::OutOfMemory].contains(&error.kind()) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Lets time pass until `step` says that it is done.
+fn until(world: &mut World, what: &str, mut step: impl FnMut(&mut World) -> bool) {
+    let end = world.clock.now() + PATIENCE;
+    loop {
+        world.settle();
+        if step(world) {
+            return;
+        }
+        assert!(world.clock.now() < end, "{what}: nothing for {PATIENCE:?}");
+        world.step(end);
+    }
+}
+
+fn connect(world: &mut World) -> TcpStream {
+    let remote = "10.0.0.1:80".parse().expect("an address");
+    let mut stream = None;
+    until(world, "connect", |world| {
+        match TcpStream::start_connect(&world.b, None, remote) {
+            Ok(opened) => stream = Some(opened),
+            Err(ConnectError::Refused(_, stack::ConnectRefused::NoBuffer)) => {}
+            Err(error) => panic!("{error}"),
+        }
+        stream.is_some()
+    });
+    stream.expect("until it is there")
+}
+
+/// One direction: what is still to be sent, and what has come.
+struct Way {
+    left: Vec<u8>,
+    come: Vec<u8>,
+    ended: bool,
+}
+
+impl Way {
+    fn new(seed: u8) -> Way {
+        Way { left: text(seed), come: Vec::new(), ended: false }
+    }
+
+    fn step(&mut self, mut from: &TcpStream, mut to: &TcpStream) {
+        while !self.left.is_empty() {
+            let Some(count) = progress(from.write(&self.left)) else { break };
+            self.left.drain(..count);
+            if self.left.is_empty() {
+                from.shutdown(std::net::Shutdown::Write).expect("it is established");
+            }
+        }
+        let mut buffer = [0; 1000];
+        while !self.ended {
+            let Some(count) = progress(to.read(&mut buffer)) else { break };
+            self.come.extend_from_slice(&buffer[..count]);
+            self.ended = count == 0;
+        }
+    }
+}
+
+/// A connection with text both ways and a pair of datagrams.
+fn conversation(world: &mut World) {
+    let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
+    listener.set_nonblocking(true);
+    let client = connect(world);
+    let mut server = None;
+    until(world, "accept", |_| {
+        server = listener.accept().ok();
+        server.is_some()
+    });
+    let (server, _) = server.expect("until it is there");
+    server.set_nonblocking(true);
+    let (mut up, mut down) = (Way::new(1), Way::new(2));
+    until(world, "the text", |_| {
+        up.step(&client, &server);
+        down.step(&server, &client);
+        up.ended && down.ended
+    });
+    assert!(up.come == text(1) && down.come == text(2), "what arrived is not what was sent");
+    datagrams(world);
+}
+
+/// A datagram may be lost; who sends it may be told that there is no buffer.
+fn datagrams(world: &mut World) {
+    let [a, b] = [(&world.a, "10.0.0.1:53"), (&world.b, "10.0.0.2:53")].map(|(stack, address)| {
+        let socket = UdpSocket::bind(stack, address).expect("the port is free");
+        socket.set_nonblocking(true);
+        socket
+    });
+    let mut buffer = [0; 3000];
+    until(world, "the datagram", |_| {
+        let _ = progress(b.send_to(&[7; 2500], "10.0.0.1:53"));
+        progress(a.recv_from(&mut buffer).map(|(count, _)| count)).is_some()
+    });
+    assert_eq!(buffer[..2500], [7; 2500]);
+}
+
+/// Whether the conversation took so many buffers that all refusals have happened.
+fn refused(plan: Plan, before: u64, refusals: u64) -> bool {
+    let buffers = pktbuf::balance();
+    let mut world = World::new(plan);
+    pktbuf::refuse(before, refusals);
+    conversation(&mut world);
+    let happened = pktbuf::refusals_left() == 0;
+    pktbuf::refuse(0, 0);
+    world.pass(Duration::from_secs(120));
+    for stack in [&world.a, &world.b] {
+        let census = stack.census();
+        assert_eq!((census.connections, census.timers), (0, 0), "{plan}: left after refusal {before}");
+    }
+    drop(world);
+    assert_eq!(pktbuf::balance(), buffers, "{plan}: buffers left after refusal {before}");
+    happened
+}
+
+#[every_arch]
+fn every_single_buffer_may_be_refused(plan: Plan) {
+    let mut before = 0;
+    while refused(plan, before, 1) {
+        before += 1;
+        assert!(before < MOST);
+    }
+    assert!(before > 20, "the conversation took only {before} buffers");
+}
+
+#[every_arch]
+fn three_in_a_row_may_be_refused(plan: Plan) {
+    let mut before = 0;
+    while refused(plan, before, 3) {
+        before += 1;
+        assert!(before < MOST);
+    }
+    assert!(before > 20, "the conversation took only {before} buffers");
+}
