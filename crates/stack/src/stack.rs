@@ -323,6 +323,7 @@ impl<P: Platform> Stack<P> {
         if !self.core.shared.may_be_host(remote.ip()) {
             return Err(ConnectRefused::NotAHost);
         }
+        let way = self.core.shared.route(remote.ip()).map(|(interface, _)| &self.core.shared.interfaces[interface]);
         let source = match local.map(|local| local.ip()) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
             //# The optional "local IP address" parameter MUST be supported to allow the specification of the local IP
@@ -332,12 +333,11 @@ impl<P: Platform> Stack<P> {
             //# If an application on a multihomed host does not specify the local IP address when actively opening a TCP
             //# connection, then the TCP implementation MUST ask the IP layer to select a local IP address before
             //# sending the (first) SYN (MUST-44).
-            _ => self.core.shared.source_for(remote.ip()).ok_or(ConnectRefused::NoRoute)?,
+            _ => way.and_then(|way| way.view.get().source_for(remote.ip())).ok_or(ConnectRefused::NoRoute)?,
         };
         if self.core.shared.is_local(remote.ip()) {
             return Err(ConnectRefused::OwnAddress);
         }
-        let way = self.core.shared.route(remote.ip()).map(|(interface, _)| &self.core.shared.interfaces[interface]);
         if way.is_some_and(Interface::is_down) {
             return Err(ConnectRefused::NetworkDown);
         }

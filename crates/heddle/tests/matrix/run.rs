@@ -315,7 +315,9 @@ impl<'a> Transfer<'a> {
             // At its upper bound the time-out no longer grows with the losses: then the retransmissions are counted, and
             // the connection fails by itself when there were too many.
             let capped = flow.time_out >= LONGEST_TIME_OUT;
-            if pause > PAUSE.max(flow.time_out * if capped { 12 } else { 4 }) + outage {
+            let time_outs = if capped { 12 } else { self.cell.losses_in_a_row() };
+            // What leaves at the end of one outage may be lost, and the next time-out fall into another.
+            if pause > PAUSE.max(flow.time_out * time_outs) + 3 * outage {
                 let arrived = flow.arrived;
                 return Err(format!("nothing arrives for {pause:?} after {arrived} octets; the sender: {status:?}"));
             }
