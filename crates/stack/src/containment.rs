@@ -80,13 +80,15 @@ impl fmt::Display for Failure {
     }
 }
 
+/// A connection that a panic has ended on its way out of the cell, with the thread's index; its user is told by who contains
+/// the panic.
+type Owed<P> = (usize, Arc<TcpSocket<P>>);
+
 /// The panics of one stack. Any thread.
 pub struct Failures<P: Platform> {
     contains: bool,
     kept: Lock<VecDeque<Failure>, P>,
-    /// Connections that a panic has ended on its way out of their cells, with the thread's index; their users are told by
-    /// who contains it.
-    owed: Lock<Vec<(usize, Arc<TcpSocket<P>>)>, P>,
+    owed: Lock<Vec<Owed<P>>, P>,
     owes: P::AtomicBool,
 }
 
