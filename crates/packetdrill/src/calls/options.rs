@@ -38,6 +38,8 @@ unsafe fn read_value(level: c_int, name: c_int, value: *const c_void, len: sockl
             let rate = octets.try_into().map_or(0, u64::from_ne_bytes);
             Ok(OptionValue::Int(rate.min(u32::MAX.into()) as i64))
         }
+        // Those of IP may be one octet.
+        (libc::IPPROTO_IP, _) if (1..4).contains(&octets.len()) => Ok(OptionValue::Int(octets[0].into())),
         _ => number(0).map(|number| OptionValue::Int(number.into())).ok_or(Errno::EINVAL),
     }
 }

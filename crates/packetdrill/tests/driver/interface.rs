@@ -63,6 +63,9 @@ unsafe impl Send for Run {}
 // SAFETY: as above.
 unsafe impl Sync for Run {}
 
+/// A control message: level, type and data.
+pub type Control = (c_int, c_int, Vec<u8>);
+
 /// A call's value, or its error.
 pub type Done = Result<i64, i32>;
 
@@ -208,6 +211,30 @@ impl Run {
         let mut octets = octets.concat();
         octets.truncate(count);
         Ok((octets, waiting))
+    }
+
+    /// `recvmsg` of the error queue: `msg_flags`, and the control messages.
+    pub fn receive_report(&self, fd: i32) -> Result<(c_int, Vec<Control>), i32> {
+        let mut control = [0_u64; 32];
+        // SAFETY: a message header without anything is all zeros.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control) as _;
+        let Interface { recvmsg, userdata, .. } = self.interface;
+        // SAFETY: as above; there is as much room as is said.
+        done(unsafe { recvmsg(userdata, fd, &mut message, libc::MSG_ERRQUEUE) } as i64)?;
+        let mut controls = Vec::new();
+        // SAFETY: the headers lie in `control`, each followed by as much data as it says.
+        unsafe {
+            let mut header = libc::CMSG_FIRSTHDR(&message);
+            while !header.is_null() {
+                let len = (*header).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+                let data = std::slice::from_raw_parts(libc::CMSG_DATA(header), len).to_vec();
+                controls.push(((*header).cmsg_level, (*header).cmsg_type, data));
+                header = libc::CMSG_NXTHDR(&message, header);
+            }
+        }
+        Ok((message.msg_flags, controls))
     }
 
     pub fn write(&self, fd: i32, octets: &[u8]) -> Done {

@@ -198,6 +198,32 @@ fn descriptors_are_the_kernels_and_calls_fail_as_linux_fails_them() {
 }
 
 #[test]
+fn what_became_of_octets_is_told_by_the_error_queue() {
+    let run = Run::begin("arch=giant");
+    let (fd, next) = accepted(&run);
+    let asked = libc::SOF_TIMESTAMPING_TX_ACK | libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_OPT_ID;
+    run.set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, asked as i32).expect("SO_TIMESTAMPING");
+    assert_eq!(run.receive_report(fd), Err(libc::EAGAIN));
+    assert_eq!(run.write(fd, b"abc"), Ok(3));
+    run.expect();
+    run.usleep(Duration::from_millis(20));
+    run.inject(ACK, 1, next.wrapping_add(3), &[]);
+    let now = run.now();
+    let (flags, controls) = run.receive_report(fd).expect("a report");
+    assert_eq!(flags, libc::MSG_ERRQUEUE | libc::MSG_TRUNC);
+    let [(level, kind, stamps), (ip, received, error)] = &controls[..] else { panic!("{controls:?}") };
+    assert_eq!((*level, *kind), (libc::SOL_SOCKET, libc::SO_TIMESTAMPING));
+    let number = |at: usize| i64::from_ne_bytes(stamps[at..at + 8].try_into().expect("eight octets"));
+    let micros = number(0) * 1_000_000 + number(8) / 1000;
+    assert!((0..MS).contains(&(now - micros)), "stamped {micros} at {now}");
+    assert_eq!((*ip, *received), (libc::IPPROTO_IP, libc::IP_RECVERR));
+    // ENOMSG from the stamps, an acknowledgement, of the third octet.
+    assert_eq!(error[..4], libc::ENOMSG.to_ne_bytes());
+    assert_eq!((error[4], &error[8..12], &error[12..16]), (4, &2_u32.to_ne_bytes()[..], &2_u32.to_ne_bytes()[..]));
+    run.end();
+}
+
+#[test]
 fn time_passes_while_the_scripts_own_thread_waits() {
     let run = Run::begin("arch=squeue:process");
     let (fd, next) = accepted(&run);
