@@ -80,8 +80,8 @@ pub struct StatusReport {
     pub duplicates_reported: u32,
     /// Times that reordering was seen.
     pub reorderings_seen: u32,
-    /// Segments of reordering that start no recovery: DupThresh until reordering was seen, 300 afterwards, when time alone
-    /// decides (RFC 8985).
+    /// How many segments a late one was behind at most, but no less than DupThresh and no more than 300. Only told: when
+    /// something is lost is decided by time (RFC 8985).
     pub reordering: u32,
     /// Least round-trip time of late.
     pub min_rtt: Option<Duration>,
@@ -191,9 +191,6 @@ pub enum RecoveryState {
     Loss,
 }
 
-/// What `reordering` says once reordering was seen: Linux's largest.
-const MAX_REORDERING: u32 = 300;
-
 fn recovery_state(sw: &SendWindow) -> RecoveryState {
     match sw.mode {
         Mode::Open => RecoveryState::Open,
@@ -248,7 +245,7 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
         total_retransmits: loss.map_or(0, |loss| loss.totals.retransmits),
         duplicates_reported: loss.map_or(0, |loss| loss.totals.duplicates),
         reorderings_seen: loss.map_or(0, |loss| loss.totals.reorderings),
-        reordering: if loss.is_some_and(|loss| loss.rack.reordering) { MAX_REORDERING } else { DUP_THRESH },
+        reordering: loss.map_or(DUP_THRESH, |loss| DUP_THRESH.max(loss.totals.reordering.into())),
         min_rtt: sw.rtt.min_rtt(),
         srtt: sw.rtt.srtt(),
         rto: sw.rtt.rto(),

@@ -76,8 +76,8 @@ pub(crate) struct Delivery {
     pub(crate) first: Option<Sent>,
     /// The latest of them that was sent again.
     pub(crate) again: Option<Sent>,
-    /// Something arrived that was sent only once, after something that was sent later.
-    pub(crate) reordered: bool,
+    /// Where the lowest begins that arrived after something that was sent later, and was sent only once.
+    pub(crate) reordered: Option<SeqNumber>,
 }
 
 /// What [`Loss::detect`] found.
@@ -285,7 +285,9 @@ impl Loss {
             return;
         }
         see(&mut delivery.first, Sent { at: log.time_of(right - 1), end: right });
-        delivery.reordered |= fack.is_some_and(|fack| right.le(fack));
+        if fack.is_some_and(|fack| right.le(fack)) {
+            delivery.reordered = Some(delivery.reordered.map_or(first, |low| if first.lt(low) { first } else { low }));
+        }
     }
 
     /// The acknowledgement of everything below `ack` has arrived, SND.UNA still being `una`: what of it is news.

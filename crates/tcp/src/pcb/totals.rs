@@ -5,6 +5,9 @@ use observe::Time;
 
 use super::Tick;
 
+/// Reordering by more segments is told as this: `tcp_max_reordering` of Linux.
+const MAX_REORDERING: u32 = 300;
+
 /// See the module documentation. Counts stop at their largest value.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
@@ -16,6 +19,8 @@ pub(crate) struct Totals {
     pub(crate) duplicates: u32,
     /// Times that reordering was seen.
     pub(crate) reorderings: u32,
+    /// How many segments a late one was behind, at most; 0 before any was seen.
+    pub(crate) reordering: u16,
     /// Retransmission time-outs.
     pub(crate) timeouts: u16,
     /// Recoveries that began with one.
@@ -31,6 +36,12 @@ impl Totals {
     pub(crate) fn sent_again(&mut self, octets: u32) {
         self.retransmits = self.retransmits.saturating_add(1);
         self.octets_again += u64::from(octets);
+    }
+
+    /// A segment was late that `segments` had overtaken.
+    pub(crate) fn reordered(&mut self, segments: u32) {
+        self.reorderings = self.reorderings.saturating_add(1);
+        self.reordering = self.reordering.max(segments.min(MAX_REORDERING) as u16);
     }
 
     /// The retransmission timer has expired; `first`: something has arrived since it did before.

@@ -165,13 +165,13 @@ fn observe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outbox<'
     let clock = now.as_micros() as u32;
     let min_rtt = sw.rtt.min_rtt_us();
     let echo_age = echo_age_us(sw, header, now);
+    let (una, mss) = (sw.una, u32::from(sw.mss));
     let Some(loss) = &mut sw.loss else { return };
     let delivery = &seen.delivery;
-    if delivery.reordered && !loss.rack.reordering {
+    if let Some(low) = delivery.reordered {
         loss.rack.reordering = true;
-    }
-    if delivery.reordered {
-        loss.totals.reorderings = loss.totals.reorderings.saturating_add(1);
+        let newest = loss.board.highest().map_or(una, |highest| if highest.gt(una) { highest } else { una });
+        loss.totals.reordered(((newest - low).max(0) as u32).div_ceil(mss));
         out.count(Counter::ReordersSeen, 1);
     }
     if let Some(sent) = delivery.first {
