@@ -117,6 +117,8 @@ declare! {
         ConnectionsReset "Connections that ended in a reset, sent or received."
         ConnectionsTimedOut "Connections that ended in a time-out."
         BlackHoles "Connections whose segments were made smaller because large ones seemed to vanish."
+        MtuProbesOut "Segments sent to find out whether the path carries their size (RFC 8899)."
+        MtuRaises "Times a connection's segments were made larger because such a probe arrived."
         ReassemblyPruned "Out-of-order queues given up because memory was short."
         OrphansReset "Connections reset because too many had no user any more."
         TimeWaitsCut "Connections that were not kept in TIME-WAIT because too many were."

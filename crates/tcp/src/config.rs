@@ -135,9 +135,10 @@ pub enum MtuProbing {
     /// Never: ICMP alone tells.
     #[default]
     Off,
-    /// [`Config::base_mss`] is used once [`Config::suspicious_retries`] time-outs in a row look like an ICMP black hole.
+    /// [`Config::base_mss`] is used once [`Config::suspicious_retries`] time-outs in a row look like an ICMP black hole, and
+    /// larger segments are searched for from there.
     AfterBlackHole,
-    /// Taken for `AfterBlackHole`: there is no search upwards from [`Config::base_mss`].
+    /// Every connection begins with [`Config::base_mss`] and searches upwards.
     Always,
 }
 
@@ -183,10 +184,13 @@ pub struct Config {
     pub fast_open_keys: FastOpenKeys,
     /// Return to the initial window after an idle RTO (RFC 5681 section 4.1).
     pub slow_start_after_idle: bool,
-    /// RACK (RFC 8985), bits as `tcp_recovery` of Linux: 1 use it, 2 a static reordering window, 4 none after D-SACK.
+    /// RACK (RFC 8985), bits as `tcp_recovery` of Linux: 2 a reordering window that D-SACKs do not widen, 4 no entry into
+    /// recovery for three SACKed segments alone. 1 is RACK itself, which cannot be done without.
     pub recovery: u8,
-    /// Tail-loss probe (RFC 8985 section 7), as `tcp_early_retrans` of Linux: 0 off; 3 or 4 on.
+    /// Tail-loss probe (RFC 8985 section 7), as `tcp_early_retrans` of Linux: 3 or 4 on, else off.
     pub tail_loss_probe: bool,
+    /// F-RTO (RFC 5682), as `tcp_frto` of Linux: 0 off, 1 and 2 on.
+    pub frto: u8,
     /// Longest time for which an acknowledgement is held back (RFC 9293 section 3.8.6.3: below 500 ms).
     pub delayed_ack: Duration,
     /// Longest time for which a peer is believed to hold back the acknowledgement of a single segment; a tail loss probe
@@ -232,6 +236,12 @@ pub struct Config {
     pub mtu_probing: MtuProbing,
     /// MSS that passes nearly everywhere, in octets of text and options.
     pub base_mss: u16,
+    /// Smallest MSS to which black holes drive a connection that searches, in octets of text and options.
+    pub mtu_probe_floor: u16,
+    /// Sizes closer than this are not told apart by the search, octets.
+    pub mtu_probe_threshold: u16,
+    /// Time after which a search that has ended begins anew: the path may be another one.
+    pub mtu_probe_interval: Duration,
     /// Pacing.
     pub pacing: Pacing,
     /// Text that may wait unsent before a writer counts as blocked, in octets (`TCP_NOTSENT_LOWAT`); `u32::MAX`: no limit.
@@ -293,6 +303,7 @@ impl Default for Config {
             slow_start_after_idle: true,
             recovery: 1,
             tail_loss_probe: true,
+            frto: 2,
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
             //# in particular, the delay MUST be less than 0.5 seconds (MUST-40).
             delayed_ack: Duration::from_millis(40),
@@ -322,6 +333,9 @@ impl Default for Config {
             min_mss: 216,
             mtu_probing: MtuProbing::Off,
             base_mss: 1024,
+            mtu_probe_floor: 48,
+            mtu_probe_threshold: 8,
+            mtu_probe_interval: Duration::from_secs(600),
             pacing: Pacing { on: false, slow_start: 200, avoidance: 120 },
             not_sent_low_water: u32::MAX,
             receive_growth_horizon: Duration::from_secs(1),

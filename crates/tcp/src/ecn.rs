@@ -118,7 +118,7 @@ pub(crate) struct EcnState {
     news: bool,
     /// A segment of the peer was capable of ECN, or marked.
     seen: bool,
-    /// No further cut until this is acknowledged; means something once there was one.
+    /// No further cut until this is acknowledged; `None` once more than this is.
     cut_at: Option<SeqNumber>,
     /// Segments of the peer that arrived marked (r.cep).
     marks_in: u32,
@@ -145,6 +145,11 @@ impl EcnState {
             marks_out: FIRST_COUNT,
             octets_out: 0,
         }
+    }
+
+    /// Was the window cut, and nothing below `una` left later?
+    pub(crate) fn reduced(&self, una: SeqNumber) -> bool {
+        self.cut_at.is_some_and(|at| una.le(at))
     }
 
     /// Our segments that arrived marked.
@@ -368,8 +373,11 @@ fn rare(segment: &Segment) -> RareOptions {
 /// A segment of an established connection has been found acceptable, and its acknowledgement processed; `acked`:
 /// octets of sequence space that it acknowledged for the first time. True: the peer must hear at once.
 pub(crate) fn arrives(segment: &Segment, acked: u32, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> bool {
-    let Some(mode) = parts.header_out.ecn.as_deref().map(|ecn| ecn.mode) else { return false };
-    match mode {
+    let una = parts.send_window.una;
+    let Some(ecn) = parts.header_out.ecn.as_deref_mut() else { return false };
+    // Not kept longer than it means something: half the sequence space later it would forbid cuts.
+    ecn.cut_at.take_if(|at| una.gt(*at));
+    match ecn.mode {
         EcnMode::Off => false,
         EcnMode::Classic => classic(segment, acked, parts, out, now),
         EcnMode::Accurate => accurate(segment, acked, parts, out, now),
@@ -480,8 +488,19 @@ fn cut(sw: &mut SendWindow, ho: &mut HeaderOut, acked: u32, out: &Outbox<'_>, no
     ecn.cut_at = Some(sw.nxt);
     // In recovery the window was cut already; the peer is told all the same.
     if !sw.mode.recovers() {
-        sw.congestion.on_ecn(sw.flight() + acked, now);
+        let (flight, mss) = (sw.flight() + acked, u32::from(sw.mss));
+        // The acknowledgement may have opened a window of one segment by one.
+        let least = flight <= mss && sw.congestion.cwnd() <= 2 * mss;
+        sw.congestion.on_ecn(flight, now);
         out.count(Counter::CongestionEvents, 1);
+        if least {
+            // RFC 3168 section 6.1.2: only the retransmission timer lets the next new segment go.
+            //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
+            //# If congestion events indicated by ECN-Echo ACKs persist, a sender with a _cwnd_ of 1 SMSS MUST reduce
+            //# its sending rate even further.
+            let until = sw.rtt.deadline(now);
+            sw.shaping(out.config).hold_back(until);
+        }
     }
     true
 }

@@ -248,6 +248,7 @@ impl TcpInfo {
         self.ca_state = match report.recovery {
             RecoveryState::Open => 0,
             RecoveryState::Disorder => 1,
+            RecoveryState::Reduced => 2,
             RecoveryState::Recovery => 3,
             RecoveryState::Loss => 4,
         };

@@ -5,6 +5,7 @@
 //! the silly-window rule allow, then an acknowledgement if none of that carried it. What may never happen: new octets
 //! that leave in another order than that of their sequence numbers, or an ACK number that moves back.
 
+mod probe_mtu;
 mod recover;
 
 use core::time::Duration;
@@ -22,7 +23,9 @@ use crate::config::Config;
 use crate::ecn::NOT_ECT;
 use crate::event::segment_arrives::text::IDLE_CHECK;
 use crate::outbox::{Outbox, Readiness};
-use crate::pcb::{Ack, HeaderOut, Limit, Mode, RetransmitQueue, SKEW_MS, SendWindow, Tick, Timer, initial_window};
+use crate::pcb::{
+    Ack, Doubt, HeaderOut, Limit, Mode, RetransmitQueue, SKEW_MS, SendWindow, Tick, Timer, initial_window,
+};
 use crate::state::State;
 
 pub(crate) use recover::{probe_recovery, probe_tail};
@@ -244,6 +247,8 @@ fn send_one_new(
             // Behind it there is more, which cannot join it.
             (unsent, fin) = (record, false);
             room.push |= record <= window;
+        } else if let Some(sent) = probe_mtu::send_probe(sw, rq, ho, out, now, room) {
+            return sent;
         }
     }
     let super_segments = if ho.marks.are_plain() { out.prefer_super_segments } else { 0 };
@@ -259,6 +264,30 @@ fn send_one_new(
         out.starved = true;
         return Err(Hold::Starved);
     }
+    put_new(sw, rq, ho, out, now, NewText { len, fin, last: len == unsent, whole: false })
+}
+
+/// New text that is to leave as one segment, or one super-segment.
+#[derive(Clone, Copy)]
+struct NewText {
+    len: u32,
+    fin: bool,
+    /// Nothing else waits.
+    last: bool,
+    /// No device may cut it.
+    whole: bool,
+}
+
+/// Make a segment of new text, and note that it left; its octets of sequence space.
+#[inline(always)]
+fn put_new(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+    NewText { len, fin, last, whole }: NewText,
+) -> Result<u32, Hold> {
     let mut flags = ACK;
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
     //# The transmitter SHOULD collapse successive bits when it packetizes data, to send the largest possible segment
@@ -266,13 +295,16 @@ fn send_one_new(
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
     //# and (2) MUST set the PSH bit in the last buffered segment (i.e., when there is no more queued data to be sent)
     //# (MUST-61).
-    if len > 0 && len == unsent {
+    if len > 0 && last {
         flags.insert(TcpFlags::PSH);
     }
     if fin {
         flags.insert(TcpFlags::FIN);
     }
     let mut draft = text_draft(sw, ho, sw.nxt, len, flags, now);
+    if whole {
+        draft.segment_size = 0;
+    }
     if len > 0 {
         draft.class = ho.marks.class();
         if ho.marks.tells_reduction() {

@@ -15,7 +15,7 @@ use crate::rtt::{RtoFloor, RttConfig};
 /// Whose wire image a stack has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Profile {
-    /// Linux 6.x: minimum RTO 200 ms, quick acknowledgements at the beginning, buffers that grow to 6 and 4 MiB (window
+    /// Linux 6.x: RTO at least 200 ms above the smoothed round trip, quick acknowledgements at the beginning, buffers that grow to 6 and 4 MiB (window
     /// scale 7).
     #[default]
     Linux,
@@ -55,13 +55,7 @@ fn freebsd() -> Config {
     Config {
         receive_buffer: BufferSizes { min: 4 << 10, initial: 64 << 10, max: 2 << 20 },
         send_buffer: BufferSizes { min: 4 << 10, initial: 32 << 10, max: 2 << 20 },
-        rto: RttConfig {
-            min_rto: Duration::from_millis(30),
-            max_rto: Duration::from_secs(64),
-            // The floor is on the variance: a delayed acknowledgement must not look like a loss.
-            floor: RtoFloor::Variance,
-            ..RttConfig::default()
-        },
+        rto: RttConfig { min_rto: Duration::from_millis(30), max_rto: Duration::from_secs(64), ..RttConfig::default() },
         quick_acks: 0,
         retries: 12,
         syn_retries: 12,
@@ -78,7 +72,7 @@ fn rfc() -> Config {
     Config {
         receive_buffer: BufferSizes { min: 4 << 10, initial: 64 << 10, max: 4 << 20 },
         send_buffer: BufferSizes { min: 4 << 10, initial: 64 << 10, max: 4 << 20 },
-        rto: RttConfig { min_rto: Duration::from_secs(1), ..RttConfig::default() },
+        rto: RttConfig { min_rto: Duration::from_secs(1), floor: RtoFloor::Total, ..RttConfig::default() },
         initial_window: 3,
         delayed_ack: Duration::from_millis(200),
         quick_acks: 0,

@@ -18,6 +18,11 @@ const MIN_WINDOW_US: u32 = 1_000;
 /// Recoveries for which a window widened by D-SACKs stays wide (RFC 8985 section 6.2, step 4).
 const PERSIST: u8 = 16;
 
+/// Bit of [`Config::recovery`](crate::Config::recovery): D-SACKs do not widen the window.
+pub(crate) const STATIC_WINDOW: u8 = 2;
+/// The same: three SACKed segments are no reason not to wait.
+pub(crate) const NO_DUP_THRESH: u8 = 4;
+
 /// One transmission that was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
@@ -98,14 +103,15 @@ impl Rack {
     }
 
     /// The reordering window in microseconds (section 6.2, step 4). `certain`: recovery is under way, or three segments
-    /// are SACKed; then, as long as no reordering was seen, nothing is waited for.
+    /// are SACKed; then, as long as no reordering was seen, nothing is waited for. `fixed`: D-SACKs do not count.
     //= https://www.rfc-editor.org/rfc/rfc8985#section-3.3.2
     //# The RACK reordering window MUST be bounded, and this bound SHOULD be SRTT.
-    pub(crate) fn window(&self, min_rtt: u32, srtt: u32, certain: bool) -> u32 {
+    pub(crate) fn window(&self, min_rtt: u32, srtt: u32, certain: bool, fixed: bool) -> u32 {
         if certain && !self.reordering {
             return 0;
         }
-        let quarter = (u64::from(min_rtt) * (u64::from(self.widened) + 1) / 4).min(u64::from(srtt));
+        let widened = if fixed { 0 } else { u64::from(self.widened) };
+        let quarter = (u64::from(min_rtt) * (widened + 1) / 4).min(u64::from(srtt));
         (quarter as u32).max(MIN_WINDOW_US)
     }
 
@@ -182,26 +188,27 @@ mod tests {
     #[test]
     fn the_window_follows_reordering_and_d_sacks() {
         let mut rack = Rack::default();
-        assert_eq!(rack.window(40_000, 50_000, false), 10_000);
-        assert_eq!(rack.window(40_000, 50_000, true), 0, "three SACKed segments, and no reordering known");
+        assert_eq!(rack.window(40_000, 50_000, false, false), 10_000);
+        assert_eq!(rack.window(40_000, 50_000, true, false), 0, "three SACKed segments, and no reordering known");
         rack.reordering = true;
-        assert_eq!(rack.window(40_000, 50_000, true), 10_000);
+        assert_eq!(rack.window(40_000, 50_000, true, false), 10_000);
         let (una, nxt) = (SeqNumber(100), SeqNumber(1000));
         rack.duplicate_reported(una, nxt);
         rack.duplicate_reported(una, nxt);
         assert_eq!(rack.multiplier(), 2, "once per round trip");
         rack.duplicate_reported(nxt, nxt + 900);
-        assert_eq!((rack.multiplier(), rack.window(40_000, 50_000, true)), (3, 30_000));
+        assert_eq!((rack.multiplier(), rack.window(40_000, 50_000, true, false)), (3, 30_000));
+        assert_eq!(rack.window(40_000, 50_000, true, true), 10_000, "static");
         for _ in 0..10 {
             rack.duplicate_reported(nxt + 900, nxt + 900);
         }
-        assert_eq!(rack.window(40_000, 50_000, true), 50_000, "never more than SRTT");
+        assert_eq!(rack.window(40_000, 50_000, true, false), 50_000, "never more than SRTT");
         for _ in 0..15 {
             rack.recovery_ended();
         }
         assert!(rack.multiplier() > 1);
         rack.recovery_ended();
         assert_eq!(rack.multiplier(), 1, "after 16 recoveries without a D-SACK");
-        assert_eq!(rack.window(100, 100, true), 1000, "a timer cannot tell less");
+        assert_eq!(rack.window(100, 100, true, false), 1000, "a timer cannot tell less");
     }
 }

@@ -25,10 +25,10 @@ const MAX_BACKOFF: u8 = 31;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RtoFloor {
     /// RTO = max(minimum, SRTT + 4 * RTTVAR): RFC 6298 section 2.4.
-    #[default]
     Total,
-    /// RTO = SRTT + max(minimum, 4 * RTTVAR), as Linux does: never below what RFC 6298 asks, and safe against a peer
-    /// that delays an acknowledgement by up to the minimum on a path whose RTT is close to it.
+    /// RTO = SRTT + max(minimum, 4 * RTTVAR), as Linux and FreeBSD do: never below what RFC 6298 asks, and safe against a
+    /// peer that delays an acknowledgement by up to the minimum on a path whose RTT is close to it.
+    #[default]
     Variance,
 }
 
@@ -51,9 +51,20 @@ impl Default for RttConfig {
             initial_rto: Duration::from_secs(1),
             min_rto: Duration::from_millis(200),
             max_rto: Duration::from_secs(120),
-            floor: RtoFloor::Total,
+            floor: RtoFloor::Variance,
         }
     }
+}
+
+/// What samples there were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sampled {
+    /// None.
+    Never,
+    /// None since the last tail loss probe.
+    Before,
+    /// Some since then.
+    Since,
 }
 
 /// SRTT, RTTVAR, RTO and its back-off (RFC 6298 sections 2 and 5).
@@ -70,7 +81,7 @@ pub struct RttEstimator {
     /// The least round-trip time of late, in microseconds; `u32::MAX` before the first sample.
     least_us: u32,
     floor: RtoFloor,
-    sampled: bool,
+    sampled: Sampled,
     backoff: u8,
     /// A measurement is under way; when it began is known to the send log.
     timing: bool,
@@ -89,7 +100,7 @@ impl RttEstimator {
             max_us,
             least_us: u32::MAX,
             floor: config.floor,
-            sampled: false,
+            sampled: Sampled::Never,
             backoff: 0,
             timing: false,
         }
@@ -138,7 +149,7 @@ impl RttEstimator {
     #[inline]
     fn take(&mut self, us: u32, expected: u32) {
         let r = us.min(MAX_SAMPLE_US);
-        if self.sampled {
+        if self.has_sample() {
             self.smooth(r, expected.max(1));
         } else {
             // Section 2.2: SRTT = R, RTTVAR = R / 2.
@@ -147,8 +158,8 @@ impl RttEstimator {
             //# (G, K*RTTVAR) where K = 4.
             self.srtt8 = r << 3;
             self.rttvar4 = r << 1;
-            self.sampled = true;
         }
+        self.sampled = Sampled::Since;
         // A minimum that drifts upwards by 1/512 per sample forgets a path that is no longer used.
         self.least_us = r.min(self.least_us.saturating_add(self.least_us >> 9));
         self.base_us = self.computed();
@@ -190,10 +201,28 @@ impl RttEstimator {
         sum.clamp(self.min_us, self.max_us)
     }
 
+    #[inline]
+    fn has_sample(&self) -> bool {
+        self.sampled != Sampled::Never
+    }
+
+    /// Was a sample taken since [`RttEstimator::probed`], or since the beginning (RFC 8985 section 7.3)?
+    #[inline]
+    pub(crate) fn is_current(&self) -> bool {
+        self.sampled == Sampled::Since
+    }
+
+    /// A tail loss probe has left.
+    pub(crate) fn probed(&mut self) {
+        if self.has_sample() {
+            self.sampled = Sampled::Before;
+        }
+    }
+
     /// The smoothed round-trip time; `None` before the first sample. Microsecond resolution.
     #[inline]
     pub fn srtt(&self) -> Option<Duration> {
-        self.sampled.then(|| Duration::from_micros(u64::from(self.srtt8 >> 3)))
+        self.has_sample().then(|| Duration::from_micros(u64::from(self.srtt8 >> 3)))
     }
 
     /// SRTT in microseconds, 0 before the first sample.
@@ -205,13 +234,13 @@ impl RttEstimator {
     /// The least round-trip time of late (RACK.min_RTT); `None` before the first sample. Microsecond resolution.
     #[inline]
     pub fn min_rtt(&self) -> Option<Duration> {
-        self.sampled.then(|| Duration::from_micros(u64::from(self.least_us)))
+        self.has_sample().then(|| Duration::from_micros(u64::from(self.least_us)))
     }
 
     /// [`RttEstimator::min_rtt`] in microseconds, 0 before the first sample.
     #[inline]
     pub(crate) fn min_rtt_us(&self) -> u32 {
-        if self.sampled { self.least_us } else { 0 }
+        if self.has_sample() { self.least_us } else { 0 }
     }
 
     /// When a tail loss probe is due for what leaves or is acknowledged at `now`: after two round trips and `ack_delay`,
@@ -219,7 +248,7 @@ impl RttEstimator {
     #[inline]
     pub(crate) fn probe_deadline(&self, now: Time, ack_delay: Duration) -> Time {
         let rto = self.rto_us();
-        let us = if self.sampled {
+        let us = if self.has_sample() {
             u64::from(self.srtt8 >> 2).min(rto) * 1000 + ack_delay.as_nanos() as u64
         } else {
             u64::MAX
@@ -230,7 +259,7 @@ impl RttEstimator {
     /// The round-trip time variation; `None` before the first sample. Microsecond resolution.
     #[inline]
     pub fn rttvar(&self) -> Option<Duration> {
-        self.sampled.then(|| Duration::from_micros(u64::from(self.rttvar4 >> 2)))
+        self.has_sample().then(|| Duration::from_micros(u64::from(self.rttvar4 >> 2)))
     }
 
     /// The time to arm the retransmission timer with, back-off included, between the configured bounds.
@@ -291,7 +320,7 @@ impl RttEstimator {
     //# handshake completes).
     pub fn restart_after_lost_syn(&mut self) {
         self.backoff = 0;
-        if !self.sampled {
+        if !self.has_sample() {
             self.base_us = self.base_us.max(RTO_AFTER_LOST_SYN_US).min(self.max_us);
         }
     }
@@ -313,7 +342,7 @@ mod tests {
     }
 
     fn estimator() -> RttEstimator {
-        RttEstimator::new(&RttConfig::default())
+        RttEstimator::new(&RttConfig { floor: RtoFloor::Total, ..RttConfig::default() })
     }
 
     #[test]

@@ -21,13 +21,16 @@ pub(crate) struct Undo {
     stamp: Option<u32>,
     /// Something was sent again since the cut.
     any: bool,
+    /// Octets whose transmission again is known to have been needless, and that are not reported as duplicates yet: the
+    /// echo of a timestamp tells sooner than the report.
+    late: u32,
 }
 
 impl Undo {
     /// The window is being cut; `saved` is what it was. A second cut in the same round of losses keeps the first
     /// state, and the evidence.
     pub(crate) fn arm(&mut self, saved: Saved) {
-        *self = Undo { saved: Some(saved), ..Undo::default() };
+        *self = Undo { saved: Some(saved), late: self.late, ..Undo::default() };
     }
 
     /// `octets` were sent again in a segment with timestamp `stamp`.
@@ -51,7 +54,9 @@ impl Undo {
 
     /// The peer reported `octets` as duplicate. True: with them all that was sent again was needless.
     pub(crate) fn duplicate(&mut self, octets: u32) -> bool {
-        if !self.any || self.outstanding == 0 {
+        let known = octets.min(self.late);
+        self.late -= known;
+        if !self.any || self.outstanding == 0 || known == octets {
             return false;
         }
         self.outstanding = self.outstanding.saturating_sub(octets);
@@ -60,13 +65,13 @@ impl Undo {
 
     /// Was something sent again that the peer has not reported as a duplicate?
     pub(crate) fn expects_duplicates(&self) -> bool {
-        self.outstanding > 0
+        self.outstanding > 0 || self.late > 0
     }
 
     /// The state before the cut; nothing is left to take back.
     pub(crate) fn take(&mut self) -> Option<Saved> {
         let saved = self.saved.take();
-        *self = Undo::default();
+        *self = Undo { late: self.late.saturating_add(self.outstanding), ..Undo::default() };
         saved
     }
 }

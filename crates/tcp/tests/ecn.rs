@@ -184,3 +184,45 @@ fn marks_and_echoes_mean_nothing_to_a_connection_without_it() {
     assert_eq!(t.read(), 20);
     assert!(marks(&mut t).iter().all(|sent| (sent.0, sent.1) == (NONE, 0)));
 }
+
+/// RFC 3168 section 6.1.2: a window of one segment cannot be cut, so the rate is, to one segment per time-out.
+//= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
+//= type=test
+//# Note that CUBIC MUST continue to reduce _cwnd_ in response to congestion events detected by ECN-Echo ACKs until it
+//# reaches a value of 1 SMSS.
+//= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
+//= type=test
+//# If congestion events indicated by ECN-Echo ACKs persist, a sender with a _cwnd_ of 1 SMSS MUST reduce its sending rate
+//# even further.
+#[test]
+fn echoes_cut_down_to_one_segment_and_then_the_rate() {
+    let mut t = connected();
+    t.send(60_000);
+    let (mut una, mut windows) = (1, Vec::new());
+    for _ in 0..12 {
+        let sent: usize = marks(&mut t).iter().map(|mark| mark.2).sum();
+        if sent == 0 {
+            break;
+        }
+        una += sent as u32;
+        t.pass(ms(100));
+        t.inject(bits(peer(".").ack(una), ECE));
+        windows.push(t.us.status().cwnd);
+    }
+    assert_eq!(windows.last(), Some(&1000), "{windows:?}");
+    assert!(windows.is_sorted_by(|a, b| a >= b), "{windows:?}");
+    for _ in 0..3 {
+        let rto = t.us.status().rto;
+        assert_eq!(t.until_sent(ms(10_000)), Some(rto), "the retransmission timer lets the next one go");
+        assert_eq!(marks(&mut t), [(CWR, ECT_0, 1000)]);
+        una += 1000;
+        t.inject(bits(peer(".").ack(una), ECE));
+    }
+    assert!(t.until_sent(ms(10_000)).is_some());
+    assert_eq!(t.us.status().recovery, tcp::RecoveryState::Reduced);
+    marks(&mut t);
+    t.inject(peer(".").ack(una + 1000));
+    assert_eq!(marks(&mut t).len(), 2, "an acknowledgement without an echo ends it");
+    assert_eq!(t.us.status().recovery, tcp::RecoveryState::Open);
+    assert_eq!((t.us.count(Counter::Retransmits), t.us.count(Counter::Timeouts)), (0, 0));
+}

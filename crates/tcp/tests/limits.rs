@@ -6,7 +6,7 @@ mod support;
 use observe::{Counter, Pressure};
 use support::endpoint::Setup;
 use support::ms;
-use support::script::{Script, peer};
+use support::script::{Peer, Script, peer};
 use tcp::config::{BufferSizes, MtuProbing};
 use tcp::{Error, SetOption, SocketOption, State};
 
@@ -149,4 +149,93 @@ fn text_out_of_order_is_given_up_when_memory_is_short_and_never_called_a_duplica
     }
     assert_eq!(t.read(), 8000);
     assert!(t.take().iter().all(|ack| !ack.contains("sack 1001:") && !ack.contains("sack 2001:")));
+}
+
+/// A connection with much text to send, whose segments begin small.
+fn searching(options: impl Fn(Peer) -> Peer) -> Script {
+    let mut setup = Setup::default();
+    setup.config.mtu_probing = MtuProbing::Always;
+    setup.config.base_mss = 512;
+    setup.config.initial_window = 20;
+    setup.config.tail_loss_probe = false;
+    let mut t = Script::connected_over(setup, ms(100), options);
+    assert_eq!(t.us.status().mss, 512);
+    t.send(40_000);
+    t
+}
+
+/// RFC 8899: probes of text in flight find the largest segment that the path carries, and all that follow are as large.
+#[test]
+fn larger_segments_are_searched_for_and_used() {
+    let mut t = searching(Peer::sack_permitted);
+    let ranges = t.ranges();
+    assert_eq!((ranges[0].as_str(), ranges[1].as_str()), ("1:757", "757:1269"), "one probe, then what passes");
+    let mut una = 1;
+    for _ in 0..20 {
+        t.send(20_000);
+        una += t.us.status().unacknowledged;
+        t.pass(ms(100));
+        t.inject(peer(".").ack(una));
+        t.take();
+    }
+    assert!(t.us.status().mss > 1000 - 8, "{}", t.us.status().mss);
+    assert!(t.us.count(Counter::MtuProbesOut) >= 5 && t.us.count(Counter::MtuRaises) >= 5);
+    assert_eq!((t.us.count(Counter::Retransmits), t.us.count(Counter::CongestionEvents)), (0, 0));
+}
+
+/// A probe that is lost is no congestion, with SACK and without: its text goes again in two segments, the window stays.
+#[test]
+fn a_probe_that_is_lost_costs_nothing_but_itself() {
+    for sack in [true, false] {
+        let mut t = searching(|syn| if sack { syn.sack_permitted() } else { syn });
+        t.take();
+        let cwnd = t.us.status().cwnd;
+        t.pass(ms(100));
+        for right in [1269, 1781, 2293] {
+            let ack = peer(".").ack(1);
+            t.inject(if sack { ack.sack(&[(757, right)]) } else { ack });
+        }
+        let old = |range: &String| {
+            range.split(':').next().and_then(|left| left.parse().ok()).is_some_and(|left: u32| left < 9000)
+        };
+        let mut again: Vec<String> = t.ranges().into_iter().filter(old).collect();
+        assert_eq!(again.first().map(String::as_str), Some("1:513"), "sack: {sack}");
+        if !sack {
+            // Nobody says that anything has left the network.
+            t.pass(ms(100));
+            t.inject(peer(".").ack(513));
+            again = t.ranges();
+        }
+        assert!(again.contains(&"513:757".to_owned()), "{again:?}");
+        assert_eq!(t.us.count(Counter::CongestionEvents), 0);
+        let end = t.us.status().unacknowledged + if sack { 1 } else { 513 };
+        t.pass(ms(100));
+        t.inject(peer(".").ack(end));
+        let status = t.us.status();
+        assert_eq!((status.recovering, status.mss), (false, 512));
+        assert!(status.cwnd >= cwnd, "{} after {cwnd}", status.cwnd);
+        let next = t.ranges();
+        assert!(next.contains(&format!("{end}:{}", end + 634)), "halfway to what was lost: {next:?}");
+    }
+}
+
+/// After a black hole segments are small, and then the search goes on.
+#[test]
+fn a_black_hole_begins_a_search() {
+    let mut t = connected(|setup| {
+        setup.config.mtu_probing = MtuProbing::AfterBlackHole;
+        setup.config.base_mss = 512;
+    });
+    t.send(40_000);
+    t.pass(ms(1500));
+    assert_eq!(t.us.status().mss, 512);
+    let mut una = 1;
+    for _ in 0..30 {
+        t.send(20_000);
+        una += t.us.status().unacknowledged;
+        t.take();
+        t.pass(ms(50));
+        t.inject(peer(".").ack(una));
+    }
+    assert!(t.us.status().mss > 992, "{}", t.us.status().mss);
 }

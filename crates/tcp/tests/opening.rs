@@ -59,7 +59,7 @@ fn active_open_offers_everything_and_acknowledges_at_once() {
     let status = t.us.status();
     assert_eq!((status.state, status.mss, status.send_window), (State::Established, 988, 5000));
     assert_eq!((status.srtt, status.send_shift, status.receive_shift), (Some(ms(30)), 3, 7));
-    assert_eq!((status.cwnd, status.rto), (9880, ms(200)));
+    assert_eq!((status.cwnd, status.rto), (9880, ms(230)));
 }
 
 #[test]

@@ -161,3 +161,33 @@ fn silence_in_recovery_is_probed_before_the_time_out() {
     assert_eq!(t.us.count(Counter::Timeouts), 1, "one probe, then the time-out");
     assert!(t.us.status().cwnd < cwnd);
 }
+
+/// A path that reorders, and then one segment that left long before the next: that alone does not make it lost.
+#[test]
+fn what_was_only_just_overtaken_is_waited_for() {
+    let mut t = ten_out();
+    t.inject(peer(".").ack(1).sack(&[(1001, 2001)]));
+    t.inject(peer(".").ack(10_001));
+    t.send(1000);
+    t.pass(ms(60));
+    t.send(2000);
+    t.take();
+    t.pass(ms(100));
+    t.inject(peer(".").ack(10_001).sack(&[(11_001, 12_001)]));
+    assert_eq!(t.ranges(), [""; 0], "it left 60 ms before what overtook it");
+    assert_eq!(t.until_sent(ms(1000)), Some(ms(25)), "the window, from when that was seen");
+    assert_eq!(t.ranges(), ["10001:11001"]);
+}
+
+#[test]
+fn switches_of_the_knob_are_obeyed() {
+    for (value, waits) in [(1, 0), (4, 25)] {
+        let mut t = connected();
+        t.us.setup.config.recovery = value;
+        t.send(10_000);
+        t.take();
+        t.pass(ms(100));
+        t.inject(peer(".").ack(1).sack(&[(1001, 4001)]));
+        assert_eq!(t.until_sent(ms(1000)), Some(ms(waits)), "tcp_recovery={value}");
+    }
+}

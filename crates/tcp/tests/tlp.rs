@@ -142,3 +142,54 @@ fn a_fin_alone_is_probed_too() {
     assert!(t.take()[0].starts_with("F."));
     assert_eq!(t.us.count(Counter::TailLossProbes), 1);
 }
+
+//= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+//= type=test
+//# When the PTO timer expires, the sender MUST check whether both of the following conditions are met before sending a
+//# loss probe:
+//= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+//= type=test
+//# If either one of these two conditions is not met, then the sender MUST skip sending a loss probe and MUST proceed to
+//# re-arm the RTO timer, as specified at the end of this section.
+#[test]
+fn a_probe_needs_a_round_trip_measured_since_the_one_before() {
+    for measured in [true, false] {
+        let mut t = connected();
+        t.send(2000);
+        t.pass(ms(202));
+        // The end of the flight went twice: the acknowledgement is no measurement (Karn).
+        assert_eq!(t.ranges().last().map(String::as_str), Some("1001:2001"));
+        t.inject(peer(".").ack(2001));
+        t.inject(peer(".").ack(2001).sack(&[(1001, 2001)]));
+        assert_eq!(t.us.status().recovery, RecoveryState::Open);
+        let mut una = 2001;
+        if measured {
+            t.send(1000);
+            t.pass(ms(100));
+            una += 1000;
+            t.inject(peer(".").ack(una));
+        }
+        t.take();
+        t.send(2000);
+        t.take();
+        let waited = t.until_sent(ms(1000)).expect("a probe or a time-out");
+        if measured {
+            assert_eq!(t.ranges(), [format!("{}:{}", una + 1000, una + 2000)]);
+            assert!(waited < ms(210), "{waited:?}");
+        } else {
+            assert_eq!((waited, t.ranges()), (ms(300), vec![format!("{una}:{}", una + 1000)]));
+        }
+        assert_eq!(t.us.count(Counter::TailLossProbes), 1 + u64::from(measured));
+    }
+}
+
+#[test]
+fn probes_can_be_switched_off() {
+    let mut setup = Setup::default();
+    tcp::knobs::assign(&mut setup.config, "tcp_early_retrans=0").expect("a knob");
+    let mut t = Script::connected_over(setup, ms(100), Peer::sack_permitted);
+    t.send(2000);
+    t.take();
+    assert_eq!(t.until_sent(ms(1000)), Some(ms(300)));
+    assert_eq!((t.us.count(Counter::TailLossProbes), t.us.count(Counter::Timeouts)), (0, 1));
+}

@@ -124,3 +124,71 @@ fn an_echo_from_nowhere_is_ignored() {
     }
     assert_eq!(t.state(), tcp::State::Established);
 }
+
+/// Twenty segments of text, ten of them out, and then a time-out.
+fn timed_out(frto: u8, options: impl Fn(Peer) -> Peer) -> Script {
+    let mut setup = Setup::default();
+    setup.config.congestion = Kind::NewReno;
+    setup.config.frto = frto;
+    setup.config.tail_loss_probe = false;
+    let mut t = Script::connected_over(setup, ms(100), options);
+    t.send(20_000);
+    assert_eq!(t.ranges().len(), 10);
+    assert_eq!(t.until_sent(ms(1000)), Some(ms(300)));
+    assert_eq!(t.ranges(), ["1:1001"]);
+    t
+}
+
+/// RFC 5682: after a needless time-out nothing but the first segment is sent twice, and the window is as before.
+#[test]
+fn new_text_after_a_time_out_shows_that_it_was_needless() {
+    for options in [Peer::sack_permitted as fn(Peer) -> Peer, |syn| syn] {
+        let mut t = timed_out(2, options);
+        t.pass(ms(10));
+        t.inject(peer(".").ack(1001));
+        assert_eq!(t.ranges(), ["10001:11001", "11001:12001"]);
+        t.pass(ms(10));
+        t.inject(peer(".").ack(2001));
+        let status = t.us.status();
+        assert_eq!((status.recovery, t.us.count(Counter::UndoneReductions)), (RecoveryState::Open, 1));
+        assert!(status.cwnd >= 10_000 && status.ssthresh > 1 << 29, "{status:?}");
+        assert!(t.ranges().iter().all(|range| !range.starts_with("2001:")));
+        assert_eq!(t.us.count(Counter::Retransmits), 1);
+    }
+}
+
+#[test]
+fn a_hole_behind_new_text_shows_that_the_time_out_was_needed() {
+    let mut t = timed_out(2, Peer::sack_permitted);
+    t.pass(ms(100));
+    t.inject(peer(".").ack(1001));
+    assert_eq!(t.ranges(), ["10001:11001", "11001:12001"]);
+    t.pass(ms(100));
+    t.inject(peer(".").ack(1001).sack(&[(10_001, 11_001)]));
+    assert_eq!(t.ranges().first().map(String::as_str), Some("1001:2001"));
+    let status = t.us.status();
+    assert_eq!((status.recovery, t.us.count(Counter::UndoneReductions)), (RecoveryState::Loss, 0));
+}
+
+#[test]
+fn a_time_out_is_not_doubted_without_leave_nor_without_new_text() {
+    let mut t = timed_out(0, Peer::sack_permitted);
+    t.inject(peer(".").ack(1001));
+    assert_eq!(t.ranges(), ["1001:2001", "2001:3001"], "tcp_frto = 0");
+    let mut t = timed_out(2, Peer::sack_permitted);
+    t.inject(peer(".").ack(1001).win(9000));
+    assert_eq!(t.ranges(), ["1001:2001", "2001:3001"], "the peer has no room for more");
+}
+
+/// Without SACK the first acknowledgement covers what had arrived behind a real loss.
+#[test]
+fn what_one_retransmission_repairs_is_no_proof_without_sack() {
+    let mut t = timed_out(2, |syn| syn);
+    t.inject(peer(".").ack(4001));
+    assert_eq!(t.us.status().recovery, RecoveryState::Loss);
+    t.take();
+    t.pass(ms(100));
+    t.inject(peer(".").ack(4001));
+    assert_eq!(t.ranges(), ["4001:5001"]);
+    assert_eq!(t.us.count(Counter::UndoneReductions), 0);
+}

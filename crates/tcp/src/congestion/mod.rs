@@ -111,7 +111,8 @@ struct Window {
     cwnd: u32,
     /// Slow-start threshold, octets.
     ssthresh: u32,
-    /// Octets acknowledged that have not yet paid for growth; its unit is the algorithm's.
+    /// In congestion avoidance octets acknowledged that have not yet paid for growth, in the algorithm's unit. In slow
+    /// start the most that was in flight while the window was not the limit.
     credit: u32,
     /// Sender maximum segment size, octets.
     mss: u16,
@@ -127,6 +128,19 @@ impl Window {
 
     fn set_cwnd(&mut self, octets: u32) {
         self.cwnd = octets.clamp(self.mss(), MAX_WINDOW);
+    }
+
+    /// Was at least half of the window in flight, in slow start? Then it grows though it was not the limit, up to twice
+    /// what was: a user who writes a little more than before finds room for it (as Linux does since version 3.16).
+    #[inline]
+    fn half_used(&mut self, acked: u32, flight_before: u32) -> bool {
+        if self.cwnd >= self.ssthresh || self.phase == Phase::Recovery {
+            return false;
+        }
+        let most = self.credit.max(flight_before);
+        // When nothing is left in flight, what follows is judged by itself.
+        self.credit = if acked == flight_before { 0 } else { most };
+        self.cwnd < most.saturating_mul(2)
     }
 
     /// Slow start for `acked` octets; returns those left for congestion avoidance.
@@ -217,8 +231,8 @@ impl Controller {
     /// not the pipe).
     ///
     /// `cwnd_limited`: the window, not the application or the peer, limited what was in flight; a window that was not
-    /// used says nothing about the network, and does not grow (RFC 5681 section 3.1, RFC 9438 section 5.8). During fast
-    /// recovery nothing grows either.
+    /// used says nothing about the network, and does not grow (RFC 5681 section 3.1, RFC 9438 section 5.8), but in slow
+    /// start to twice what was. During fast recovery nothing grows either.
     #[inline]
     pub fn on_ack(&mut self, acked: u32, flight_before: u32, srtt: Option<Duration>, now: Time, cwnd_limited: bool) {
         let window = &mut self.window;
@@ -230,6 +244,7 @@ impl Controller {
         }
         // More than was outstanding cannot have been acknowledged; an unused window does not grow.
         let acked = acked.min(flight_before);
+        let cwnd_limited = cwnd_limited || window.half_used(acked, flight_before);
         //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
         //# Implementations that use _cwnd_ MUST use other measures to prevent _cwnd_ from growing when the volume of
         //# bytes in flight is smaller than _cwnd_.
@@ -238,7 +253,15 @@ impl Controller {
         }
         //= https://www.rfc-editor.org/rfc/rfc9438#section-4.10
         //# When _cwnd_ is no more than _ssthresh_, CUBIC MUST employ a slow start algorithm.
-        let octets = if window.cwnd < window.ssthresh { window.slow_start(acked) } else { acked };
+        let octets = if window.cwnd < window.ssthresh {
+            let rest = window.slow_start(acked);
+            if window.cwnd >= window.ssthresh {
+                window.credit = 0;
+            }
+            rest
+        } else {
+            acked
+        };
         if window.cwnd >= window.ssthresh && matches!(window.phase, Phase::Loss | Phase::Conservative) {
             window.phase = Phase::Open;
         }
@@ -270,6 +293,7 @@ impl Controller {
             Verdict::Conserve => Phase::Conservative,
             Verdict::Leave => {
                 window.ssthresh = window.cwnd;
+                window.credit = 0;
                 Phase::Open
             }
         };
@@ -320,6 +344,9 @@ impl Controller {
     /// Congestion was marked and nothing was lost (RFC 3168 section 6.1.2), with `flight` octets outstanding: cuts
     /// threshold and window as for a loss, without recovery, the window down to one segment (RFC 9438 section 4.6). The
     /// caller sees to it that this happens once per window.
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
+    //# Note that CUBIC MUST continue to reduce _cwnd_ in response to congestion events detected by ECN-Echo ACKs until it
+    //# reaches a value of 1 SMSS.
     pub fn on_ecn(&mut self, flight: u32, _now: Time) {
         if matches!(self.window.phase, Phase::Open | Phase::Conservative) {
             let target = self.cut(flight);
@@ -457,6 +484,24 @@ mod tests {
         assert_eq!(c.cwnd(), 11 * MSS, "3 of the 5 segments were left over");
     }
 
+    /// What is in flight at once is remembered until all of it is acknowledged.
+    #[test]
+    fn slow_start_makes_room_for_twice_what_was_in_flight() {
+        let mut c = start(Kind::Cubic);
+        let mut ack = |acked, flight| {
+            c.on_ack(acked * MSS, flight * MSS, None, Time::ZERO, false);
+            c.cwnd() / MSS
+        };
+        assert_eq!([ack(2, 9), ack(2, 7), ack(2, 5), ack(2, 3), ack(1, 1)], [12, 14, 16, 18, 18]);
+        assert_eq!([ack(2, 9), ack(7, 7)], [18, 18]);
+        assert_eq!(ack(1, 10), 19);
+        c.on_congestion(19 * MSS, Time::ZERO);
+        c.on_recovery_exit(u32::MAX, Time::ZERO);
+        let before = c.cwnd();
+        c.on_ack(MSS, 2 * before, None, Time::ZERO, false);
+        assert_eq!(c.cwnd(), before, "in congestion avoidance only what was the limit grows");
+    }
+
     //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
     //= type=test
     //# Implementations that use _cwnd_ MUST use other measures to prevent _cwnd_ from growing when the volume of bytes
@@ -465,7 +510,7 @@ mod tests {
     fn an_unused_window_does_not_grow() {
         for kind in Kind::ALL {
             let mut c = start(kind);
-            c.on_ack(10 * MSS, 10 * MSS, None, Time::ZERO, false);
+            c.on_ack(5 * MSS, 5 * MSS, None, Time::ZERO, false);
             assert_eq!(c.cwnd(), 10 * MSS);
             c.on_congestion(10 * MSS, Time::ZERO);
             c.on_recovery_exit(u32::MAX, Time::ZERO);
@@ -607,10 +652,11 @@ mod tests {
                 match step {
                     Step::Ack { octets, flight, rtt_us, wait_us, limited } => {
                         now += Duration::from_micros(wait_us);
+                        let starting = c.in_slow_start();
                         c.on_ack(octets, flight, rtt_us.map(Duration::from_micros), now, limited);
                         let grown = c.cwnd() - before;
                         prop_assert!(grown <= octets.min(flight).max(c.window.mss()), "grew by {grown}");
-                        prop_assert!(limited || grown == 0);
+                        prop_assert!(limited || starting || grown == 0);
                     }
                     Step::Congestion(flight) => { c.on_congestion(flight, now); }
                     Step::Exit => c.on_recovery_exit(u32::MAX, now),

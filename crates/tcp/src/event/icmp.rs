@@ -106,16 +106,26 @@ impl Event for PathMtu {
 
 /// Retransmissions go unanswered and reach R1 (RFC 9293 section 3.8.3): perhaps a router drops what is too large, and its
 /// ICMP errors are lost (RFC 2923 section 2.1). Go on with segments that pass nearly everywhere, if the stack looks for
-/// black holes. The time-out that brought us here sends again.
-pub(super) fn suspect_black_hole(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
+/// black holes, and search from there; if that is done already, with segments of half the size. The time-out that brought
+/// us here sends again.
+pub(super) fn suspect_black_hole(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let config = out.config;
     let sw = &mut *parts.send_window;
+    sw.mtu_search().into_iter().for_each(|search| search.inconclusive());
     let suspicious = config.mtu_probing != MtuProbing::Off && sw.unanswered == config.suspicious_retries;
-    let options = if sw.timestamps { super::open::TIMESTAMPS_LEN } else { 0 };
-    let base = config.base_mss.max(config.min_mss).saturating_sub(options).max(1);
-    if suspicious && sw.state.is_synchronised() && base < sw.mss {
-        sw.mss = base;
-        sw.congestion.set_mss(u32::from(base));
+    if !suspicious || !sw.state.is_synchronised() {
+        return;
+    }
+    let (before, options) = (sw.mss, sw.option_octets());
+    let floor = config.mtu_probe_floor.max(config.min_mss);
+    match sw.mtu_search() {
+        Some(search) => {
+            let size = search.retreat(config.base_mss, floor);
+            sw.change_mss(size.saturating_sub(options).max(1));
+        }
+        None => sw.search_mtu(config, now),
+    }
+    if sw.mss < before {
         out.count(Counter::BlackHoles, 1);
     }
 }
@@ -124,13 +134,13 @@ pub(super) fn suspect_black_hole(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
 /// window, for this is no sign of congestion).
 fn lower_mss(mss: u16, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
     let sw = &mut *parts.send_window;
-    let options = if sw.timestamps { super::open::TIMESTAMPS_LEN } else { 0 };
-    let mss = mss.max(out.config.min_mss).saturating_sub(options).max(1);
+    let size = mss.max(out.config.min_mss);
+    let mss = size.saturating_sub(sw.option_octets()).max(1);
+    sw.mtu_search().into_iter().for_each(|search| search.at_most(size));
     if mss >= sw.mss {
         return false;
     }
-    sw.mss = mss;
-    sw.congestion.set_mss(u32::from(mss));
+    sw.change_mss(mss);
     out.count(Counter::PathMtuUpdates, 1);
     if parts.header_in.state == State::SynSent && parts.send_window.flight() > 1 {
         fast_open::too_large(parts, mss, out, now);

@@ -4,7 +4,7 @@ use observe::{Counter, Time};
 use wire::tcp::{Header, Options};
 use wire::{FourTuple, SeqNumber};
 
-use crate::config::{Config, ConnectionOptions, OpenParams};
+use crate::config::{Config, ConnectionOptions, MtuProbing, OpenParams};
 use crate::congestion::Controller;
 use crate::ecn;
 use crate::outbox::Outbox;
@@ -20,8 +20,6 @@ use crate::user_timeout;
 const DEFAULT_MSS_V4: u16 = 536;
 /// The same for IPv6.
 const DEFAULT_MSS_V6: u16 = 1220;
-/// Octets that the timestamps option takes from every segment, padded.
-pub(super) const TIMESTAMPS_LEN: u16 = 12;
 
 /// The secrets of a new passive connection: this crate draws no randomness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,12 +148,15 @@ impl crate::access::PcbMut<'_> {
         sw.shift = agreed.shift.unwrap_or(0);
         sw.timestamps = agreed.timestamps.is_some();
         sw.sack = agreed.sack;
-        let options = if sw.timestamps { TIMESTAMPS_LEN } else { 0 };
+        let options = sw.option_octets();
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
         //# The maximum size of a segment that a TCP endpoint really sends, the "effective send MSS", MUST be the
         //# smaller (MUST-16) of the send MSS (that reflects the available reassembly buffer size at the remote host,
         //# the EMTU_R [19]) and the largest transmission size permitted by the IP layer (EMTU_S [19]):
         sw.mss = agreed.peer_mss.min(self.header_out.announce_mss).saturating_sub(options).max(1);
+        if config.mtu_probing == MtuProbing::Always {
+            sw.search_mtu(config, now);
+        }
         let initial = initial_window(config, sw.mss);
         sw.congestion = Controller::new(sw.congestion.kind(), u32::from(sw.mss), initial);
         // The window of a SYN is never scaled (RFC 7323 section 2.2).

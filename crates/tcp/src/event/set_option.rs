@@ -179,8 +179,9 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
             if octets < out.config.min_mss.max(1) {
                 return Err(Error::InvalidOption);
             }
-            sw.mss = sw.mss.min(octets);
-            sw.congestion.set_mss(u32::from(sw.mss));
+            let size = octets.saturating_add(sw.option_octets());
+            sw.mtu_search().into_iter().for_each(|search| search.at_most(size));
+            sw.change_mss(sw.mss.min(octets));
         }
     }
     Ok(())

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::fast_open::{self, FastOpenFailure};
 use crate::outbox::{Outbox, Readiness};
 use crate::pcb::shaping::Limited;
-use crate::pcb::{Loss, Mode, Rate, SendWindow, Timer};
+use crate::pcb::{HeaderOut, Loss, Mode, Rate, SendWindow, Timer};
 use crate::sack::DUP_THRESH;
 use crate::state::State;
 
@@ -185,14 +185,19 @@ pub enum RecoveryState {
     Open,
     /// Something is SACKed, or duplicate acknowledgements come in.
     Disorder,
+    /// The window was cut because congestion was marked, and what was in flight then is not all acknowledged (CWR).
+    Reduced,
     /// Fast recovery.
     Recovery,
     /// Recovery from a retransmission time-out.
     Loss,
 }
 
-fn recovery_state(sw: &SendWindow) -> RecoveryState {
+fn recovery_state(sw: &SendWindow, ho: &HeaderOut) -> RecoveryState {
     match sw.mode {
+        Mode::Open | Mode::Disorder if ho.ecn.as_deref().is_some_and(|ecn| ecn.reduced(sw.una)) => {
+            RecoveryState::Reduced
+        }
         Mode::Open => RecoveryState::Open,
         Mode::Disorder => {
             let quiet = |loss: &Loss| loss.board.is_empty() && loss.duplicates == 0;
@@ -236,7 +241,7 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
         cwnd: sw.congestion.cwnd(),
         ssthresh: sw.congestion.ssthresh(),
         recovering: sw.mode.recovers(),
-        recovery: recovery_state(sw),
+        recovery: recovery_state(sw, parts.header_out),
         sacked: sw.sacked(),
         lost: disorder.map_or(0, |loss| loss.lost(sw.una)),
         lost_in_all: disorder.map_or(0, |loss| loss.lost_in_all(sw.una)),
@@ -278,7 +283,7 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
 /// MTU that the MSS in use stands for.
 fn path_mtu(parts: &PcbMut<'_>) -> u32 {
     let ip = if parts.header_in.tuple.remote_addr.is_ipv4() { 20 } else { 40 };
-    let options = if parts.send_window.timestamps { super::open::TIMESTAMPS_LEN } else { 0 };
+    let options = parts.send_window.option_octets();
     u32::from(parts.send_window.mss) + u32::from(options) + 20 + ip
 }
 

@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::fast_open;
 use crate::outbox::Outbox;
 use crate::output;
-use crate::pcb::{Ack, Mode, Timer, since};
+use crate::pcb::{Ack, Doubt, Mode, Timer, since};
 use crate::state::{Cause, State};
 use crate::user_timeout;
 
@@ -106,7 +106,8 @@ fn send_timer(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
 
 /// The pacer's gap is over.
 fn pace(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
-    match parts.send_window.shaping.as_ref().and_then(|shaping| shaping.due()) {
+    let sw = &*parts.send_window;
+    match sw.shaping.as_ref().and_then(|shaping| shaping.due(sw.data_segments_out)) {
         Some(due) if now >= due => {
             let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
             if let Some((nxt, edge)) = told {
@@ -175,6 +176,19 @@ fn tail_loss_probe(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     if gives_up(parts, out.config.retries, out, now) {
         return;
     }
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+    //# When the PTO timer expires, the sender MUST check whether both of the following conditions are met before
+    //# sending a loss probe:
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
+    //# If either one of these two conditions is not met, then the sender MUST skip sending a loss probe and MUST proceed
+    //# to re-arm the RTO timer, as specified at the end of this section.
+    let sw = &mut *parts.send_window;
+    let alone = sw.mode == Mode::Open || sw.loss.as_ref().is_none_or(|loss| loss.probe.is_none());
+    if !recovers && !(alone && sw.rtt.is_current()) {
+        // At least a microsecond: a deadline that is over would be looked at again at once.
+        sw.set_timer(Timer::Retransmit, limit.max(now + Duration::from_micros(1)));
+        return;
+    }
     let probed = parts.send_window.state.may_transmit()
         && parts.transmit(out, |sw, rq, ho, out| match recovers {
             true => output::probe_recovery(sw, rq, ho, out, now),
@@ -221,7 +235,7 @@ fn retransmit(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let sw = &mut *parts.send_window;
     sw.unanswered = sw.unanswered.saturating_add(1);
     reach_r1(parts, out, now);
-    suspect_black_hole(parts, out);
+    suspect_black_hole(parts, out, now);
     let sw = &mut *parts.send_window;
     sw.rtt.cancel();
     sw.rtt.backoff();
@@ -255,6 +269,8 @@ fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let sw = &mut *parts.send_window;
     out.count(Counter::CongestionEvents, 1);
     let (una, nxt) = (sw.una, sw.nxt);
+    // RFC 5682 section 2.1, step 1: fast recovery has evidence of losses already.
+    let doubted = out.config.frto != 0 && sw.mode != Mode::Recovery;
     let saved = (!sw.mode.recovers()).then(|| sw.congestion.save());
     sw.congestion.on_timeout(sw.flight(), now);
     let repeated = sw.rtt.backoff_count() > 2;
@@ -268,6 +284,9 @@ fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
         loss.board.clear();
     }
     loss.lose_everything(una, nxt);
+    if doubted {
+        loss.doubt = Doubt::FirstAck;
+    }
     //= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
     //# Further, the new value of RecoveryPoint MUST be preserved and the loss recovery algorithm outlined in this
     //# document MUST be terminated.

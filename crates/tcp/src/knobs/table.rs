@@ -13,7 +13,6 @@ const U32: i64 = u32::MAX as i64;
 const BUFFER: i64 = 1 << 30;
 
 const PER_CONNECTION: &str = "the limit is one per connection (tcp_invalid_ratelimit): a shared one is a side channel";
-const ONE_RECOVERY: &str = "loss recovery has no switches";
 const NO_TSO: &str = "super-segments are as large as the device and the windows allow";
 
 const fn number(
@@ -180,15 +179,12 @@ pub static KNOBS: &[Knob] = &[
         form: Form::Word { expects: "`cubic` or `reno`", get: |c| linux_name(c.congestion), set: set_congestion },
     },
     flag("tcp_dsack", "report duplicate segments by D-SACK", |c| c.dsack.into(), |c, v| c.dsack = v == 1),
-    unheeded(
-        number(
-            "tcp_early_retrans",
-            "tail-loss probe: 0 off, 3 and 4 on; 1 and 2 are taken for on",
-            (0, 4),
-            |c| if c.tail_loss_probe { 3 } else { 0 },
-            |c, v| c.tail_loss_probe = v > 0,
-        ),
-        ONE_RECOVERY,
+    number(
+        "tcp_early_retrans",
+        "tail-loss probe: 3 and 4 on, else off",
+        (0, 4),
+        |c| if c.tail_loss_probe { 3 } else { 0 },
+        |c, v| c.tail_loss_probe = v >= 3,
     ),
     number(
         "tcp_ecn",
@@ -241,7 +237,13 @@ pub static KNOBS: &[Knob] = &[
         |c| seconds(c.fin_wait_2),
         |c, v| c.fin_wait_2 = from_seconds(v),
     ),
-    idle("tcp_frto", "F-RTO", (0, 2), "2", "spurious time-outs are found by timestamps and D-SACK"),
+    number(
+        "tcp_frto",
+        "F-RTO, which finds needless time-outs: 0 off, 1 and 2 on",
+        (0, 2),
+        |c| c.frto.into(),
+        |c, v| c.frto = v as u8,
+    ),
     number(
         "tcp_invalid_ratelimit",
         "least time between two answers to segments that do not fit, milliseconds",
@@ -337,8 +339,15 @@ pub static KNOBS: &[Knob] = &[
         |c, v| c.receive_growth = v == 1,
     ),
     number(
+        "tcp_mtu_probe_floor",
+        "smallest MSS to which black holes drive a connection that searches, octets of text and options",
+        (48, 65_535),
+        |c| c.mtu_probe_floor.into(),
+        |c, v| c.mtu_probe_floor = v as u16,
+    ),
+    number(
         "tcp_mtu_probing",
-        "use tcp_base_mss after tcp_retries1 time-outs in a row: 0 never, 1 and 2 yes (there is no search upwards)",
+        "search for the path's MTU upwards from tcp_base_mss: 0 never, 1 after tcp_retries1 time-outs in a row, 2 always",
         (0, 2),
         |c| c.mtu_probing as i64,
         set_probing,
@@ -372,15 +381,26 @@ pub static KNOBS: &[Knob] = &[
         |c| c.pacing.slow_start.into(),
         |c, v| c.pacing.slow_start = v as u16,
     ),
-    unheeded(
-        number(
-            "tcp_recovery",
-            "RACK bits: 1 on, 2 static reordering window, 4 none after D-SACK",
-            (0, 7),
-            |c| c.recovery.into(),
-            |c, v| c.recovery = v as u8,
-        ),
-        ONE_RECOVERY,
+    number(
+        "tcp_probe_interval",
+        "time after which the search for the path's MTU begins anew, seconds",
+        (0, U32),
+        |c| seconds(c.mtu_probe_interval),
+        |c, v| c.mtu_probe_interval = from_seconds(v),
+    ),
+    number(
+        "tcp_probe_threshold",
+        "sizes closer than this are not told apart by the search for the path's MTU, octets",
+        (0, 65_535),
+        |c| c.mtu_probe_threshold.into(),
+        |c, v| c.mtu_probe_threshold = v as u16,
+    ),
+    number(
+        "tcp_recovery",
+        "RACK bits: 1 on (always), 2 D-SACKs do not widen the reordering window, 4 three SACKed segments alone say nothing",
+        (0, 7),
+        |c| c.recovery.into(),
+        |c, v| c.recovery = v as u8,
     ),
     idle(
         "tcp_reordering",

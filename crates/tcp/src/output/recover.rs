@@ -19,6 +19,9 @@ pub(super) fn recover(
     if let Some(hold) = resend_first(sw, rq, ho, out, now) {
         return hold;
     }
+    if let Some(hold) = doubt_time_out(sw, rq, ho, out, now) {
+        return hold;
+    }
     let mss = u32::from(sw.mss);
     let mut pipe = sw.pipe();
     let mut new_data = true;
@@ -73,6 +76,25 @@ fn within_record(sw: &SendWindow, left: SeqNumber, right: SeqNumber) -> SeqNumbe
         Some(shaping) => left + shaping.record(left, (right - left).max(0) as u32),
         None => right,
     }
+}
+
+/// F-RTO (RFC 5682, step 2b): while the time-out is in doubt new text leaves, whose acknowledgement will tell, and nothing
+/// is sent again. `None`: there is no doubt, or no text to resolve it with.
+fn doubt_time_out(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Option<Hold> {
+    sw.loss.as_ref().filter(|loss| sw.mode == Mode::Loss && loss.doubt == Doubt::NewText)?;
+    let hold = send_new(sw, rq, ho, out, now, false);
+    let (nxt, loss) = (sw.nxt, sw.loss.as_mut()?);
+    if nxt == loss.recover {
+        loss.doubt = Doubt::None;
+        return None;
+    }
+    Some(hold)
 }
 
 /// One segment of recovery; how much it adds to the pipe. New text that may not leave is not asked for again.
@@ -146,6 +168,7 @@ pub(crate) fn probe_tail(
     if new {
         note_sent(sw, rq, from, out, now);
         let range = (from, sw.nxt);
+        sw.rtt.probed();
         sw.begin_disorder().probe_sent(range, clock, false);
         return true;
     }
@@ -155,6 +178,7 @@ pub(crate) fn probe_tail(
     if sw.flight() == 0 || !retransmit(sw, rq, ho, out, now, last) {
         return false;
     }
+    sw.rtt.probed();
     let loss = sw.begin_disorder();
     loss.probe_sent(last, clock, true);
     loss.totals.sent_again((last.1 - last.0) as u32);

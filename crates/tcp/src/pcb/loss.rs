@@ -67,6 +67,18 @@ pub(crate) struct Probe {
     pub(crate) again: bool,
 }
 
+/// Was the last time-out needed (F-RTO, RFC 5682)?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// It was, or nobody asks.
+    #[default]
+    None,
+    /// The first acknowledgement after it is awaited.
+    FirstAck,
+    /// What was sent again has arrived: new text leaves next, and what is acknowledged after that decides.
+    NewText,
+}
+
 /// What one acknowledgement delivered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Delivery {
@@ -78,6 +90,8 @@ pub(crate) struct Delivery {
     pub(crate) again: Option<Sent>,
     /// Where the lowest begins that arrived after something that was sent later, and was sent only once.
     pub(crate) reordered: Option<SeqNumber>,
+    /// Something arrived that was sent only once, and before recovery began.
+    pub(crate) original: bool,
 }
 
 /// What [`Loss::detect`] found.
@@ -121,6 +135,9 @@ pub(crate) struct Loss {
     pub(crate) probed: bool,
     /// When something was last sent again.
     pub(crate) last_resent: u32,
+    /// When it was first seen that the segment at SND.UNA was overtaken, at the earliest.
+    pub(crate) overtaken: u32,
+    pub(crate) doubt: Doubt,
 }
 
 impl Loss {
@@ -145,6 +162,8 @@ impl Loss {
             resend_first: false,
             probed: false,
             last_resent: 0,
+            overtaken: 0,
+            doubt: Doubt::None,
         })
     }
 
@@ -288,6 +307,7 @@ impl Loss {
         if fack.is_some_and(|fack| right.le(fack)) {
             delivery.reordered = Some(delivery.reordered.map_or(first, |low| if first.lt(low) { first } else { low }));
         }
+        delivery.original |= first.lt(self.recover);
     }
 
     /// The acknowledgement of everything below `ack` has arrived, SND.UNA still being `una`: what of it is news.
@@ -357,8 +377,20 @@ impl Loss {
         self.high_rxt = una;
         self.lost_edge = nxt;
         self.recover = nxt;
+        self.doubt = Doubt::None;
         self.duplicates = 0;
         self.resend_first = true;
+    }
+
+    /// Is anything at or above `end` lost?
+    pub(crate) fn more_lost_than(&self, end: SeqNumber) -> bool {
+        self.lost_edge.gt(end) && self.board.hole_from(end, self.lost_edge).is_some()
+    }
+
+    /// Only `[una, end)` is lost, the beginning of what is in flight; recovery lasts until all of that has arrived.
+    pub(crate) fn lose_first(&mut self, una: SeqNumber, end: SeqNumber, nxt: SeqNumber) {
+        self.lose_everything(una, nxt);
+        self.lost_edge = end;
     }
 
     /// Nothing was lost after all: what seemed so is under way.

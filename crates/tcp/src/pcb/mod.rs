@@ -9,6 +9,7 @@ mod fifo;
 mod header_in;
 mod header_out;
 mod loss;
+mod mtu_search;
 pub mod reassembly;
 mod receive_window;
 mod retransmit_queue;
@@ -28,7 +29,8 @@ pub use retransmit_queue::RetransmitQueue;
 pub use send_window::SendWindow;
 
 pub(crate) use header_in::{Path, milliseconds};
-pub(crate) use loss::{Delivery, Loss};
+pub(crate) use loss::{Delivery, Detected, Doubt, Loss};
+pub(crate) use mtu_search::MtuSearch;
 pub(crate) use receive_window::{Ack, RecvSnapshot, first_window};
 pub(crate) use send_log::{is_before, since, until};
 pub(crate) use send_window::{Mode, Timer, initial_window};

@@ -9,12 +9,15 @@ use core::time::Duration;
 use observe::Time;
 use wire::SeqNumber;
 
-use super::{Limit, Loss, RetransmitQueue, Shaping, Tick};
+use super::{Limit, Loss, MtuSearch, RetransmitQueue, Shaping, Tick};
 use crate::config::{Config, ConnectionOptions};
 use crate::congestion::Controller;
 use crate::outbox::Outbox;
 use crate::rtt::RttEstimator;
 use crate::state::State;
+
+/// Octets that a segment's timestamps take.
+const TIMESTAMPS_LEN: u16 = 12;
 
 /// Added to every probe time-out, against timers that tick at a millisecond and peers that gather segments.
 const PROBE_SLACK: Duration = Duration::from_millis(2);
@@ -205,7 +208,9 @@ impl SendWindow {
         if self.sack || self.mode == Mode::Loss {
             return loss.pipe(self.una, self.nxt);
         }
-        self.flight().saturating_sub(u32::from(loss.duplicates) * u32::from(self.mss))
+        // The first segment is lost, and under way again once it was sent again.
+        let gone = u32::from(loss.duplicates) + u32::from(loss.resend_first);
+        self.flight().saturating_sub(gone * u32::from(self.mss))
     }
 
     /// The record of losses, which begins now if nothing was wrong before.
@@ -229,7 +234,8 @@ impl SendWindow {
     /// retransmission time-out.
     #[inline]
     pub(crate) fn guard_flight(&mut self, config: &Config, now: Time) {
-        if self.sack && (self.mode == Mode::Open || self.may_probe_recovery()) {
+        let probes = self.sack && config.tail_loss_probe;
+        if probes && (self.mode == Mode::Open || self.may_probe_recovery()) {
             let at = self.rtt.probe_deadline(now, self.ack_delay(config));
             self.set_timer(Timer::Probe, at);
         } else {
@@ -327,6 +333,33 @@ impl SendWindow {
             return Some(shaping.max_rate).filter(|rate| *rate != u64::MAX);
         };
         Some((u64::from(cwnd) * 10_000 * u64::from(percent) / srtt).clamp(1, shaping.max_rate.max(1)))
+    }
+
+    /// Octets of options in every segment.
+    pub(crate) fn option_octets(&self) -> u16 {
+        if self.timestamps { TIMESTAMPS_LEN } else { 0 }
+    }
+
+    /// Segments carry `mss` octets of text from now on.
+    pub(crate) fn change_mss(&mut self, mss: u16) {
+        self.mss = mss;
+        self.congestion.set_mss(u32::from(mss));
+    }
+
+    /// The search for the path's MTU, if there is one.
+    #[inline]
+    pub(crate) fn mtu_search(&mut self) -> Option<&mut MtuSearch> {
+        self.shaping.as_mut().and_then(|shaping| shaping.mtu_search.as_mut())
+    }
+
+    /// Begin with segments that pass nearly everywhere, and look for what else does, up to the size in use.
+    #[cold]
+    pub(crate) fn search_mtu(&mut self, config: &Config, now: Time) {
+        let (options, limit) = (self.option_octets(), self.mss + self.option_octets());
+        let search = MtuSearch::new(config.base_mss.max(config.min_mss), limit, now);
+        let low = search.low();
+        self.shaping(config).mtu_search = Some(search);
+        self.change_mss(low.saturating_sub(options).max(1));
     }
 
     fn has_room(&self, queue: &RetransmitQueue) -> bool {

@@ -1,5 +1,5 @@
 //! Limits on sending that few connections have: pacing, a low-water mark of unsent text, urgent data, a user time-out to
-//! be exact about, and the account of what limited the sender. Boxed by the send window; a connection without any of it
+//! be exact about, the search for the path's MTU, and the account of what limited the sender. Boxed by the send window; a connection without any of it
 //! pays for one comparison with null per segment.
 
 use core::time::Duration;
@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use observe::Time;
 use wire::SeqNumber;
 
+use super::MtuSearch;
 use super::delivery_rate::DeliveryRate;
 use crate::config::{Config, ConnectionOptions};
 
@@ -81,9 +82,11 @@ pub(crate) struct Shaping {
     pub(crate) max_rate: u64,
     /// Segments are paced.
     pub(crate) paced: bool,
-    /// No segment leaves before.
+    /// The pacer lets no segment go before.
     next: Time,
-    /// Something waits for `next`.
+    /// Congestion lets no segment go before, paced or not.
+    held_until: Time,
+    /// Something waits for `next` or `held_until`.
     pub(crate) waiting: bool,
     /// SND.UP, until it is acknowledged.
     pub(crate) urgent: Option<SeqNumber>,
@@ -95,6 +98,8 @@ pub(crate) struct Shaping {
     pub(crate) account: Option<Account>,
     /// How fast its text is delivered, under the same condition.
     pub(crate) rate: Option<DeliveryRate>,
+    /// The search for the path's MTU.
+    pub(crate) mtu_search: Option<MtuSearch>,
 }
 
 impl Shaping {
@@ -105,12 +110,14 @@ impl Shaping {
             max_rate: u64::MAX,
             paced: config.pacing.on,
             next: Time::ZERO,
+            held_until: Time::ZERO,
             waiting: false,
             urgent: None,
             records: VecDeque::new(),
             user_timeout: 0,
             account: config.measure_limits.then(Account::default),
             rate: config.measure_limits.then(DeliveryRate::default),
+            mtu_search: None,
         })
     }
 
@@ -141,8 +148,19 @@ impl Shaping {
 
     /// The time for which a new segment must wait, if it must.
     pub(crate) fn hold_until(&mut self, sent: u32, now: Time) -> Option<Time> {
-        self.waiting = self.paced && sent >= UNPACED && now < self.next;
-        self.waiting.then_some(self.next)
+        let at = self.release(sent);
+        self.waiting = now < at;
+        self.waiting.then_some(at)
+    }
+
+    /// When the segment numbered `sent` may leave.
+    fn release(&self, sent: u32) -> Time {
+        if self.paced && sent >= UNPACED { self.next.max(self.held_until) } else { self.held_until }
+    }
+
+    /// Nothing new leaves before `until`: the network is congested though the window is as small as it can be.
+    pub(crate) fn hold_back(&mut self, until: Time) {
+        self.held_until = until;
     }
 
     /// Note that `octets` left at `now`, in the segment numbered `sent`, at `rate` octets per second.
@@ -166,8 +184,8 @@ impl Shaping {
         end.map_or(len, |end| len.min((*end - seq) as u32))
     }
 
-    /// Since when text waits for the pacer, if it does.
-    pub(crate) fn due(&self) -> Option<Time> {
-        self.waiting.then_some(self.next)
+    /// When text may leave that waits, if some does; `sent` segments were sent before it.
+    pub(crate) fn due(&self, sent: u32) -> Option<Time> {
+        self.waiting.then(|| self.release(sent))
     }
 }

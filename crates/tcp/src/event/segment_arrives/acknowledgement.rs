@@ -91,7 +91,8 @@ pub(crate) fn process(
     }
     if delivery.is_some() || advance == 0 && sw.flight() > 0 || !header.options.sack.is_empty() {
         let duplicate = advance == 0 && text_len == 0 && sw.wnd == old_window && sw.flight() > 0;
-        let seen = Seen { advance: advance as u32, duplicate, delivery: delivery.unwrap_or_default() };
+        let delivery = delivery.unwrap_or_default();
+        let seen = Seen { advance: advance as u32, duplicate, sacked: false, delivery };
         disorder::settle(sw, rq, header, seen, out, now);
     }
     Acked::Valid { work: sw.has_work(rq), fin: sw.fin_sent && ack == sw.nxt }

@@ -14,7 +14,8 @@ use wire::tcp::Header;
 
 use super::acknowledgement::sample_echo;
 use crate::outbox::Outbox;
-use crate::pcb::{Delivery, Mode, RetransmitQueue, SendWindow, Timer, since};
+use crate::pcb::{Delivery, Detected, Doubt, Mode, RetransmitQueue, SendWindow, Timer, since, until};
+use crate::rack::{NO_DUP_THRESH, STATIC_WINDOW};
 use crate::sack::{DUP_THRESH, dsack};
 
 /// What is known of the acknowledgement so far.
@@ -24,6 +25,8 @@ pub(super) struct Seen {
     pub(super) advance: u32,
     /// It is a duplicate in the sense of RFC 5681 section 2.
     pub(super) duplicate: bool,
+    /// It reports something behind a hole for the first time.
+    pub(super) sacked: bool,
     /// What the cumulative part delivered.
     pub(super) delivery: Delivery,
 }
@@ -71,7 +74,7 @@ fn conclude(
     //# scoreboard information on a per-connection basis ("SACK scoreboard" has the same meaning here as in [RFC6675],
     //# Section 3).
     if !sw.sack {
-        settle_without_sack(sw, header, seen, out, now);
+        settle_without_sack(sw, rq, header, seen, out, now);
         return;
     }
     let quiet = sw.mode == Mode::Open;
@@ -91,11 +94,12 @@ fn conclude(
         //# If the incoming ACK is a cumulative acknowledgment, the TCP MUST reset DupAcks to zero.
         loss.duplicates = 0;
     }
-    take_blocks(sw, rq, header, &mut seen.delivery, out);
+    take_blocks(sw, rq, header, &mut seen, out, now);
     guard_recovery(sw, &seen, out, now);
     observe(sw, header, &seen, out, now);
     let needless = seen.advance > 0 && judge_by_echo(sw, header);
-    if needless || duplicate {
+    let spurious = judge_time_out(sw, rq, &seen);
+    if needless || duplicate || spurious {
         take_back(sw, out);
     }
     judge_probe(sw, header, &seen, out, now);
@@ -126,13 +130,17 @@ fn take_blocks(
     sw: &mut SendWindow,
     rq: &RetransmitQueue,
     header: &Header,
-    delivery: &mut Delivery,
+    seen: &mut Seen,
     out: &mut Outbox<'_>,
+    now: Time,
 ) {
     let (una, nxt) = (sw.una, sw.nxt);
     let began = sw.mode == Mode::Open;
     let loss = sw.begin_disorder();
     let fack = loss.board.highest();
+    if fack.is_none() || seen.advance > 0 {
+        loss.overtaken = now.as_micros() as u32;
+    }
     if loss.board.ack_to(una) {
         out.count(Counter::SackReneges, 1);
         loss.renege(una);
@@ -144,9 +152,10 @@ fn take_blocks(
     let mut runs = smallvec::SmallVec::<[(SeqNumber, SeqNumber); 8]>::new();
     loss.board.update(&header.options.sack, una, nxt, |left, right| runs.push((left, right)));
     for &run in &runs {
-        loss.deliver(&rq.log, run, fack, delivery);
+        loss.deliver(&rq.log, run, fack, &mut seen.delivery);
     }
-    if !runs.is_empty() {
+    seen.sacked = !runs.is_empty();
+    if seen.sacked {
         out.count(Counter::DupAcksIn, 1);
         //= https://www.rfc-editor.org/rfc/rfc6675#section-5
         //# If the incoming ACK is a duplicate acknowledgment per the definition in Section 2 (regardless of its status
@@ -208,6 +217,27 @@ fn judge_by_echo(sw: &mut SendWindow, header: &Header) -> bool {
     let echo = header.options.timestamps.filter(|_| sw.timestamps).map(|timestamps| timestamps.echo);
     let recovers = sw.mode.recovers();
     sw.loss.as_mut().is_some_and(|loss| loss.undo.first_advance(echo) && recovers)
+}
+
+/// F-RTO (RFC 5682 section 3.1; section 2.1 without SACK): was the time-out needless? It was if text arrives that left
+/// before it and was not sent again since. If instead a hole shows, something is lost.
+fn judge_time_out(sw: &mut SendWindow, rq: &RetransmitQueue, seen: &Seen) -> bool {
+    let (una, wnd_end, unsent) = (sw.una, sw.right_edge(), rq.len > sw.sent_text());
+    let (nxt, sack) = (sw.nxt, sw.sack);
+    let Some(loss) = sw.loss.as_mut().filter(|loss| sw.mode == Mode::Loss && loss.doubt != Doubt::None) else {
+        return false;
+    };
+    // Without SACK the first acknowledgement covers what had arrived behind the loss before the time-out.
+    let decides = sack || loss.doubt == Doubt::NewText;
+    if seen.delivery.original && decides {
+        return true;
+    }
+    let first = loss.doubt == Doubt::FirstAck && seen.advance > 0 && una.lt(loss.recover);
+    let may_go_on = first && !seen.sacked && unsent && wnd_end.gt(nxt);
+    // Without SACK nobody knows that what left in the meantime has arrived: room is made for one segment (step 3a).
+    loss.resend_first |= !sack && loss.doubt == Doubt::NewText;
+    loss.doubt = if may_go_on { Doubt::NewText } else { Doubt::None };
+    false
 }
 
 /// A D-SACK block, if there is one, widens the reordering window. True if now every retransmission since the last cut is
@@ -282,9 +312,19 @@ fn detect(sw: &mut SendWindow, rq: &RetransmitQueue, delivered: u32, out: &mut O
     let recovers = sw.mode.recovers();
     let Some(loss) = &mut sw.loss else { return false };
     let segments = (loss.board.sacked_octets() / mss).max(loss.board.ranges() as u32).max(u32::from(loss.duplicates));
-    let window = loss.rack.window(min_rtt, srtt, recovers || segments >= DUP_THRESH);
-    let found = loss.detect(&rq.log, una, nxt, clock, window);
-    let settles = found.waiting.then(|| loss.rack.settles_in(window, clock));
+    let switches = out.config.recovery;
+    let certain = recovers || segments >= DUP_THRESH && switches & NO_DUP_THRESH == 0;
+    let window = loss.rack.window(min_rtt, srtt, certain, switches & STATIC_WINDOW != 0);
+    // On a path that reorders, what left long before its successor may still be overtaken by it, and arrive right behind.
+    // RFC 8985 counts from when it left, and calls it lost at once; here it has the window from when that was seen.
+    let patience =
+        if recovers || !loss.rack.reordering { 0 } else { until(loss.overtaken.wrapping_add(window), clock) };
+    let (found, settles) = if patience > 0 {
+        (Detected::default(), Some(patience))
+    } else {
+        let found = loss.detect(&rq.log, una, nxt, clock, window);
+        (found, found.waiting.then(|| loss.rack.settles_in(window, clock)))
+    };
     //= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
     //# a new recovery phase (as described in Section 5) MUST NOT be initiated until HighACK is greater than or equal to
     //# the new value of RecoveryPoint.
@@ -322,6 +362,9 @@ pub(crate) fn reordering_settled(sw: &mut SendWindow, rq: &RetransmitQueue, out:
 
 /// Begin fast recovery with SACK; this acknowledgement delivered `delivered` octets.
 fn enter_recovery(sw: &mut SendWindow, delivered: u32, out: &mut Outbox<'_>, now: Time) {
+    if mtu_probe_lost(sw, out, now) {
+        return;
+    }
     let (flight, nxt) = (sw.flight(), sw.nxt);
     let Some(loss) = &mut sw.loss else { return };
     loss.undo.arm(sw.congestion.save());
@@ -339,6 +382,24 @@ fn enter_recovery(sw: &mut SendWindow, delivered: u32, out: &mut Outbox<'_>, now
     sw.arm(out);
     out.count(Counter::FastRetransmits, 1);
     out.count(Counter::CongestionEvents, 1);
+}
+
+/// All that is lost is a probe for the path's MTU: its text is sent again in segments that pass, and the window stays as
+/// it is (RFC 4821 section 7.4, RFC 8899 section 3). True if so.
+fn mtu_probe_lost(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) -> bool {
+    let (una, nxt) = (sw.una, sw.nxt);
+    let Some(end) = sw.mtu_search().and_then(|search| search.lost(una)) else { return false };
+    let Some(loss) = &mut sw.loss else { return false };
+    if loss.more_lost_than(end) {
+        // The network is congested as well.
+        return false;
+    }
+    loss.lose_first(una, end, nxt);
+    sw.mode = Mode::Loss;
+    sw.rtt.cancel();
+    sw.guard_flight(out.config, now);
+    sw.arm(out);
+    true
 }
 
 /// The window in recovery (RFC 9937).
@@ -382,13 +443,21 @@ fn finish(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) {
 }
 
 /// Duplicates and partial acknowledgements without SACK (RFC 5681 section 3.2, RFC 6582).
-fn settle_without_sack(sw: &mut SendWindow, header: &Header, seen: Seen, out: &mut Outbox<'_>, now: Time) {
+fn settle_without_sack(
+    sw: &mut SendWindow,
+    rq: &RetransmitQueue,
+    header: &Header,
+    seen: Seen,
+    out: &mut Outbox<'_>,
+    now: Time,
+) {
     if seen.advance > 0 {
-        if judge_by_echo(sw, header) {
+        if judge_by_echo(sw, header) || judge_time_out(sw, rq, &seen) {
             take_back(sw, out);
         }
         advance_without_sack(sw, seen.advance, out, now);
     } else if seen.duplicate {
+        judge_time_out(sw, rq, &seen);
         duplicate_without_sack(sw, out, now);
     }
 }
@@ -408,9 +477,10 @@ fn advance_without_sack(sw: &mut SendWindow, advance: u32, out: &mut Outbox<'_>,
     } else if sw.mode == Mode::Recovery {
         // A partial acknowledgement (RFC 6582 section 3.2): the next segment is lost as well. The segments that were
         // acknowledged now and had been counted as arrived are no longer part of the flight.
-        let arrived = (advance / mss).saturating_sub(1);
-        loss.duplicates = loss.duplicates.saturating_sub(arrived.min(u32::from(u16::MAX)) as u16);
+        let arrived = (advance / mss).saturating_sub(1).min(loss.duplicates.into());
+        loss.duplicates -= arrived as u16;
         loss.resend_first = true;
+        reduce(sw, advance - arrived * mss, true);
     }
     if flight > 0 {
         sw.guard_flight(out.config, now);
@@ -420,23 +490,35 @@ fn advance_without_sack(sw: &mut SendWindow, advance: u32, out: &mut Outbox<'_>,
 
 fn duplicate_without_sack(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) {
     out.count(Counter::DupAcksIn, 1);
-    let (una, nxt) = (sw.una, sw.nxt);
-    let segments = (sw.flight() / u32::from(sw.mss)).clamp(1, u32::from(u16::MAX)) as u16;
+    let (una, nxt, mss, flight) = (sw.una, sw.nxt, u32::from(sw.mss), sw.flight());
+    let segments = (flight / mss).clamp(1, u32::from(u16::MAX)) as u16;
     let loss = sw.begin_disorder();
     // An attacker who invents duplicates must not be able to claim more arrivals than there are segments.
     loss.duplicates = loss.duplicates.saturating_add(1).min(segments);
+    let (duplicates, recover) = (u32::from(loss.duplicates), loss.recover);
+    if sw.mode == Mode::Recovery {
+        return reduce(sw, mss, false);
+    }
     // RFC 6582 section 3.2 step 2: duplicates of the recovery point may be answers to what was sent again without need.
-    if u32::from(loss.duplicates) < DUP_THRESH || una == loss.recover || sw.mode != Mode::Disorder {
+    if duplicates < DUP_THRESH || una == recover || sw.mode != Mode::Disorder {
         return;
     }
+    if mtu_probe_lost(sw, out, now) {
+        return;
+    }
+    let saved = sw.congestion.save();
     let loss = sw.begin_disorder();
     loss.recover = nxt;
     loss.resend_first = true;
+    loss.undo.arm(saved);
+    //= https://www.rfc-editor.org/rfc/rfc9937#section-6.2
+    //# For non-SACK-enabled connections, instead of subtracting out bytes SACKed in the SACK scoreboard, senders MUST
+    //# subtract out: min(RecoverFS, 1 SMSS for each preceding duplicate ACK in the fast recovery episode)
+    loss.prr = crate::congestion::Prr::begin(flight.saturating_sub((duplicates - 1) * mss));
     sw.mode = Mode::Recovery;
     sw.rtt.cancel();
-    let saved = sw.congestion.save();
-    sw.congestion.on_congestion(sw.flight(), now);
-    sw.begin_disorder().undo.arm(saved);
+    sw.congestion.on_congestion(flight, now);
+    reduce(sw, mss, false);
     sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
     sw.arm(out);
     out.count(Counter::FastRetransmits, 1);

@@ -1,0 +1,63 @@
+//! The sending side of the search for the path's MTU: when a probe may leave, and what its arrival changes. The rules of
+//! the search itself are in `pcb/mtu_search.rs`.
+//!
+//! Called for new text of connections that search. A probe leaves only where its loss will show at once: with as much text
+//! behind it as starts recovery without a time-out, in a window of at least [`LEAST_WINDOW`] segments.
+
+use super::*;
+use crate::sack::DUP_THRESH;
+
+/// Segments of congestion window without which nothing is probed (as Linux has it): a loss would be felt.
+const LEAST_WINDOW: u32 = 11;
+
+/// Send a probe if it is time for one; its octets of sequence space. `None`: a segment of the usual size may go.
+#[cold]
+pub(super) fn send_probe(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+    room: Room,
+) -> Option<Result<u32, Hold>> {
+    take_result(sw, out);
+    let len = next_size(sw, rq, out, now, room)?;
+    let left = sw.nxt;
+    let small_end = sw.small_end;
+    let sent = put_new(sw, rq, ho, out, now, NewText { len, fin: false, last: false, whole: true });
+    if sent.is_ok() {
+        // Larger than the others, it is not what Nagle's rule calls small.
+        sw.small_end = small_end;
+        let size = len as u16 + sw.option_octets();
+        if let Some(search) = sw.mtu_search() {
+            search.sent(left, left + len, size);
+        }
+        out.count(Counter::MtuProbesOut, 1);
+    }
+    Some(sent)
+}
+
+/// A probe that has arrived makes all segments as large. The window stays as it is in octets.
+fn take_result(sw: &mut SendWindow, out: &Outbox<'_>) {
+    let (una, options) = (sw.una, sw.option_octets());
+    if let Some(size) = sw.mtu_search().and_then(|search| search.passed(una)) {
+        sw.change_mss(size.saturating_sub(options).max(1));
+        out.count(Counter::MtuRaises, 1);
+    }
+}
+
+/// Octets of text of a probe, if one may leave now.
+fn next_size(sw: &mut SendWindow, rq: &RetransmitQueue, out: &Outbox<'_>, now: Time, room: Room) -> Option<u32> {
+    let mss = u32::from(sw.mss);
+    let quiet = sw.mode == Mode::Open && !room.push && out.credit > 0;
+    if !quiet || sw.congestion.cwnd() < LEAST_WINDOW * mss || room.congestion < mss {
+        return None;
+    }
+    let (threshold, interval) = (out.config.mtu_probe_threshold, out.config.mtu_probe_interval);
+    let options = sw.option_octets();
+    let size = sw.mtu_search()?.next(threshold, interval, now)?;
+    let len = u32::from(size.saturating_sub(options));
+    let needed = len + (DUP_THRESH + 1) * mss;
+    let window = (sw.right_edge() - sw.nxt).max(0) as u32;
+    (len > mss && rq.len - sw.sent_text() >= needed && window >= needed).then_some(len)
+}

@@ -1,0 +1,156 @@
+//! The search for the largest segment that the path carries, without help from ICMP (RFC 4821, RFC 8899 section 5): what
+//! `tcp_mtu_probing` of Linux does.
+//!
+//! A probe is a segment of new text that is larger than the others: halfway between what is known to pass and what may.
+//! Once it is acknowledged all segments are as large. If it is lost, that is no sign of congestion: its text is sent again
+//! in segments of the usual size with the window as it is, and nothing as large is tried until the search begins anew.
+//! Kept among the limits that few connections have; asked by `output` before new text leaves, told of losses by the
+//! acknowledgement step and of silence by the time-outs. Sizes are octets of text and options.
+//!
+//! What may never happen: two probes in flight, or a size counted as passing of which no segment was acknowledged.
+
+use core::time::Duration;
+
+use observe::Time;
+use wire::SeqNumber;
+
+/// A segment larger than is known to pass.
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    left: SeqNumber,
+    right: SeqNumber,
+    size: u16,
+}
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub(crate) struct MtuSearch {
+    /// Passes.
+    low: u16,
+    /// Nothing larger passes.
+    high: u16,
+    /// What the peer and the first hop take, where the search begins anew.
+    limit: u16,
+    probe: Option<Probe>,
+    /// When the search began.
+    began: Time,
+}
+
+impl MtuSearch {
+    /// A search between `low`, which passes nearly everywhere, and `limit`.
+    pub(crate) fn new(low: u16, limit: u16, now: Time) -> MtuSearch {
+        MtuSearch { low: low.min(limit), high: limit, limit, probe: None, began: now }
+    }
+
+    /// The largest size that passes.
+    pub(crate) fn low(&self) -> u16 {
+        self.low
+    }
+
+    /// The probe, if everything below `una` has arrived and it with that: what passes now.
+    pub(crate) fn passed(&mut self, una: SeqNumber) -> Option<u16> {
+        let probe = self.probe.take_if(|probe| una.ge(probe.right))?;
+        self.low = self.low.max(probe.size);
+        self.high = self.high.max(self.low);
+        Some(self.low)
+    }
+
+    /// The size to probe next, if there is one: sizes closer than `threshold` are not told apart, and every `interval` the
+    /// path may have become another.
+    pub(crate) fn next(&mut self, threshold: u16, interval: Duration, now: Time) -> Option<u16> {
+        if self.probe.is_some() {
+            return None;
+        }
+        if now - self.began >= interval {
+            self.high = self.limit;
+            self.began = now;
+        }
+        let gap = self.high.saturating_sub(self.low);
+        (gap >= threshold.max(1)).then(|| self.high - gap / 2)
+    }
+
+    /// A probe of `size` has left.
+    pub(crate) fn sent(&mut self, left: SeqNumber, right: SeqNumber, size: u16) {
+        self.probe = Some(Probe { left, right, size });
+    }
+
+    /// What begins at `una` is lost: where the probe ends, if it is that.
+    pub(crate) fn lost(&mut self, una: SeqNumber) -> Option<SeqNumber> {
+        let probe = self.probe.take_if(|probe| probe.left == una)?;
+        self.high = self.high.min(probe.size.saturating_sub(1)).max(self.low);
+        Some(probe.right)
+    }
+
+    /// Whatever becomes of the probe says nothing: other things are lost, too.
+    pub(crate) fn inconclusive(&mut self) {
+        self.probe = None;
+    }
+
+    /// A router or the user allows no more than `size`.
+    pub(crate) fn at_most(&mut self, size: u16) {
+        self.limit = self.limit.min(size);
+        self.high = self.high.min(size);
+        self.low = self.low.min(size);
+    }
+
+    /// Not even the size in use seems to pass: half of it, but no more than `base`, and no less than `floor`.
+    pub(crate) fn retreat(&mut self, base: u16, floor: u16) -> u16 {
+        self.low = (self.low / 2).min(base).max(floor).min(self.low);
+        self.low
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn search() -> MtuSearch {
+        MtuSearch::new(512, 1460, Time::ZERO)
+    }
+
+    #[test]
+    fn sizes_are_halved_until_they_are_too_close() {
+        let mut s = search();
+        let path = 1300;
+        let (mut una, mut sizes) = (SeqNumber(u32::MAX - 3000), Vec::new());
+        while let Some(size) = s.next(8, HOUR, Time::ZERO) {
+            let end = una + u32::from(size);
+            s.sent(una, end, size);
+            assert_eq!(s.next(8, HOUR, Time::ZERO), None, "one at a time");
+            assert!(s.passed(una).is_none() && s.passed(end - 1).is_none());
+            if size <= path {
+                assert_eq!(s.passed(end), Some(size));
+            } else {
+                assert_eq!(s.lost(una + 1), None, "something else is lost");
+                assert_eq!(s.lost(una), Some(end));
+            }
+            una = end;
+            sizes.push(size);
+        }
+        assert_eq!(sizes, [986, 1223, 1342, 1282, 1312, 1297, 1304]);
+        assert_eq!(s.low(), 1297, "within the threshold of {path}");
+    }
+
+    #[test]
+    fn the_path_is_looked_at_anew() {
+        let mut s = search();
+        s.sent(SeqNumber(0), SeqNumber(986), 986);
+        s.lost(SeqNumber(0));
+        assert_eq!(s.next(8, HOUR, Time::ZERO + HOUR / 2), Some(749));
+        assert_eq!(s.next(8, HOUR, Time::ZERO + HOUR), Some(986));
+        s.at_most(700);
+        assert_eq!(s.next(8, HOUR, Time::ZERO + 3 * HOUR), Some(606), "what a router says stays");
+    }
+
+    #[test]
+    fn silence_says_nothing_of_a_probe_and_makes_the_rest_smaller() {
+        let mut s = search();
+        s.sent(SeqNumber(0), SeqNumber(986), 986);
+        s.inconclusive();
+        assert_eq!(s.next(8, HOUR, Time::ZERO), Some(986), "tried again");
+        assert_eq!([s.retreat(1024, 48), s.retreat(1024, 48), s.retreat(1024, 100)], [256, 128, 100]);
+        assert_eq!(s.retreat(1024, 300), 100, "never upwards");
+    }
+}
