@@ -184,7 +184,7 @@ fn tail_loss_probe(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     //# to re-arm the RTO timer, as specified at the end of this section.
     let sw = &mut *parts.send_window;
     let alone = sw.mode == Mode::Open || sw.loss.as_ref().is_none_or(|loss| loss.probe.is_none());
-    if !recovers && !(alone && sw.rtt.is_current()) {
+    if !(recovers || alone && sw.rtt.is_current()) {
         // At least a microsecond: a deadline that is over would be looked at again at once.
         sw.set_timer(Timer::Retransmit, limit.max(now + Duration::from_micros(1)));
         return;
@@ -269,8 +269,9 @@ fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let sw = &mut *parts.send_window;
     out.count(Counter::CongestionEvents, 1);
     let (una, nxt) = (sw.una, sw.nxt);
-    // RFC 5682 section 2.1, step 1: fast recovery has evidence of losses already.
-    let doubted = out.config.frto != 0 && sw.mode != Mode::Recovery;
+    // RFC 5682 section 2.1, step 1: who recovers already has evidence of losses, unless nothing at all was heard since the
+    // last time-out.
+    let doubted = out.config.frto != 0 && (!sw.mode.recovers() || sw.unanswered > 1);
     let saved = (!sw.mode.recovers()).then(|| sw.congestion.save());
     sw.congestion.on_timeout(sw.flight(), now);
     let repeated = sw.rtt.backoff_count() > 2;
