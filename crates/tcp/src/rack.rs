@@ -14,6 +14,9 @@ use crate::pcb::{is_before, since, until};
 /// The reordering window is at least this while reordering is allowed for: timers tick at about a millisecond, and on a
 /// path of microseconds the threads of a host reorder more than a quarter of the round trip.
 const MIN_WINDOW_US: u32 = 1_000;
+/// A delivery that took longer says nothing (18 minutes: a machine that was suspended). Times are kept modulo 2^32 and
+/// compared within half of that, round trip and window together.
+const LONGEST_US: u32 = 1 << 30;
 
 /// Recoveries for which a window widened by D-SACKs stays wide (RFC 8985 section 6.2, step 4).
 const PERSIST: u8 = 16;
@@ -64,7 +67,7 @@ impl Rack {
     /// have taken at least the least round-trip time.
     pub(crate) fn delivered(&mut self, sent: Sent, again: bool, now: u32, min_rtt: u32) {
         let rtt = since(now, sent.at);
-        if again && rtt < min_rtt {
+        if again && rtt < min_rtt || rtt >= LONGEST_US {
             return;
         }
         self.rtt = rtt;
@@ -171,6 +174,18 @@ mod tests {
         }
         assert!(!rack.is_overdue(sent(1001, 100), rack.overdue(0, 1_000_000)), "it left after the one that arrived");
         assert_eq!(rack.settles_in(12_500, 51_000), 12_500);
+    }
+
+    /// Found by the soak: after a jump of the clock by an hour each acknowledgement had everything sent again, and each of
+    /// those brought an acknowledgement.
+    #[test]
+    fn a_delivery_from_long_ago_does_not_make_overdue_what_leaves_now() {
+        const HOUR: u32 = 3_600_000_000;
+        let mut rack = Rack::default();
+        rack.delivered(sent(0, 100), false, HOUR, 5_000);
+        assert!(!rack.is_overdue(sent(HOUR, 200), rack.overdue(0, HOUR)));
+        rack.delivered(sent(HOUR, 200), false, HOUR + 5_000, 5_000);
+        assert_eq!(rack.newest(), Some(sent(HOUR, 200)));
     }
 
     #[test]
