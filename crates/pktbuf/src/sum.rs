@@ -10,8 +10,8 @@ use wire::checksum::{Sum, sum_kernel};
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86;
 
-/// Below this many bytes choosing costs more than wide vectors gain.
-const SHORT: usize = 64;
+/// Below this many bytes choosing costs more than wide vectors gain, and so does putting their lanes together.
+const SHORT: usize = 128;
 
 /// Piece of a copy that is summed while it is still in the first-level cache; even, so that pieces join without a
 /// byte swap.

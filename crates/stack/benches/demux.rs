@@ -21,6 +21,15 @@ impl Entry for Connection {
     fn tuple(&self) -> &FourTuple {
         &self.tuple
     }
+
+    fn flow_hash(&self) -> u32 {
+        flow_hash(&self.tuple)
+    }
+}
+
+/// In the place of a device's hash, which costs the stack nothing.
+fn flow_hash(tuple: &FourTuple) -> u32 {
+    u32::from(tuple.remote_port).wrapping_mul(0x85eb_ca6b)
 }
 
 fn tuple(n: u32) -> FourTuple {
@@ -50,13 +59,15 @@ fn main() {
     for connections in [1, 10, 100, 1_000, 10_000, 100_000u32] {
         let mut table = Table::new(&Secrets::from_seed(1));
         for n in 0..connections {
-            assert!(table.insert(Connection { tuple: tuple(n), pcb: [0; 60] }).is_ok(), "every tuple is new");
+            let absent = table.find(&tuple(n), flow_hash(&tuple(n))).expect_err("every tuple is new");
+            table.insert(Connection { tuple: tuple(n), pcb: [0; 60] }, absent);
         }
         let mut seed = 1u32;
         let ns = time(lookups, |_| {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let found = table.find(black_box(&tuple((seed >> 8) % connections)));
-            let connection = found.and_then(|slot| table.at(slot));
+            let tuple = tuple((seed >> 8) % connections);
+            let found = table.find(black_box(&tuple), flow_hash(&tuple));
+            let connection = found.ok().and_then(|slot| table.at(slot));
             assert!(connection.is_some_and(|connection| black_box(connection.pcb[0]) == 0), "it is in the table");
         });
         first = if connections == 1 { ns } else { first };

@@ -35,7 +35,7 @@ enum Way {
 
 impl Way {
     #[inline(never)]
-    fn post(&mut self, ingress: Ingress, now: Time, after: &mut After<Real>) {
+    fn post(&mut self, ingress: &mut Ingress, now: Time, after: &mut After<Real>) {
         match self {
             Way::Direct(cell) => cell.ingress(ingress, now, after),
             Way::Trait(arch) => arch.post(ingress, now, after),
@@ -108,14 +108,14 @@ fn run(mut way: Way, shared: &Arc<Shared<Real>>, far: &mut Box<dyn dev::RxQueue>
     let arp =
         wire::arp::Packet { op: wire::arp::Operation::Request, sha: mac, spa: REMOTE_V4, tha: mac, tpa: LOCAL_V4 };
     shared.arp_arrives(0, &arp, now, &shared.counters, &mut after);
-    way.post(segment(SeqNumber(0), SeqNumber(0), TcpFlags::SYN, 0), now, &mut after);
+    way.post(&mut segment(SeqNumber(0), SeqNumber(0), TcpFlags::SYN, 0), now, &mut after);
     let ours = answer(far) + 1;
-    way.post(segment(SeqNumber(1), ours, TcpFlags::ACK, 0), now, &mut after);
+    way.post(&mut segment(SeqNumber(1), ours, TcpFlags::ACK, 0), now, &mut after);
     let socket = listener.accept().expect("the handshake is complete");
     let target = socket.target();
     let (mut seq, mut delivered, mut sink) = (SeqNumber(1), 0, Vec::new());
     for n in 0..count {
-        way.post(segment(seq, ours, TcpFlags::ACK, TEXT), now, &mut after);
+        way.post(&mut segment(seq, ours, TcpFlags::ACK, TEXT), now, &mut after);
         after.perform(shared);
         seq += TEXT as u32;
         if n % 2 == 1 || n + 1 == count {
@@ -155,7 +155,7 @@ fn segment(seq: SeqNumber, ack: SeqNumber, flags: TcpFlags, text: usize) -> Ingr
     let tuple = FourTuple { local_addr: LOCAL, remote_addr: REMOTE, local_port: 80, remote_port: 4711 };
     let flow = Flow { tuple, hash: 1 };
     let segment = tcp::Segment::parse(LOCAL, REMOTE, buffer, tcp::Verify::Now).expect("a good segment");
-    Ingress::Segment(Segment { hash: flow.hash, segment })
+    Ingress::Segment(Segment { hash: flow.hash, segment: Some(segment) })
 }
 
 /// The sequence number of the last TCP segment that the stack has sent.

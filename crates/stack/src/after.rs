@@ -23,6 +23,8 @@ pub struct After<P: Platform> {
     touched: u64,
     /// Bit `c` set: cell `c`, counted modulo 64, was sent events and its thread has not been told.
     unannounced: u64,
+    /// There is something left to do, or memory to give back: most calls are over before anything is.
+    used: bool,
 }
 
 enum Wake<P: Platform> {
@@ -32,7 +34,14 @@ enum Wake<P: Platform> {
 
 impl<P: Platform> Default for After<P> {
     fn default() -> Self {
-        After { connections: SmallVec::new(), others: SmallVec::new(), doorbells: 0, touched: 0, unannounced: 0 }
+        After {
+            connections: SmallVec::new(),
+            others: SmallVec::new(),
+            doorbells: 0,
+            touched: 0,
+            unannounced: 0,
+            used: false,
+        }
     }
 }
 
@@ -41,23 +50,27 @@ impl<P: Platform> After<P> {
     #[inline]
     pub fn wake(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness) {
         if !bits.is_empty() {
+            self.used = true;
             self.connections.push((socket.clone(), bits));
         }
     }
 
     /// A connection waits to be accepted.
     pub fn wake_listener(&mut self, listener: &Arc<ListenerShared<P>>) {
+        self.used = true;
         self.others.push(Wake::Listener(listener.clone()));
     }
 
     /// Something rose on a datagram socket.
     pub fn wake_datagrams(&mut self, socket: &Arc<UdpShared<P>>, bits: Readiness) {
+        self.used = true;
         self.others.push(Wake::Datagrams(socket.clone(), bits));
     }
 
     /// Device queue `port` was given frames; `touched` names the bells of its device that this concerns.
     #[inline]
     pub fn ring(&mut self, port: usize, touched: u64) {
+        self.used = true;
         self.doorbells |= 1 << (port & 63);
         self.touched |= touched;
     }
@@ -78,6 +91,9 @@ impl<P: Platform> After<P> {
     /// Does what is left, but for announcements. The caller holds no guard.
     #[inline]
     pub fn perform(&mut self, shared: &Shared<P>) {
+        if !self.used {
+            return;
+        }
         if self.doorbells != 0 {
             sync::walk::note(file!(), "rings the device");
             shared.ring_doorbells(std::mem::take(&mut self.doorbells), std::mem::take(&mut self.touched));
@@ -85,14 +101,14 @@ impl<P: Platform> After<P> {
         if !self.connections.is_empty() || !self.others.is_empty() {
             self.tell();
         }
+        self.used = self.connections.spilled() || self.others.spilled();
     }
 
     /// Whether it owns nothing once performed, so that to drop it would find nothing to do: who served a single call then
     /// forgets it instead.
     #[inline]
     pub fn is_plain(&self) -> bool {
-        let done = self.connections.is_empty() && self.others.is_empty();
-        done && !self.connections.spilled() && !self.others.spilled()
+        !self.used
     }
 
     fn tell(&mut self) {

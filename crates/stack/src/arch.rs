@@ -26,8 +26,9 @@ use crate::flow::Target;
 pub trait Architecture<P: Platform>: Send + Sync {
     /// Brings an event to its connection; nobody waits for an answer. Called by receive threads and timers. Events of
     /// one flow that one thread posts are run in the order in which it posted them. Wake-ups that the event calls for
-    /// are left in `after`, so that a batch of events is followed by one round of them.
-    fn post(&self, ingress: Ingress, now: Time, after: &mut After<P>);
+    /// are left in `after`, so that a batch of events is followed by one round of them. The event is taken from where it
+    /// stands: it is large, and to hand it on by value would be to copy it.
+    fn post(&self, ingress: &mut Ingress, now: Time, after: &mut After<P>);
 
     /// The receive thread has posted all of a batch: wake who has been given work.
     fn end_of_batch(&self, _after: &mut After<P>) {}

@@ -217,12 +217,19 @@ impl Ingress {
     }
 }
 
+impl Default for Ingress {
+    /// Nothing: what is left where an event has been taken from.
+    fn default() -> Self {
+        Ingress::Segment(Segment { hash: 0, segment: None })
+    }
+}
+
 /// A TCP segment on its way to its connection.
 pub struct Segment {
     /// Hash of its flow.
     pub hash: u32,
-    /// The parsed segment.
-    pub segment: tcp::Segment,
+    /// The parsed segment, until somebody has taken it.
+    pub segment: Option<tcp::Segment>,
 }
 
 /// A UDP datagram on its way to its socket.

@@ -23,7 +23,7 @@ use crate::replicas::{Replicas, Unmatched};
 use crate::shared::Shared;
 use crate::socket::{Admission, Admitted, Readiness, TcpSocket};
 use crate::syn_cache::{Child, SynCache};
-use crate::table::private::{Entry, Table};
+use crate::table::private::{Absent, Entry, Table};
 use crate::timers::Wheel;
 use crate::tx::RouteCache;
 
@@ -40,6 +40,10 @@ pub struct Connection<P: Platform> {
 impl<P: Platform> Entry for Connection<P> {
     fn tuple(&self) -> &FourTuple {
         &self.flow.tuple
+    }
+
+    fn flow_hash(&self) -> u32 {
+        self.flow.hash
     }
 }
 
@@ -96,11 +100,13 @@ impl<P: Platform> Cell<P> {
 
     /// Runs an event that came from a device or a timer. One copy of it for all architectures: what they add is then
     /// what can be counted (`cargo xtask exclusive`), and the processor's caches hold it once.
+    ///
+    /// The event is taken from where it stands, and not moved on the way here.
     #[inline(never)]
-    pub fn ingress(&mut self, ingress: Ingress, now: Time, after: &mut After<P>) {
+    pub fn ingress(&mut self, ingress: &mut Ingress, now: Time, after: &mut After<P>) {
         match ingress {
             Ingress::Segment(arrival) => self.segment(arrival, now, after),
-            other => self.rarer(other, now, after),
+            other => self.rarer(std::mem::take(other), now, after),
         }
     }
 
@@ -109,18 +115,25 @@ impl<P: Platform> Cell<P> {
         match ingress {
             Ingress::Segment(_) => debug_assert!(false, "a segment does not come this way"),
             Ingress::Datagram(datagram) => self.datagram(datagram, after),
-            Ingress::IcmpError { error, .. } => {
-                if let Some(slot) = self.table.find(&error.tuple) {
-                    self.icmp_error(slot, &error, now, after);
-                } else if let Some(slot) = self.half_open.find(&error.tuple) {
-                    self.shared.half_open_error(&mut self.half_open, slot, &error, &self.counters);
-                } else if let Some(socket) = self.replicas.udp(&error.tuple) {
-                    self.shared.datagram_error(&socket, &error, &self.counters, after);
-                }
-            }
+            Ingress::IcmpError { error, hash } => self.any_icmp_error(&error, hash, now, after),
             Ingress::TransmitReady(target) => {
                 if self.table.get(target.key).is_some() {
                     self.run_contained(target.key.slot, tcp::TransmitReady, now, after);
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn any_icmp_error(&mut self, error: &ip::IcmpError, hash: u32, now: Time, after: &mut After<P>) {
+        let flow = Flow { tuple: error.tuple, hash };
+        match self.table.find(&flow.tuple, hash) {
+            Ok(slot) => self.icmp_error(slot, error, now, after),
+            Err(absent) => {
+                if let Some(slot) = self.half_open.find(&flow, absent) {
+                    self.shared.half_open_error(&mut self.half_open, slot, error, &self.counters);
+                } else if let Some(socket) = self.replicas.udp(&error.tuple) {
+                    self.shared.datagram_error(&socket, error, &self.counters, after);
                 }
             }
         }
@@ -145,19 +158,45 @@ impl<P: Platform> Cell<P> {
     }
 
     #[inline(always)]
-    fn segment(&mut self, arrival: Segment, now: Time, after: &mut After<P>) {
-        match self.table.find(&arrival.segment.tuple) {
-            Some(slot) => {
-                let hash = arrival.hash;
+    fn segment(&mut self, arrival: &mut Segment, now: Time, after: &mut After<P>) {
+        let Some(segment) = &arrival.segment else { return };
+        match self.table.find(&segment.tuple, arrival.hash) {
+            Ok(slot) => {
                 let doomed = Doomed { cell: self, slot, now, after };
-                let reply = doomed.cell.run(slot, tcp::SegmentArrives(arrival.segment), now, doomed.after);
+                let reply = doomed.cell.run(slot, tcp::SegmentArrives(&mut arrival.segment), now, doomed.after);
                 std::mem::forget(doomed);
                 if let Some(segment) = reply.and_then(call::unclaimed) {
-                    self.unmatched(Segment { hash, segment }, now, after);
+                    self.recycled(segment, arrival.hash, now, after);
                 }
             }
-            None => self.unmatched(arrival, now, after),
+            Err(absent) => {
+                if let Some(segment) = arrival.segment.take() {
+                    self.unmatched(segment, (arrival.hash, absent), now, after);
+                }
+            }
         }
+    }
+
+    /// A SYN that a connection in TIME-WAIT has made way for.
+    #[cold]
+    fn recycled(&mut self, segment: tcp::Segment, hash: u32, now: Time, after: &mut After<P>) {
+        match self.table.find(&segment.tuple, hash) {
+            Err(absent) => self.unmatched(segment, (hash, absent), now, after),
+            Ok(_) => {
+                debug_assert!(false, "a connection that makes way is gone");
+                self.counters.drop(DropReason::TcpNoListener);
+            }
+        }
+    }
+
+    /// An active open wants the tuple of the connection in `slot`, which makes way if it may: the initial sequence number for
+    /// its successor.
+    #[cold]
+    fn reclaim(&mut self, slot: u32, now: Time, after: &mut After<P>) -> Option<wire::SeqNumber> {
+        if !self.shared.tcp().reclaims_time_wait() {
+            return None;
+        }
+        self.run(slot, tcp::Reclaim, now, after).flatten()
     }
 
     /// Runs one event of one connection and performs its effects.
@@ -232,7 +271,7 @@ impl<P: Platform> Cell<P> {
     #[inline(never)]
     fn condemn(&mut self, slot: u32, now: Time, after: &mut After<P>) -> Option<Arc<TcpSocket<P>>> {
         self.wheel.cancel(slot);
-        let Connection { flow, mut pcb, mut route, socket, admission } = self.table.remove(slot)?;
+        let (Connection { flow, mut pcb, mut route, socket, admission }, _) = self.table.remove(slot)?;
         socket.condemn();
         admission.into_iter().for_each(Admission::abandon);
         let (shared, counters) = (&self.shared, &self.counters);
@@ -244,13 +283,20 @@ impl<P: Platform> Cell<P> {
         Some(socket)
     }
 
-    /// Performs what concerns the cell itself.
-    #[inline]
+    /// Performs what concerns the cell itself. Mostly that is nothing.
+    #[inline(always)]
     fn settle(&mut self, slot: u32, effects: Effects, now: Time, after: &mut After<P>) {
         if let Some(deadline) = effects.deadline {
             self.wheel.arm(slot, deadline);
         }
-        match effects.table {
+        if effects.table != TableChange::None {
+            self.change(slot, effects.table, now, after);
+        }
+    }
+
+    #[inline(never)]
+    fn change(&mut self, slot: u32, change: TableChange, now: Time, after: &mut After<P>) {
+        match change {
             TableChange::None => {}
             TableChange::Established => self.established(slot, now, after),
             TableChange::Remove => self.remove(slot),
@@ -301,80 +347,59 @@ impl<P: Platform> Cell<P> {
     #[inline(never)]
     fn remove(&mut self, slot: u32) {
         self.wheel.cancel(slot);
-        if let Some(admission) = self.table.remove(slot).and_then(|connection| connection.admission) {
+        if let Some(admission) = self.table.at(slot).and_then(|connection| connection.admission.take()) {
             admission.abandon();
         }
+        self.table.free(slot);
     }
 
     /// A segment that belongs to no connection: perhaps to one that is half open, perhaps a listener wants it.
     #[cold]
-    fn unmatched(&mut self, arrival: Segment, now: Time, after: &mut After<P>) {
-        let flow = Flow { tuple: arrival.segment.tuple, hash: arrival.hash };
-        if let Some(slot) = self.half_open.find(&flow.tuple) {
+    fn unmatched(&mut self, segment: tcp::Segment, (hash, absent): (u32, Absent), now: Time, after: &mut After<P>) {
+        let flow = Flow { tuple: segment.tuple, hash };
+        if let Some(slot) = self.half_open.find(&flow, absent) {
             let effects = (&self.counters, &mut *after);
-            let child = self.shared.half_open_arrives(&mut self.half_open, slot, arrival.segment, now, effects);
+            let child = self.shared.half_open_arrives(&mut self.half_open, slot, segment, now, effects);
             if let Some(child) = child {
                 self.adopt(child, now, after);
             }
             return;
         }
-        match self.replicas.unmatched(&arrival.segment, now) {
+        match self.replicas.unmatched(&segment, now) {
             Unmatched::Listener(listener) => {
                 let effects = (&self.counters, &mut *after);
-                let child = self.shared.syn_arrives(&mut self.half_open, listener, flow, arrival.segment, now, effects);
+                let child =
+                    self.shared.syn_arrives(&mut self.half_open, listener, (flow, absent), segment, now, effects);
                 if let Some(child) = child {
                     self.adopt(child, now, after);
                 }
             }
             Unmatched::Cookie(listener) => {
                 let effects = (&self.counters, &mut *after);
-                let child = self.shared.cookie_arrives(listener, flow, arrival.segment, now, effects);
+                let child = self.shared.cookie_arrives(listener, (flow, absent), segment, now, effects);
                 if let Some(child) = child {
                     self.adopt(child, now, after);
                 }
             }
             Unmatched::Nobody => {
                 self.counters.drop(DropReason::TcpNoListener);
-                self.shared.reset(&flow, &arrival.segment, &self.counters, after);
+                self.shared.reset(&flow, &segment, &self.counters, after);
             }
         }
     }
 
     /// A handshake is complete, or its connection opens early: it enters the table and the accept queue.
     fn adopt(&mut self, child: Child<P>, now: Time, after: &mut After<P>) {
-        let Child { flow, pcb, route, admission, ready, deadline, table, starved } = child;
+        let Child { flow, pcb, route, admission, ready, deadline, table, starved, absent } = child;
         let socket = TcpSocket::new(flow);
         let connection = Connection { flow, pcb: *pcb, route, socket: socket.clone(), admission: Some(admission) };
-        match self.place(connection) {
-            Ok(key) => {
-                after.wake(&socket, ready);
-                if starved {
-                    self.shared.port_of(&flow, &route).starve(socket.target());
-                }
-                self.settle(key.slot, Effects { deadline, table }, now, after);
-            }
-            Err(refused) => {
-                self.counters.drop(DropReason::TcpTupleTaken);
-                refused.admission.into_iter().for_each(Admission::abandon);
-            }
-        }
-    }
-
-    /// An active open wants the tuple of the connection in `slot`, which makes way if it may: the initial sequence number for
-    /// its successor.
-    #[cold]
-    fn reclaim(&mut self, slot: u32, now: Time, after: &mut After<P>) -> Option<wire::SeqNumber> {
-        if !self.shared.tcp().reclaims_time_wait() {
-            return None;
-        }
-        self.run(slot, tcp::Reclaim, now, after).flatten()
-    }
-
-    fn place(&mut self, connection: Connection<P>) -> Result<Key, Connection<P>> {
-        let socket = connection.socket.clone();
-        let key = self.table.insert(connection)?;
+        let key = self.table.insert(connection, absent);
         socket.placed(key);
-        Ok(key)
+        after.wake(&socket, ready);
+        if starved {
+            self.shared.port_of(&flow, &route).starve(socket.target());
+        }
+        self.settle(key.slot, Effects { deadline, table }, now, after);
     }
 
     fn datagram(&mut self, datagram: Datagram, after: &mut After<P>) {
@@ -388,17 +413,9 @@ impl<P: Platform> Cell<P> {
         let slot = target.key.slot;
         match call {
             Call::Open(request) => Reply::Opened(self.open(target.flow, *request, now, after)),
-            _ if self.table.get(target.key).is_none() => Reply::Gone,
             // Most calls are these two. They are large values, as are their answers: each is moved once.
-            Call::Receive(event) => match self.run_contained(slot, event, now, after) {
-                Some(reply) => {
-                    if matches!(reply, Err(tcp::Error::WouldBlock)) {
-                        self.exhausted(slot, Readiness::READABLE);
-                    }
-                    Reply::Received(reply)
-                }
-                None => Reply::Gone,
-            },
+            Call::Receive(event) => self.receive(target.key, event, now, after),
+            _ if self.table.get(target.key).is_none() => Reply::Gone,
             Call::Send(event) => match self.run_contained(slot, event, now, after) {
                 Some(reply) => {
                     if matches!(&reply, Ok(sent) if !sent.rest.is_empty()) {
@@ -409,6 +426,33 @@ impl<P: Platform> Cell<P> {
                 None => Reply::Gone,
             },
             other => self.rarer_call(slot, other, now, after),
+        }
+    }
+
+    /// Hands out text. As a rule that changes nothing but the receive side, and nothing needs be sent for it.
+    #[inline(always)]
+    fn receive(&mut self, key: Key, event: tcp::Receive, now: Time, after: &mut After<P>) -> Reply {
+        let Some(connection) = self.table.get(key) else { return Reply::Gone };
+        match attempt(|| event.take(&mut connection.pcb.parts())) {
+            Ok(Ok(received)) => Reply::Received(Ok(received)),
+            Ok(Err(rest)) => self.receive_rest(key.slot, rest, now, after),
+            Err(panic) => {
+                self.condemn(key.slot, panic, now, after);
+                Reply::Gone
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn receive_rest(&mut self, slot: u32, rest: tcp::ReceiveRest, now: Time, after: &mut After<P>) -> Reply {
+        match self.run(slot, rest, now, after) {
+            Some(reply) => {
+                if matches!(reply, Err(tcp::Error::WouldBlock)) {
+                    self.exhausted(slot, Readiness::READABLE);
+                }
+                Reply::Received(reply)
+            }
+            None => Reply::Gone,
         }
     }
 
@@ -440,10 +484,13 @@ impl<P: Platform> Cell<P> {
         after: &mut After<P>,
     ) -> Result<Key, OpenRefused> {
         let OpenRequest { mut params, socket, fast_open } = request;
-        if let Some(slot) = self.table.find(&flow.tuple) {
+        let mut found = self.table.find(&flow.tuple, flow.hash);
+        if let Ok(slot) = found {
             params.iss = self.reclaim(slot, now, after).ok_or(OpenRefused::TupleInUse)?;
+            found = self.table.find(&flow.tuple, flow.hash);
         }
-        let mut route = RouteCache::default();
+        let Err(absent) = found else { return Err(OpenRefused::TupleInUse) };
+        let mut route = self.half_open.routes.recall(flow.tuple.remote_addr);
         let (shared, counters) = (&self.shared, &self.counters);
         let opened = attempt(|| {
             let mut out = shared.outbox(&flow, &route, counters);
@@ -455,8 +502,12 @@ impl<P: Platform> Cell<P> {
             self.shared.failures.note(panic, Casualty::Connection(flow.tuple), &self.counters);
             OpenRefused::Fault
         })?;
+        self.half_open.routes.note(flow.tuple.remote_addr, &route);
         let connection = Connection { flow, pcb, route, socket, admission: None };
-        let key = self.place(connection).map_err(|_| OpenRefused::TupleInUse)?;
+        let key = self.table.insert(connection, absent);
+        if let Some(connection) = self.table.at(key.slot) {
+            connection.socket.placed(key);
+        }
         self.settle(key.slot, effects, now, after);
         Ok(key)
     }

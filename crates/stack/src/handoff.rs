@@ -33,8 +33,8 @@ impl<P: Platform> Message<P> {
     /// Runs the message in `cell`, which the caller holds exclusively. Returns the answer if somebody waits for one.
     pub fn run(self, cell: &mut Cell<P>, now: Time, after: &mut After<P>) -> Option<Answer<P>> {
         let (reply, asker) = match self {
-            Message::Ingress(ingress) => {
-                cell.ingress(ingress, now, after);
+            Message::Ingress(mut ingress) => {
+                cell.ingress(&mut ingress, now, after);
                 return None;
             }
             Message::Call(target, call, asker) => (cell.call(&target, call, now, after), asker),

@@ -268,7 +268,7 @@ impl<P: Platform> Driver<P> {
         if self.shared.internet.deadline() <= now {
             for error in self.shared.internet_timeouts(now, &self.counters, after) {
                 let hash = self.rss.hash_tcp(&error.tuple);
-                self.arch.post(Ingress::IcmpError { hash, error }, now, after);
+                self.arch.post(&mut Ingress::IcmpError { hash, error }, now, after);
             }
             self.arch.end_of_batch(after);
         }
@@ -296,7 +296,7 @@ impl<P: Platform> Driver<P> {
                 break;
             }
             let Some(target) = port.next_starved() else { break };
-            self.arch.post(Ingress::TransmitReady(target), now, after);
+            self.arch.post(&mut Ingress::TransmitReady(target), now, after);
         }
         self.arch.end_of_batch(after);
     }
@@ -418,7 +418,7 @@ impl<P: Platform> Driver<P> {
             Ok(mut segment) => {
                 segment.followed = followed;
                 let hash = known.unwrap_or_else(|| rss.hash_tcp(&segment.tuple));
-                arch.post(Ingress::Segment(Segment { hash, segment }), now, after);
+                arch.post(&mut Ingress::Segment(Segment { hash, segment: Some(segment) }), now, after);
             }
             Err(reason) => Counters::drop(counters, reason),
         }
@@ -435,7 +435,7 @@ impl<P: Platform> Driver<P> {
             remote_port: header.src_port,
         };
         let hash = self.rss.hash_tcp(&tuple);
-        self.arch.post(Ingress::Datagram(Datagram { hash, tuple, datagram }), now, after);
+        self.arch.post(&mut Ingress::Datagram(Datagram { hash, tuple, datagram }), now, after);
     }
 
     fn icmp(&mut self, interface: usize, datagram: ip::Datagram, now: Time, after: &mut After<P>) {
@@ -448,7 +448,7 @@ impl<P: Platform> Driver<P> {
             Received::EchoReply { datagram, ident, seq } => self.shared.pings.arrived(&datagram, ident, seq, now),
             Received::Error(error) => {
                 let hash = self.rss.hash_tcp(&error.tuple);
-                self.arch.post(Ingress::IcmpError { hash, error }, now, after);
+                self.arch.post(&mut Ingress::IcmpError { hash, error }, now, after);
             }
             Received::Neighbour(discovery) => {
                 self.shared.discovery_arrives(interface, &discovery, now, &self.counters, after);

@@ -248,11 +248,9 @@ impl<P: Platform> Shared<P> {
     /// The outbox for an event of `flow`. Always inlined: it is built where it is used, not moved there.
     #[inline(always)]
     pub fn outbox<'a>(&'a self, flow: &Flow, route: &RouteCache, counters: &'a Counters) -> Outbox<'a> {
-        let mut out = Outbox::new(self.tcp.get(), counters);
         let egress = self.egress_of(route);
-        out.credit = egress.port(flow.hash).credit();
-        out.prefer_super_segments = egress.capabilities.segmentation.unwrap_or(0);
-        out
+        let credit = egress.port(flow.hash).credit();
+        Outbox::for_device(self.tcp.get(), counters, credit, egress.capabilities.segmentation.unwrap_or(0))
     }
 
     /// The interface and next hop towards `destination`.

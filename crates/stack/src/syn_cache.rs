@@ -21,8 +21,8 @@ use crate::flow::Flow;
 use crate::secrets::Secrets;
 use crate::shared::Shared;
 use crate::socket::{Admission, ListenerShared};
-use crate::table::private::{Entry, Table};
-use crate::tx::RouteCache;
+use crate::table::private::{Absent, Entry, Table};
+use crate::tx::{RecentRoutes, RouteCache};
 
 const NONE: u32 = u32::MAX;
 /// Lists: one per number of retries; those beyond share the last, in which heads may then wait for a later one.
@@ -42,6 +42,10 @@ struct Waiting<P: Platform> {
 impl<P: Platform> Entry for Waiting<P> {
     fn tuple(&self) -> &FourTuple {
         self.half_open.tuple()
+    }
+
+    fn flow_hash(&self) -> u32 {
+        self.hash
     }
 }
 
@@ -69,6 +73,8 @@ pub struct Child<P: Platform> {
     pub table: TableChange,
     /// It has text to send and found no credit.
     pub starved: bool,
+    /// Its place in the connection table, where it is not yet.
+    pub absent: Absent,
 }
 
 /// See the module documentation.
@@ -77,12 +83,19 @@ pub struct SynCache<P: Platform> {
     stages: [Stage; STAGES],
     /// Not later than the earliest deadline, in nanoseconds; `u64::MAX` while there is none.
     earliest: u64,
+    /// The ways to those with whom connections were opened lately, by either side.
+    pub routes: RecentRoutes,
 }
 
 impl<P: Platform> SynCache<P> {
     /// An empty cache hashed with the stack's key.
     pub fn new(secrets: &Secrets) -> Self {
-        SynCache { table: Table::new(secrets), stages: [Stage { first: NONE, last: NONE }; STAGES], earliest: u64::MAX }
+        SynCache {
+            table: Table::uncached(secrets),
+            stages: [Stage { first: NONE, last: NONE }; STAGES],
+            earliest: u64::MAX,
+            routes: RecentRoutes::default(),
+        }
     }
 
     /// Half-open connections.
@@ -107,21 +120,20 @@ impl<P: Platform> SynCache<P> {
         self.earliest
     }
 
-    /// The half-open connection of this tuple.
+    /// The half-open connection of this flow, which the connection table does not have.
     #[inline]
-    pub fn find(&mut self, tuple: &FourTuple) -> Option<u32> {
-        if self.table.is_empty() { None } else { self.table.find(tuple) }
+    pub fn find(&mut self, flow: &Flow, absent: Absent) -> Option<u32> {
+        if self.table.is_empty() { None } else { self.table.search_hashed(&flow.tuple, flow.hash, absent) }
     }
 
-    /// Puts an entry in; gives it back if its tuple is taken.
-    fn insert(&mut self, waiting: Waiting<P>, config: &tcp::Config, now: Time) -> Result<(), Waiting<P>> {
-        let key = self.table.insert(waiting)?;
+    /// Puts an entry in; its tuple is not in yet.
+    fn insert(&mut self, waiting: Waiting<P>, absent: Absent, config: &tcp::Config, now: Time) {
+        let key = self.table.insert(waiting, absent);
         self.append(key.slot, config, now);
-        Ok(())
     }
 
     /// Takes an entry out.
-    fn remove(&mut self, slot: u32) -> Option<Waiting<P>> {
+    fn remove(&mut self, slot: u32) -> Option<(Waiting<P>, Absent)> {
         self.unlink(slot);
         if self.table.len() == 1 {
             self.earliest = u64::MAX;
@@ -197,7 +209,7 @@ impl<P: Platform> Shared<P> {
         &self,
         cache: &mut SynCache<P>,
         listener: Arc<ListenerShared<P>>,
-        flow: Flow,
+        (flow, absent): (Flow, Absent),
         syn: Segment,
         now: Time,
         (counters, after): (&Counters, &mut After<P>),
@@ -215,7 +227,7 @@ impl<P: Platform> Shared<P> {
                 return None;
             }
         };
-        let mut route = RouteCache::default();
+        let mut route = cache.routes.recall(flow.tuple.remote_addr);
         let mut out = self.outbox(&flow, &route, counters);
         let params = params(&listener, self.route_mss(flow.tuple.remote_addr, now));
         if full {
@@ -234,7 +246,7 @@ impl<P: Platform> Shared<P> {
                 self.emit(&flow, &mut route, &mut out.segments, counters, after);
                 let admission = Admission::Early(listener);
                 return match pcb {
-                    Ok(pcb) => Some(Child::new(flow, pcb, route, admission, &out)),
+                    Ok(pcb) => Some(Child::new((flow, absent), pcb, route, admission, &out)),
                     Err(_) => {
                         admission.abandon();
                         None
@@ -246,14 +258,13 @@ impl<P: Platform> Shared<P> {
         };
         let half_open = tcp::listen::syn_arrives(&params, &syn, self.isn_of(&flow, now), cookie, &mut out, now);
         self.emit(&flow, &mut route, &mut out.segments, counters, after);
+        cache.routes.note(flow.tuple.remote_addr, &route);
         let Ok(half_open) = half_open else {
             listener.abandon();
             return None;
         };
         let waiting = Waiting { half_open, listener, route, hash: flow.hash, next: NONE, prev: NONE };
-        if let Err(refused) = cache.insert(waiting, self.tcp(), now) {
-            refused.listener.abandon();
-        }
+        cache.insert(waiting, absent, self.tcp(), now);
         None
     }
 
@@ -275,12 +286,12 @@ impl<P: Platform> Shared<P> {
         match progress {
             Progress::Waiting => None,
             Progress::Ended => {
-                cache.remove(slot)?.listener.abandon();
+                cache.remove(slot)?.0.listener.abandon();
                 None
             }
             Progress::Established(pcb) => {
-                let Waiting { route, listener, .. } = cache.remove(slot)?;
-                Some(Child::new(flow, pcb, route, Admission::Handshake(listener), &out))
+                let (Waiting { route, listener, .. }, absent) = cache.remove(slot)?;
+                Some(Child::new((flow, absent), pcb, route, Admission::Handshake(listener), &out))
             }
         }
     }
@@ -292,7 +303,7 @@ impl<P: Platform> Shared<P> {
             counters.drop(DropReason::IcmpOutOfWindow);
             return;
         }
-        if let Some(waiting) = cache.remove(slot) {
+        if let Some((waiting, _)) = cache.remove(slot) {
             waiting.listener.abandon();
         }
     }
@@ -302,7 +313,7 @@ impl<P: Platform> Shared<P> {
     pub fn cookie_arrives(
         &self,
         listener: Arc<ListenerShared<P>>,
-        flow: Flow,
+        (flow, absent): (Flow, Absent),
         segment: Segment,
         now: Time,
         (counters, after): (&Counters, &mut After<P>),
@@ -329,7 +340,7 @@ impl<P: Platform> Shared<P> {
             return None;
         };
         counters.increment(observe::Counter::SynCookiesIn);
-        Some(Child::new(flow, pcb, route, Admission::Handshake(listener), &out))
+        Some(Child::new((flow, absent), pcb, route, Admission::Handshake(listener), &out))
     }
 
     /// Sends SYN-ACKs again that are due, and gives up handshakes that nobody completes.
@@ -348,7 +359,7 @@ impl<P: Platform> Shared<P> {
             self.emit(&flow, &mut waiting.route, &mut out.segments, counters, after);
             if kept {
                 cache.append(slot, self.tcp(), now);
-            } else if let Some(waiting) = cache.table.remove(slot) {
+            } else if let Some((waiting, _)) = cache.table.remove(slot) {
                 waiting.listener.abandon();
             }
         }
@@ -364,9 +375,15 @@ impl<P: Platform> Shared<P> {
 }
 
 impl<P: Platform> Child<P> {
-    fn new(flow: Flow, pcb: Box<Pcb>, route: RouteCache, admission: Admission<P>, out: &Outbox<'_>) -> Self {
+    fn new(
+        (flow, absent): (Flow, Absent),
+        pcb: Box<Pcb>,
+        route: RouteCache,
+        admission: Admission<P>,
+        out: &Outbox<'_>,
+    ) -> Self {
         let Outbox { ready, deadline, table, starved, .. } = *out;
-        Child { flow, pcb, route, admission, ready, deadline, table, starved }
+        Child { flow, pcb, route, admission, ready, deadline, table, starved, absent }
     }
 }
 

@@ -41,6 +41,42 @@ pub struct RouteCache {
 
 const _: () = assert!(size_of::<RouteCache>() == 24);
 
+/// Destinations whose route is kept for the next connection there.
+const RECENT_ROUTES: usize = 4;
+
+/// Routes as the connections opened last found them: a new connection to one of those destinations looks up neither
+/// route nor neighbour. Whether one is still good, its generation says when it is used. Of whoever owns the cell.
+#[derive(Default)]
+pub struct RecentRoutes {
+    entries: [Option<(IpAddr, RouteCache)>; RECENT_ROUTES],
+    /// The place to be overwritten next.
+    next: usize,
+}
+
+impl RecentRoutes {
+    /// What is remembered of the way to `destination`.
+    #[inline]
+    pub fn recall(&self, destination: IpAddr) -> RouteCache {
+        let mut known = self.entries.iter().flatten();
+        known.find(|(address, _)| *address == destination).map_or_else(RouteCache::default, |(_, route)| *route)
+    }
+
+    /// A connection to `destination` has used this route.
+    #[inline]
+    pub fn note(&mut self, destination: IpAddr, route: &RouteCache) {
+        if route.generation != 0 && self.recall(destination).generation != route.generation {
+            self.keep(destination, route);
+        }
+    }
+
+    #[cold]
+    fn keep(&mut self, destination: IpAddr, route: &RouteCache) {
+        let same = self.entries.iter().position(|entry| entry.is_some_and(|(address, _)| address == destination));
+        let place = same.unwrap_or_else(|| std::mem::replace(&mut self.next, (self.next + 1) % RECENT_ROUTES));
+        self.entries[place] = Some((destination, *route));
+    }
+}
+
 /// The low half of a segment's acknowledgement number.
 fn acknowledgement(segment: &[u8]) -> u16 {
     segment.get(10..12).map_or(0, |low| u16::from_be_bytes([low[0], low[1]]))
@@ -370,5 +406,39 @@ impl<P: Platform> Shared<P> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(n: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, n])
+    }
+
+    fn route(generation: u32, interface: u16) -> RouteCache {
+        RouteCache { generation, interface, ..RouteCache::default() }
+    }
+
+    #[test]
+    fn a_route_is_remembered_until_enough_others_were_used() {
+        let mut routes = RecentRoutes::default();
+        routes.note(address(1), &route(1, 7));
+        assert_eq!(routes.recall(address(1)).interface, 7);
+        assert_eq!(routes.recall(address(2)).generation, 0, "nothing is known of it");
+        (2..2 + RECENT_ROUTES as u8).for_each(|n| routes.note(address(n), &route(1, 8)));
+        assert_eq!(routes.recall(address(1)).generation, 0, "it has made way");
+    }
+
+    #[test]
+    fn a_newer_route_takes_the_place_of_the_old_and_one_in_doubt_does_not() {
+        let mut routes = RecentRoutes::default();
+        routes.note(address(1), &route(1, 7));
+        routes.note(address(1), &route(3, 8));
+        routes.note(address(1), &route(0, 9));
+        assert_eq!((routes.recall(address(1)).generation, routes.recall(address(1)).interface), (3, 8));
+        (2..1 + RECENT_ROUTES as u8).for_each(|n| routes.note(address(n), &route(3, 8)));
+        assert_eq!(routes.recall(address(1)).generation, 3, "it took one place, not two");
     }
 }

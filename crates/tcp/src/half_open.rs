@@ -268,7 +268,7 @@ impl HalfOpen {
         let mut pcb = Box::new(self.revive(params, out.config, now));
         let quiet = Tick::long_before(now);
         pcb.header_in.challenged = if self.may_answer(now) { quiet } else { Tick::of(now) };
-        let _ = SegmentArrives(segment).run(&mut pcb.parts(), out, now);
+        let _ = SegmentArrives(&mut Some(segment)).run(&mut pcb.parts(), out, now);
         match pcb.header_in.state {
             State::SynReceived => {
                 if self.may_answer(now) && pcb.header_in.challenged != quiet {

@@ -127,10 +127,17 @@ impl<'c> Outbox<'c> {
     /// An empty outbox with unlimited credit and without segmentation by the device.
     #[inline(always)]
     pub fn new(config: &'c Config, counters: &'c Counters) -> Self {
+        Self::for_device(config, counters, u32::MAX, 0)
+    }
+
+    /// An empty outbox for a device that takes `credit` frames with text now, and splits super-segments of so many octets of
+    /// text (0: none). All at once, so that it is built where it is used and not moved there.
+    #[inline(always)]
+    pub fn for_device(config: &'c Config, counters: &'c Counters, credit: u32, prefer_super_segments: usize) -> Self {
         Outbox {
             config,
             counters,
-            credit: u32::MAX,
+            credit,
             starved: false,
             suspect_path: false,
             progress: false,
@@ -138,7 +145,7 @@ impl<'c> Outbox<'c> {
             ready: Readiness::NONE,
             deadline: None,
             table: TableChange::None,
-            prefer_super_segments: 0,
+            prefer_super_segments,
         }
     }
 

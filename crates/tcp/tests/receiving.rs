@@ -49,7 +49,7 @@ fn batch(t: &mut Script, count: u32) {
     for number in 0..count {
         let mut segment = t.segment(&peer(".").seq(1 + number * 1000).len(1000));
         segment.followed = number + 1 < count;
-        let _ = t.run(tcp::SegmentArrives(segment));
+        let _ = t.run(tcp::SegmentArrives(&mut Some(segment)));
     }
 }
 
@@ -75,7 +75,7 @@ fn a_batch_whose_last_segment_is_missing_is_acknowledged_after_the_delay() {
     let mut t = plain();
     let mut segment = t.segment(&peer(".").len(1000));
     segment.followed = true;
-    let _ = t.run(tcp::SegmentArrives(segment));
+    let _ = t.run(tcp::SegmentArrives(&mut Some(segment)));
     t.expect(&[]);
     assert_eq!(t.until_sent(ms(1000)), Some(ms(40)));
     t.expect(&[". 1:1(0) ack 1001 win 65535"]);

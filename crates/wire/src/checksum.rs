@@ -88,11 +88,9 @@ impl Sum {
 
     #[inline]
     const fn folded(self) -> u16 {
-        let sum = (self.0 & 0xffff_ffff) + (self.0 >> 32);
-        let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
-        let sum = (sum & 0xffff) + (sum >> 16);
-        // At most 0x1_0001 before this fold, so it leaves at most 0xffff.
-        ((sum & 0xffff) + (sum >> 16)) as u16
+        // Both halves are added in either order at once; the upper half of that sum has got the lower one's carry.
+        let sum = (self.0.wrapping_add(self.0.rotate_left(32)) >> 32) as u32;
+        (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
     }
 }
 

@@ -68,7 +68,8 @@ impl MacAddr {
     /// One station's address: neither a group nor zero.
     #[inline]
     pub const fn is_unicast(self) -> bool {
-        !self.is_multicast() && !matches!(self.0, [0, 0, 0, 0, 0, 0])
+        !self.is_multicast()
+            && u64::from_ne_bytes([0, 0, self.0[0], self.0[1], self.0[2], self.0[3], self.0[4], self.0[5]]) != 0
     }
 
     /// The group address that carries an IPv4 multicast group (RFC 1112 section 6.4).

@@ -71,7 +71,7 @@ impl<P: Platform> ConnPL<P> {
 
 impl<P: Platform> Architecture<P> for ConnPL<P> {
     #[inline]
-    fn post(&self, ingress: Ingress, now: Time, after: &mut After<P>) {
+    fn post(&self, ingress: &mut Ingress, now: Time, after: &mut After<P>) {
         let group = flow::index(ingress.hash(), self.groups.len());
         self.enter(group, |cell| cell.ingress(ingress, now, after));
     }

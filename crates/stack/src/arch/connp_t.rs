@@ -300,11 +300,11 @@ impl<P: Platform> Inner<P> {
 
 impl<P: Platform> Architecture<P> for ConnPT<P> {
     #[inline]
-    fn post(&self, ingress: Ingress, _now: Time, after: &mut After<P>) {
+    fn post(&self, ingress: &mut Ingress, _now: Time, after: &mut After<P>) {
         let index = flow::index(ingress.hash(), self.inner.owners.len());
         let owner = &self.inner.owners[index];
         after.announce(index);
-        if self.inner.send(owner, Message::Ingress(ingress), false).is_err() {
+        if self.inner.send(owner, Message::Ingress(std::mem::take(ingress)), false).is_err() {
             self.inner.shared.counters.drop(DropReason::RxRingFull);
         }
     }

@@ -38,7 +38,7 @@ impl<P: Platform> Giant<P> {
 }
 
 impl<P: Platform> Architecture<P> for Giant<P> {
-    fn post(&self, ingress: Ingress, now: Time, after: &mut After<P>) {
+    fn post(&self, ingress: &mut Ingress, now: Time, after: &mut After<P>) {
         self.cell.lock().ingress(ingress, now, after);
     }
 

@@ -32,7 +32,7 @@ use crate::replicas::{Replicas, Unmatched};
 use crate::shared::Shared;
 use crate::socket::{Admission, Admitted, TcpSocket, UdpShared};
 use crate::syn_cache::{Child, SynCache};
-use crate::table::private::{Entry, Table};
+use crate::table::private::{Absent, Entry, Table};
 use crate::timers::Wheel;
 use crate::tx::RouteCache;
 
@@ -80,6 +80,10 @@ impl<P: Platform> Entry for Arc<Connection<P>> {
     fn tuple(&self) -> &FourTuple {
         &self.flow.tuple
     }
+
+    fn flow_hash(&self) -> u32 {
+        self.flow.hash
+    }
 }
 
 /// The table guard while it is kept.
@@ -112,10 +116,10 @@ impl<P: Platform> MsgP<P> {
     }
 
     /// Finds a connection. The guard comes along if the policy keeps it.
-    fn find(&self, tuple: &FourTuple) -> Option<(Arc<Connection<P>>, TableGuard<'_, P>)> {
+    fn find(&self, tuple: &FourTuple, hash: u32) -> Option<(Arc<Connection<P>>, TableGuard<'_, P>)> {
         sync::walk::note(file!(), "looks for the connection in the global table");
         let mut directory = self.table.lock();
-        let slot = directory.connections.find(tuple)?;
+        let slot = directory.connections.find(tuple, hash).ok()?;
         let connection = directory.connections.at(slot)?.clone();
         Some((connection, self.keep(directory)))
     }
@@ -322,14 +326,17 @@ impl<P: Platform> MsgP<P> {
         }
     }
 
-    fn segment(&self, arrival: Segment, now: Time, after: &mut After<P>) {
-        let Some((connection, held)) = self.find(&arrival.segment.tuple) else {
-            return self.unmatched(arrival, now, after);
+    fn segment(&self, arrival: &mut Segment, now: Time, after: &mut After<P>) {
+        let Some(segment) = &arrival.segment else { return };
+        let Some((connection, held)) = self.find(&segment.tuple, arrival.hash) else {
+            if let Some(segment) = arrival.segment.take() {
+                self.unmatched(segment, arrival.hash, now, after);
+            }
+            return;
         };
-        let hash = arrival.hash;
-        let reply = self.run(&connection, held, tcp::SegmentArrives(arrival.segment), now, after);
+        let reply = self.run(&connection, held, tcp::SegmentArrives(&mut arrival.segment), now, after);
         if let Some(segment) = reply.and_then(call::unclaimed) {
-            self.unmatched(Segment { hash, segment }, now, after);
+            self.unmatched(segment, arrival.hash, now, after);
         }
     }
 
@@ -360,31 +367,34 @@ impl<P: Platform> MsgP<P> {
 
     /// For a listener, or for nobody. Set-up holds the table lock to the end, as FreeBSD's does.
     #[cold]
-    fn unmatched(&self, arrival: Segment, now: Time, after: &mut After<P>) {
-        let flow = Flow { tuple: arrival.segment.tuple, hash: arrival.hash };
+    fn unmatched(&self, segment: tcp::Segment, hash: u32, now: Time, after: &mut After<P>) {
+        let flow = Flow { tuple: segment.tuple, hash };
         let mut guard = self.table.lock();
         let directory = &mut *guard;
         // While one thread waited for the lock, another may have completed the handshake.
-        if let Some(slot) = directory.connections.find(&flow.tuple) {
-            let Some(connection) = directory.connections.at(slot).cloned() else { return };
-            let held = self.keep(guard);
-            let _ = self.run(&connection, held, tcp::SegmentArrives(arrival.segment), now, after);
-            return;
-        }
-        if let Some(slot) = directory.half_open.find(&flow.tuple) {
+        let absent = match directory.connections.find(&flow.tuple, flow.hash) {
+            Err(absent) => absent,
+            Ok(slot) => {
+                let Some(connection) = directory.connections.at(slot).cloned() else { return };
+                let held = self.keep(guard);
+                let _ = self.run(&connection, held, tcp::SegmentArrives(&mut Some(segment)), now, after);
+                return;
+            }
+        };
+        if let Some(slot) = directory.half_open.find(&flow, absent) {
             let effects = (&self.counters, &mut *after);
-            let child = self.shared.half_open_arrives(&mut directory.half_open, slot, arrival.segment, now, effects);
+            let child = self.shared.half_open_arrives(&mut directory.half_open, slot, segment, now, effects);
             self.half_open_deadline.store(directory.half_open.cached_deadline(), Ordering::Relaxed);
             if let Some(child) = child {
                 self.adopt(guard, child, now, after);
             }
             return;
         }
-        match directory.replicas.unmatched(&arrival.segment, now) {
+        match directory.replicas.unmatched(&segment, now) {
             Unmatched::Listener(listener) => {
                 let effects = (&self.counters, &mut *after);
                 let half_open = &mut directory.half_open;
-                let child = self.shared.syn_arrives(half_open, listener, flow, arrival.segment, now, effects);
+                let child = self.shared.syn_arrives(half_open, listener, (flow, absent), segment, now, effects);
                 self.half_open_deadline.store(directory.half_open.cached_deadline(), Ordering::Relaxed);
                 if let Some(child) = child {
                     self.adopt(guard, child, now, after);
@@ -392,7 +402,7 @@ impl<P: Platform> MsgP<P> {
             }
             Unmatched::Cookie(listener) => {
                 let effects = (&self.counters, &mut *after);
-                let child = self.shared.cookie_arrives(listener, flow, arrival.segment, now, effects);
+                let child = self.shared.cookie_arrives(listener, (flow, absent), segment, now, effects);
                 if let Some(child) = child {
                     self.adopt(guard, child, now, after);
                 }
@@ -400,17 +410,19 @@ impl<P: Platform> MsgP<P> {
             Unmatched::Nobody => {
                 drop(guard);
                 self.counters.drop(DropReason::TcpNoListener);
-                self.shared.reset(&flow, &arrival.segment, &self.counters, after);
+                self.shared.reset(&flow, &segment, &self.counters, after);
             }
         }
     }
 
     /// An ICMP error about no connection: is it about a handshake?
     #[cold]
-    fn half_open_error(&self, error: &ip::IcmpError) -> bool {
+    fn half_open_error(&self, error: &ip::IcmpError, hash: u32) -> bool {
         let mut directory = self.table.lock();
+        let directory = &mut *directory;
+        let Err(absent) = directory.connections.find(&error.tuple, hash) else { return false };
         let half_open = &mut directory.half_open;
-        let Some(slot) = half_open.find(&error.tuple) else { return false };
+        let Some(slot) = half_open.find(&Flow { tuple: error.tuple, hash }, absent) else { return false };
         self.shared.half_open_error(half_open, slot, error, &self.counters);
         self.half_open_deadline.store(half_open.cached_deadline(), Ordering::Relaxed);
         true
@@ -418,20 +430,15 @@ impl<P: Platform> MsgP<P> {
 
     /// A handshake is complete, or its connection opens early: it enters the table and the accept queue.
     fn adopt(&self, mut directory: Guard<'_, Directory<P>, P>, child: Child<P>, now: Time, after: &mut After<P>) {
-        let Child { flow, pcb, route, admission, ready, deadline, table, starved } = child;
+        let Child { flow, pcb, route, admission, ready, deadline, table, starved, absent } = child;
         let connection = self.connection(flow, *pcb, route, TcpSocket::new(flow), Some(admission));
-        if self.place(&mut directory, &connection).is_ok() {
-            drop(directory);
-            after.wake(&connection.socket, ready);
-            if starved {
-                self.shared.port_of(&flow, &RouteCache::default()).starve(connection.socket.target());
-            }
-            self.settle(&connection, Effects { deadline, table }, now, after);
-        } else {
-            self.counters.drop(DropReason::TcpTupleTaken);
-            let admission = connection.admission.lock().take();
-            admission.into_iter().for_each(Admission::abandon);
+        Self::place(&mut directory, &connection, absent);
+        drop(directory);
+        after.wake(&connection.socket, ready);
+        if starved {
+            self.shared.port_of(&flow, &RouteCache::default()).starve(connection.socket.target());
         }
+        self.settle(&connection, Effects { deadline, table }, now, after);
     }
 
     /// Runs an event of every connection that it concerns.
@@ -450,9 +457,9 @@ impl<P: Platform> MsgP<P> {
     /// An active open wants `tuple`: if a connection in TIME-WAIT has it and makes way, the initial sequence number for its
     /// successor.
     #[cold]
-    fn reclaim(&self, tuple: &FourTuple, now: Time, after: &mut After<P>) -> Option<wire::SeqNumber> {
+    fn reclaim(&self, flow: &Flow, now: Time, after: &mut After<P>) -> Option<wire::SeqNumber> {
         let mut directory = self.table.lock();
-        let slot = directory.connections.find(tuple)?;
+        let slot = directory.connections.find(&flow.tuple, flow.hash).ok()?;
         let connection = directory.connections.at(slot).cloned()?;
         drop(directory);
         self.run(&connection, None, tcp::Reclaim, now, after).flatten()
@@ -475,10 +482,10 @@ impl<P: Platform> MsgP<P> {
         })
     }
 
-    fn place(&self, directory: &mut Directory<P>, connection: &Arc<Connection<P>>) -> Result<Key, OpenRefused> {
-        let key = directory.connections.insert(connection.clone()).map_err(|_| OpenRefused::TupleInUse)?;
+    fn place(directory: &mut Directory<P>, connection: &Arc<Connection<P>>, absent: Absent) -> Key {
+        let key = directory.connections.insert(connection.clone(), absent);
         connection.socket.placed(key);
-        Ok(key)
+        key
     }
 
     fn half_open_timeouts(&self, now: Time) {
@@ -493,13 +500,13 @@ impl<P: Platform> MsgP<P> {
     fn open(&self, flow: Flow, request: OpenRequest<P>, now: Time, after: &mut After<P>) -> Result<Key, OpenRefused> {
         let OpenRequest { mut params, socket, fast_open } = request;
         if self.shared.tcp().reclaims_time_wait() {
-            params.iss = self.reclaim(&flow.tuple, now, after).unwrap_or(params.iss);
+            params.iss = self.reclaim(&flow, now, after).unwrap_or(params.iss);
         }
         let mut directory = self.table.lock();
-        if directory.connections.find(&flow.tuple).is_some() {
+        let Err(absent) = directory.connections.find(&flow.tuple, flow.hash) else {
             return Err(OpenRefused::TupleInUse);
-        }
-        let mut route = RouteCache::default();
+        };
+        let mut route = directory.half_open.routes.recall(flow.tuple.remote_addr);
         let opened = attempt(|| {
             let mut out = self.shared.outbox(&flow, &route, &self.counters);
             let pcb = call::open(params, fast_open, &mut out, now);
@@ -510,8 +517,9 @@ impl<P: Platform> MsgP<P> {
             self.shared.failures.note(panic, Casualty::Connection(flow.tuple), &self.counters);
             OpenRefused::Fault
         })?;
+        directory.half_open.routes.note(flow.tuple.remote_addr, &route);
         let connection = self.connection(flow, pcb, route, socket, None);
-        let key = self.place(&mut directory, &connection)?;
+        let key = Self::place(&mut directory, &connection, absent);
         drop(directory);
         self.settle(&connection, effects, now, after);
         Ok(key)
@@ -558,17 +566,20 @@ impl<P: Platform> Work<P> for WithCall<P> {
 }
 
 impl<P: Platform> Architecture<P> for MsgP<P> {
-    fn post(&self, ingress: Ingress, now: Time, after: &mut After<P>) {
-        match ingress {
-            Ingress::Segment(arrival) => self.segment(arrival, now, after),
+    fn post(&self, ingress: &mut Ingress, now: Time, after: &mut After<P>) {
+        if let Ingress::Segment(arrival) = ingress {
+            return self.segment(arrival, now, after);
+        }
+        match std::mem::take(ingress) {
+            Ingress::Segment(_) => debug_assert!(false, "a segment does not come this way"),
             Ingress::Datagram(datagram) => {
                 let socket = self.udp(&datagram.tuple);
                 self.shared.deliver(socket, datagram, &self.counters, after);
             }
-            Ingress::IcmpError { error, .. } => {
-                if let Some((connection, held)) = self.find(&error.tuple) {
+            Ingress::IcmpError { error, hash } => {
+                if let Some((connection, held)) = self.find(&error.tuple, hash) {
                     self.icmp_error(&connection, held, &error, now, after);
-                } else if self.half_open_error(&error) {
+                } else if self.half_open_error(&error, hash) {
                     // It was about a handshake.
                 } else if let Some(socket) = self.udp(&error.tuple) {
                     self.shared.datagram_error(&socket, &error, &self.counters, after);

@@ -365,9 +365,9 @@ impl<P: Platform> Inner<P> {
 }
 
 impl<P: Platform> Architecture<P> for Squeues<P> {
-    fn post(&self, ingress: Ingress, now: Time, after: &mut After<P>) {
+    fn post(&self, ingress: &mut Ingress, now: Time, after: &mut After<P>) {
         let index = flow::index(ingress.hash(), self.inner.queues.len());
-        self.inner.enter(index, Message::Ingress(ingress), self.inner.mode, now, after);
+        self.inner.enter(index, Message::Ingress(std::mem::take(ingress)), self.inner.mode, now, after);
     }
 
     fn call(&self, target: &Target, call: Call<P>) -> Reply {

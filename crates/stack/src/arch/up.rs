@@ -105,8 +105,8 @@ impl<P: Platform> Up<P> {
     /// An event from a thread that does not own the cell. Not inlined, or its message would be built in the caller's frame.
     #[cold]
     #[inline(never)]
-    fn post_from_elsewhere(&self, ingress: Ingress) {
-        self.send(Message::Ingress(ingress));
+    fn post_from_elsewhere(&self, ingress: &mut Ingress) {
+        self.send(Message::Ingress(std::mem::take(ingress)));
     }
 
     /// The owner runs what other threads have asked for.
@@ -180,7 +180,7 @@ impl<P: Platform> Drop for Visit<'_, P> {
 
 impl<P: Platform> Architecture<P> for Up<P> {
     #[inline]
-    fn post(&self, ingress: Ingress, now: Time, after: &mut After<P>) {
+    fn post(&self, ingress: &mut Ingress, now: Time, after: &mut After<P>) {
         let Some(mut guard) = self.cell.borrow_mine() else {
             return self.post_from_elsewhere(ingress);
         };

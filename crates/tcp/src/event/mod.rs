@@ -24,7 +24,7 @@ pub use icmp::{IcmpError, IcmpKind, PathMtu};
 pub use open::Isn;
 pub(crate) use open::Negotiation;
 pub use options::OptionValues;
-pub use receive::{Receive, Received};
+pub use receive::{Receive, ReceiveRest, Received};
 pub use reclaim::Reclaim;
 pub use segment_arrives::{Disposition, SegmentArrives};
 pub use send::{Chunks, Send, SendRecord, SendUrgent, Sent, TransmitReady};

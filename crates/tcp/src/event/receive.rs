@@ -34,6 +34,36 @@ pub struct Received {
     pub urgent: Option<usize>,
 }
 
+/// What taking text left to be done: there is a window to tell of, or no text.
+#[derive(Debug)]
+pub struct ReceiveRest {
+    received: Received,
+    update: Option<RecvSnapshot>,
+    state: State,
+}
+
+impl Receive {
+    /// The first half of the event, which needs no outbox; mostly it is all.
+    ///
+    /// # Errors
+    /// There is a second half: run it.
+    #[inline]
+    pub fn take<A: PcbAccess>(self, pcb: &mut A) -> Result<Received, ReceiveRest> {
+        pcb.receive_side(|rw, ra| {
+            let mut received = Received::default();
+            take(rw, self.max, &mut received);
+            // A call that got nothing made no room, whatever the buffer's limit has grown to meanwhile.
+            let empty = received.data.is_empty();
+            let update = if empty { None } else { window_update(rw, ra) };
+            if empty || update.is_some() {
+                Err(ReceiveRest { received, update, state: rw.state })
+            } else {
+                Ok(received)
+            }
+        })
+    }
+}
+
 impl Event for Receive {
     /// # Errors
     /// [`Error::WouldBlock`] when there is nothing yet, or why the connection ended, once (then [`Error::NotConnected`]).
@@ -41,13 +71,19 @@ impl Event for Receive {
 
     #[inline]
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Received, Error> {
-        let mut received = Received::default();
-        let (update, state) = pcb.receive_side(|rw, ra| {
-            take(rw, self.max, &mut received);
-            // A call that got nothing made no room, whatever the buffer's limit has grown to meanwhile.
-            let update = if received.data.is_empty() { None } else { window_update(rw, ra) };
-            (update, rw.state)
-        });
+        match self.take(pcb) {
+            Ok(received) => Ok(received),
+            Err(unfinished) => unfinished.run(pcb, out, now),
+        }
+    }
+}
+
+impl Event for ReceiveRest {
+    /// As [`Receive`].
+    type Reply = Result<Received, Error>;
+
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Received, Error> {
+        let ReceiveRest { received, update, state } = self;
         if let Some(snapshot) = update {
             let told = pcb.transmit(out, |sw, rq, ho, out| {
                 ho.merge(snapshot);

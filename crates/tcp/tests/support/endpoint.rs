@@ -229,7 +229,7 @@ impl Endpoint {
             }
             return;
         }
-        let disposition = self.run(SegmentArrives(segment), now);
+        let disposition = self.run(SegmentArrives(&mut Some(segment)), now);
         if let Disposition::Recycled(segment) = disposition {
             assert!(self.removed, "a recycled connection leaves the table");
             self.removed = false;

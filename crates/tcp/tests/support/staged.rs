@@ -140,7 +140,7 @@ impl InterleavedPcb {
         let mut out = Outbox::new(&config, &counters);
         let now = self.now;
         self.depth += 1;
-        let _ = SegmentArrives(segment).run(self, &mut out, now);
+        let _ = SegmentArrives(&mut Some(segment)).run(self, &mut out, now);
         self.depth -= 1;
         self.effects.ready |= out.ready;
         self.effects.deadline = [self.effects.deadline, out.deadline].into_iter().flatten().min();

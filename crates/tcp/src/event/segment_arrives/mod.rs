@@ -36,9 +36,10 @@ use crate::state::State;
 
 pub(crate) use otherwise::{finish, release, take_text};
 
-/// A segment of this connection has arrived.
+/// A segment of this connection has arrived. It is taken from where it was parsed, piece by piece: a segment is the largest
+/// of the values that go through the stack, and to move it costs as much as a step of processing it.
 #[derive(Debug)]
-pub struct SegmentArrives(pub Segment);
+pub struct SegmentArrives<'s>(pub &'s mut Option<Segment>);
 
 /// What became of a segment.
 #[derive(Debug)]
@@ -53,12 +54,15 @@ pub enum Disposition {
     Recycled(Box<Segment>),
 }
 
-impl Event for SegmentArrives {
+impl Event for SegmentArrives<'_> {
     type Reply = Disposition;
 
     #[inline]
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Disposition {
-        let SegmentArrives(segment) = &self;
+        let Some(segment) = &*self.0 else {
+            debug_assert!(false, "there is no segment");
+            return Disposition::Done;
+        };
         out.count(Counter::SegmentsIn, 1);
         let judged = pcb.header_in(|header_in| {
             // Inside the hold-set, if that is where the configuration puts the work.
@@ -67,11 +71,17 @@ impl Event for SegmentArrives {
         match judged {
             Ok(Path::Established) => match fast_path::take_header(segment, pcb, out, now) {
                 Some(disposition) => disposition,
-                None => fast_path::take_text(self.0, pcb, out, now),
+                None => match self.0.take() {
+                    Some(segment) => fast_path::take_text(segment, pcb, out, now),
+                    None => Disposition::Done,
+                },
             },
             Ok(Path::Whole) => {
                 out.count(Counter::SlowPathIn, 1);
-                pcb.whole(out, |parts, out| whole(self.0, parts, out, now))
+                pcb.whole(out, |parts, out| match self.0.take() {
+                    Some(segment) => whole(segment, parts, out, now),
+                    None => Disposition::Done,
+                })
             }
             Err(reason) => Disposition::Dropped(out.dropped(reason)),
         }
