@@ -72,7 +72,10 @@ impl RecentRoutes {
     #[cold]
     fn keep(&mut self, destination: IpAddr, route: &RouteCache) {
         let same = self.entries.iter().position(|entry| entry.is_some_and(|(address, _)| address == destination));
-        let place = same.unwrap_or_else(|| std::mem::replace(&mut self.next, (self.next + 1) % RECENT_ROUTES));
+        let place = same.unwrap_or(self.next);
+        if same.is_none() {
+            self.next = (self.next + 1) % RECENT_ROUTES;
+        }
         self.entries[place] = Some((destination, *route));
     }
 }
