@@ -8,11 +8,9 @@ use crate::metadata;
 
 /// Segments in the longer and in the shorter run; what both have in common (set-up, loading) is subtracted.
 const SEGMENTS: (u32, u32) = (40_000, 10_000);
-/// What `up` should add at most. What it adds is the look whose the cell is, a call through the trait, and, as the compiler
-/// likes, a copy of the event.
-const AIM: f64 = 1.02;
-/// Above this the step fails: it may get no worse than it is.
-const BOUND: f64 = 1.04;
+/// What `up` may add at most: the look whose the cell is and a call through the trait. Above this the step fails. The event
+/// is handed on by reference, so that no compiler's choice copies it on the way.
+const BOUND: f64 = 1.02;
 
 /// Why the comparison was not made.
 pub enum Outcome {
@@ -37,9 +35,6 @@ pub fn compare() -> Result<Outcome, String> {
     let through = per_segment("trait")?;
     let ratio = through / direct;
     println!("instructions per data segment: {direct:.0} by a plain call, {through:.0} through `up`: ratio {ratio:.4}");
-    if ratio > AIM {
-        println!("the aim is {AIM}: not reached");
-    }
     if ratio > BOUND {
         return Err(format!("`up` costs {ratio:.4} times a plain call, more than {BOUND}"));
     }

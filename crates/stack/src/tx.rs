@@ -95,6 +95,18 @@ fn wishes(segment: &PktBuf) -> (u8, u8) {
     (meta.traffic_class, if meta.hop_limit == 0 { DEFAULT_TTL } else { meta.hop_limit })
 }
 
+/// IP and link headers in front of a segment of `flow`.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+//# At all other times, a previous segment has either been sent or received on this connection, and TCP
+//# implementations MUST use the same local address that was used in those previous segments (MUST-45).
+#[inline(always)]
+fn headers(segment: &mut PktBuf, flow: &Flow, link: &LinkHeader) {
+    let (class, hops) = wishes(segment);
+    let (source, destination) = (flow.tuple.local_addr, flow.tuple.remote_addr);
+    ip::output::header(segment, source, destination, wire::protocol::TCP, class, hops);
+    link.prepend(segment);
+}
+
 /// Frames that may wait for room in a device beyond its own ring.
 const OVERFLOW: usize = 4096;
 
@@ -175,6 +187,19 @@ impl<P: Platform> TxPort<P> {
     /// Gives the device frames. The bells that are to be rung for them, when no guard is held any more.
     fn transmit(&self, frames: &mut SmallVec<[PktBuf; 8]>, counters: &Counters) -> u64 {
         self.with_queue(|state| frames.drain(..).for_each(|frame| state.transmit(frame, counters)))
+    }
+
+    /// [`TxPort::transmit`] for segments that have no IP and link headers yet.
+    #[inline(never)]
+    fn transmit_all(
+        &self,
+        segments: &mut SmallVec<[PktBuf; 8]>,
+        flow: &Flow,
+        link: &LinkHeader,
+        counters: &Counters,
+    ) -> u64 {
+        segments.iter_mut().for_each(|segment| headers(segment, flow, link));
+        self.transmit(segments, counters)
     }
 
     /// [`TxPort::transmit`] for one frame.
@@ -288,31 +313,21 @@ impl<P: Platform> Shared<P> {
             return;
         }
         sync::walk::note(file!(), "puts IP and link headers in front of the outbox's segments");
-        let (source, destination) = (flow.tuple.local_addr, flow.tuple.remote_addr);
         if route.generation != self.generation() && !self.resolve(flow, route, segments) {
             return self.emit_unresolved(flow, segments, counters, after);
         }
         // By reference: a copy of fourteen bytes is made in other pieces than it is read back in.
         let Some(link) = &route.link else { return };
-        let headers = |segment: &mut PktBuf| {
-            let (class, hops) = wishes(segment);
-            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
-            //# At all other times, a previous segment has either been sent or received on this connection, and TCP
-            //# implementations MUST use the same local address that was used in those previous segments (MUST-45).
-            ip::output::header(segment, source, destination, wire::protocol::TCP, class, hops);
-            link.prepend(segment);
-        };
         let egress = &self.interfaces[route.interface as usize].egress;
         let port = flow::index(flow.hash, egress.ports.len());
         // Most events send one segment, and loops cost more than that.
         let touched = if segments.len() == 1
             && let Some(mut segment) = segments.pop()
         {
-            headers(&mut segment);
+            headers(&mut segment, flow, link);
             egress.ports[port].transmit_one(segment, counters)
         } else {
-            segments.iter_mut().for_each(headers);
-            egress.ports[port].transmit(segments, counters)
+            egress.ports[port].transmit_all(segments, flow, link, counters)
         };
         after.ring(egress.first_port + port, touched);
     }

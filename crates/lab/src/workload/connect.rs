@@ -1,7 +1,7 @@
 //! Connection rate: each thread opens connections, accepts them, and closes both ends in order.
 
 use std::io::{self, ErrorKind, Read};
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use heddle::{Polled, Readiness, Stack, TcpListener, TcpStream};
@@ -70,13 +70,10 @@ impl Connect {
         let before = self.serving.len();
         self.serving.retain(|stream| {
             let mut reader = stream;
-            match reader.read(&mut [0; 1]) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => true,
-                _ => {
-                    let _ = stream.shutdown(Shutdown::Write);
-                    false
-                }
-            }
+            // One load, as long as nothing has come.
+            let waits = !stream.readiness().intersects(Readiness::READABLE | Readiness::ERROR | Readiness::CLOSED);
+            // Dropping the stream sends the FIN.
+            waits || matches!(reader.read(&mut [0; 1]), Err(error) if error.kind() == ErrorKind::WouldBlock)
         });
         let closed = before - self.serving.len();
         tally.operations += closed as u64;

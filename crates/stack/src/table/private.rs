@@ -421,16 +421,16 @@ mod tests {
     #[test]
     fn what_was_found_is_recalled_until_two_other_flows_take_its_places() {
         let mut table = table();
-        let one = insert(&mut table, 1);
-        insert(&mut table, 2001);
-        assert_eq!(table.recall(&tuple(1), 1), Some(one.slot));
-        let other = insert(&mut table, 1001);
-        assert_eq!(table.recall(&tuple(1), 1), None, "all three have the same places");
-        assert_eq!(find(&mut table, 1), Some(one.slot), "the index still knows it");
-        assert_eq!(table.recall(&tuple(1), 1), Some(one.slot));
-        assert_eq!(find(&mut table, 1001), Some(other.slot));
-        table.remove(other.slot);
-        assert_eq!(table.recall(&tuple(1001), 1), None);
+        let [one, two, three] = [1, 1001, 2001].map(|n| insert(&mut table, n).slot);
+        let recall = |table: &Table<FourTuple>, n| table.recall(&tuple(n), 1);
+        assert_eq!([find(&mut table, 1), find(&mut table, 1001)], [Some(one), Some(two)]);
+        assert_eq!([recall(&table, 1), recall(&table, 1001)], [Some(one), Some(two)]);
+        assert_eq!(find(&mut table, 2001), Some(three));
+        assert_eq!(recall(&table, 1), None, "all three have the same two places");
+        assert_eq!(find(&mut table, 1), Some(one), "the index still knows it");
+        assert_eq!(recall(&table, 1), Some(one));
+        table.free(one);
+        assert_eq!([recall(&table, 1), find(&mut table, 1)], [None, None]);
     }
 
     #[test]
