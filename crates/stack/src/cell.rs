@@ -437,7 +437,7 @@ impl<P: Platform> Cell<P> {
             Ok(Ok(received)) => Reply::Received(Ok(received)),
             Ok(Err(rest)) => self.receive_rest(key.slot, rest, now, after),
             Err(panic) => {
-                self.condemn(key.slot, panic, now, after);
+                self.contain(key.slot, panic, now, after);
                 Reply::Gone
             }
         }
@@ -445,7 +445,7 @@ impl<P: Platform> Cell<P> {
 
     #[inline(never)]
     fn receive_rest(&mut self, slot: u32, rest: tcp::ReceiveRest, now: Time, after: &mut After<P>) -> Reply {
-        match self.run(slot, rest, now, after) {
+        match self.run_contained(slot, rest, now, after) {
             Some(reply) => {
                 if matches!(reply, Err(tcp::Error::WouldBlock)) {
                     self.exhausted(slot, Readiness::READABLE);

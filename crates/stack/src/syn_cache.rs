@@ -147,7 +147,7 @@ impl<P: Platform> SynCache<P> {
         let concerned = self.table.iter_mut().filter(|(_, waiting)| waiting.half_open.tuple().local_addr == address);
         let slots: Vec<u32> = concerned.map(|(slot, _)| slot).collect();
         for slot in slots {
-            if let Some(waiting) = self.remove(slot) {
+            if let Some((waiting, _)) = self.remove(slot) {
                 waiting.listener.abandon();
             }
         }
