@@ -25,11 +25,6 @@ const fn number(
     Knob { name, meaning, idle: None, form: Form::Number { range, get, set } }
 }
 
-/// A knob whose value is kept and that nothing obeys.
-const fn unheeded(knob: Knob, why: &'static str) -> Knob {
-    Knob { idle: Some(why), ..knob }
-}
-
 const fn flag(name: &'static str, meaning: &'static str, get: fn(&Config) -> i64, set: fn(&mut Config, i64)) -> Knob {
     number(name, meaning, (0, 1), get, set)
 }
