@@ -336,6 +336,8 @@ impl NeighbourTable {
             State::Delay => {
                 entry.set(State::Probe, now + retrans);
                 entry.solicits = 1;
+                // Whoever has its link header in a cache comes by, and may say that it is there.
+                out.changed = true;
                 out.frames.extend(entry.solicit(counters));
             }
             State::Incomplete | State::Probe if entry.solicits < MAX_SOLICITS => {
@@ -430,8 +432,8 @@ impl NeighbourTable {
 
     /// A transport hears nothing from beyond `next_hop` (negative advice, RFC 1122 section 3.3.1.4): it is in doubt from now
     /// on, and is asked after [`DOUBT_TIME`], and not before [`TRUST_TIME`] has passed since it was last heard from, unless a
-    /// transport that does make progress through it says so meanwhile ([`NeighbourTable::confirm`]). True if cached link headers became invalid, so that
-    /// such transports come by.
+    /// transport that does make progress through it says so meanwhile ([`NeighbourTable::confirm`]). True if cached link
+    /// headers became invalid, so that such transports come by.
     pub fn suspect(&mut self, now: Time, next_hop: IpAddr) -> bool {
         let Some(&slot) = self.by_address.get(&next_hop) else { return false };
         let entry = self.entry(slot);

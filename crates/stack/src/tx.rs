@@ -16,6 +16,7 @@ use observe::{Counters, DropReason};
 use pktbuf::PktBuf;
 use smallvec::SmallVec;
 use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
+use wire::tcp::TcpFlags;
 
 use crate::after::After;
 use crate::flow::{self, Flow, Target};
@@ -80,9 +81,11 @@ impl RecentRoutes {
     }
 }
 
-/// The low half of a segment's acknowledgement number.
-fn acknowledgement(segment: &[u8]) -> u16 {
-    segment.get(10..12).map_or(0, |low| u16::from_be_bytes([low[0], low[1]]))
+/// The low half of a segment's acknowledgement number, if it has one. A SYN has none, nor has the reset that answers an
+/// impossible acknowledgement, which anybody can have sent.
+fn acknowledgement(segment: &[u8]) -> Option<u16> {
+    let (low, flags) = (segment.get(10..12)?, *segment.get(13)?);
+    TcpFlags(flags.into()).contains(TcpFlags::ACK).then(|| u16::from_be_bytes([low[0], low[1]]))
 }
 
 /// Traffic class and hop limit that the transport wants in the segment's IP header.
@@ -342,7 +345,7 @@ impl<P: Platform> Shared<P> {
         // Read before the tables: a change in between makes the cache stale at once, not for ever.
         let generation = self.generation();
         let Some((interface, next_hop)) = self.route(flow.tuple.remote_addr) else { return false };
-        let acknowledged = segments.first().map_or(0, |segment| acknowledgement(segment));
+        let acknowledged = segments.first().and_then(|segment| acknowledgement(segment)).unwrap_or(route.acknowledged);
         let progress = route.in_doubt && route.acknowledged != acknowledged;
         let found = self.link_header_in_use(interface, next_hop, flow.tuple.remote_addr, progress);
         let Some((link, in_doubt)) = found else { return false };

@@ -73,7 +73,8 @@ pub(crate) fn transmit(
         send_text(sw, rq, ho, out, now, false);
     }
     let sent = out.segments.len() > before;
-    if ack == Ack::Now && !sent {
+    // Between two hold-sets another thread may have told all of it; the peer would take a repetition for a sign of loss.
+    if ack == Ack::Now && !sent && news {
         pure_ack(sw, ho, out, now);
     }
     (news && out.segments.len() > before).then_some((ho.acked, ho.told_edge))

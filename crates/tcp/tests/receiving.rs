@@ -403,3 +403,32 @@ fn text_out_of_order_does_not_close_the_window() {
     let status = t.us.status();
     assert_eq!((status.out_of_order, status.receive_window), (5000, 10_000));
 }
+
+/// A read between whose two halves another thread processes segments: both then want to tell the peer something.
+struct ReadWhile(Vec<tcp::Segment>);
+
+impl tcp::Event for ReadWhile {
+    type Reply = usize;
+
+    fn run<A: tcp::PcbAccess>(self, pcb: &mut A, out: &mut tcp::Outbox<'_>, now: observe::Time) -> usize {
+        let unfinished = Receive { max: usize::MAX }.take(pcb).expect_err("a window to tell of");
+        for segment in self.0 {
+            let _ = tcp::SegmentArrives(&mut Some(segment)).run(pcb, out, now);
+        }
+        unfinished.run(pcb, out, now).expect("text").data.iter().map(|chunk| chunk.len()).sum()
+    }
+}
+
+#[test]
+fn what_another_thread_has_told_already_is_not_told_again() {
+    let mut setup = delayed();
+    setup.options.receive_buffer = Some(10_000);
+    let mut t = Script::connected(setup, |syn| syn);
+    for number in 0..8 {
+        t.inject(peer(".").seq(1 + number * 1000).len(1000));
+    }
+    assert!(t.take().last().is_some_and(|last| last.ends_with("ack 8001 win 2000")));
+    let two = [8001, 9001].map(|seq| t.segment(&peer(".").seq(seq).len(1000)));
+    assert_eq!(t.run(ReadWhile(two.into())), 8000);
+    t.expect(&[". 1:1(0) ack 10001 win 8000"]);
+}

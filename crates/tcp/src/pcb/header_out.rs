@@ -121,11 +121,11 @@ impl HeaderOut {
         self.class & TIMESTAMPS != 0
     }
 
-    /// The peer's SYN arrived: start from this snapshot, whatever was there before.
+    /// The peer's SYN arrived: start from this snapshot, whatever was there before. The SYN itself is not acknowledged yet.
     pub(crate) fn synchronise(&mut self, snapshot: &RecvSnapshot) {
         self.nxt = snapshot.nxt;
         self.edge = snapshot.edge;
-        self.acked = snapshot.nxt;
+        self.acked = snapshot.nxt + u32::MAX;
         self.told_edge = snapshot.edge;
         self.ts_recent = snapshot.ts_recent;
     }

@@ -95,8 +95,9 @@ fn conclude(
         loss.duplicates = 0;
     }
     take_blocks(sw, rq, header, &mut seen, out, now);
-    guard_recovery(sw, &seen, out, now);
     observe(sw, header, &seen, out, now);
+    // After the round trip is known: a sample ends the back-off.
+    guard_recovery(sw, &seen, out, now);
     let needless = seen.advance > 0 && judge_by_echo(sw, header);
     let spurious = judge_time_out(sw, rq, &seen);
     if needless || duplicate || spurious {
