@@ -1,8 +1,6 @@
 //! A host made of this crate alone, and the frames that a stranger on its link can send.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-#[expect(clippy::disallowed_types, reason = "buffers are counted for the whole process, so its tests take turns")]
-use std::sync::Mutex;
 
 use ip::icmp::{self, Received};
 use ip::input::{self, Input};
@@ -143,13 +141,9 @@ impl Host {
 
 /// Runs an attack and checks that it has given back every buffer.
 pub fn balanced(attack: impl FnOnce()) {
-    #[expect(clippy::disallowed_types, reason = "buffers are counted for the whole process, so its tests take turns")]
-    static TURN: Mutex<()> = Mutex::new(());
-    // A test that failed in its turn has said so; the others go on.
-    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let before = pktbuf::live();
+    let before = pktbuf::balance();
     attack();
-    assert_eq!(pktbuf::live(), before, "buffers are given back");
+    assert_eq!(pktbuf::balance(), before, "buffers are given back");
 }
 
 /// A packet from the peer to us in a frame. `protocol` may name extension headers at the start of `payload`.

@@ -121,11 +121,11 @@ impl HeaderOut {
         self.class & TIMESTAMPS != 0
     }
 
-    /// The peer's SYN arrived: start from this snapshot, whatever was there before. The SYN itself is not acknowledged yet.
+    /// The peer's SYN arrived: start from this snapshot, whatever was there before.
     pub(crate) fn synchronise(&mut self, snapshot: &RecvSnapshot) {
         self.nxt = snapshot.nxt;
         self.edge = snapshot.edge;
-        self.acked = snapshot.nxt + u32::MAX;
+        self.acked = snapshot.nxt;
         self.told_edge = snapshot.edge;
         self.ts_recent = snapshot.ts_recent;
     }
@@ -175,6 +175,11 @@ impl HeaderOut {
         let open = (self.edge - self.nxt).max(0) as u32;
         let unit = 1u32 << self.shift;
         ((open + unit - 1) >> self.shift).min(u32::from(u16::MAX)) as u16
+    }
+
+    /// The peer's SYN-ACK wants an acknowledgement.
+    pub(crate) fn owe_ack_of_syn(&mut self) {
+        self.acked = self.nxt + u32::MAX;
     }
 
     /// Is there something that the peer has not been told?

@@ -68,6 +68,7 @@ fn connected(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now:
     let header = segment.header;
     fast_open::answered(&mut parts, &segment, out);
     parts.synchronise(&header, out, now);
+    parts.header_out.owe_ack_of_syn();
     let with_text = parts.send_window.flight() > 1;
     establish(&mut parts, header.ack, out, now);
     ecn::connected(&mut parts, &segment, out);
