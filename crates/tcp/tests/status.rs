@@ -7,9 +7,9 @@ use std::time::Duration;
 use support::endpoint::Setup;
 use support::ms;
 use support::script::{Peer, Script, peer};
-use tcp::TcpInfo;
 use tcp::config::Ecn;
 use tcp::event::Status;
+use tcp::{SetOption, SocketOption, TcpInfo};
 use wire::tcp::TcpFlags;
 
 fn connected() -> Script {
@@ -148,4 +148,16 @@ fn ecn_is_seen_with_the_first_segment_that_is_capable() {
     let ack = peer(".").seq(201).ack(3001);
     t.inject(Peer { flags: ack.flags | TcpFlags::ECE, ..ack });
     assert_eq!(info(&mut t).delivered_ce, 3, "all that the acknowledgement tells of");
+}
+
+/// What is in flight is counted in the segments of today, and those have become smaller.
+#[test]
+fn segments_that_have_become_small_are_not_delivered_before_they_left() {
+    let mut t = Script::connected(Setup::default(), |syn| syn);
+    t.send(9000);
+    t.run(SetOption(SocketOption::MaxSegment(300))).expect("set");
+    let delivered = info(&mut t).delivered;
+    assert!(delivered <= 1, "{delivered}: nothing but the SYN has arrived");
+    t.inject(peer(".").ack(9001));
+    assert_eq!(info(&mut t).delivered, 10);
 }

@@ -321,7 +321,8 @@ fn delivered(parts: &PcbMut<'_>) -> u32 {
     let text = sw.sent_text().saturating_sub(sw.sacked());
     let fin_alone = text == 0 && sw.flight() > sw.sent_text();
     let in_flight = text.div_ceil(sw.mss.into()) + u32::from(fin_alone);
-    sw.data_segments_out.wrapping_sub(in_flight) + u32::from(parts.header_in.state.is_synchronised())
+    // Counted in the segments of today, what is in flight may be more of them than have left.
+    sw.data_segments_out.saturating_sub(in_flight).saturating_add(1)
 }
 
 fn level(parts: &PcbMut<'_>) -> Readiness {
