@@ -222,6 +222,10 @@ impl TcpStream {
         self.inner.stack.raw().call(&self.inner.socket.target(), call)
     }
 
+    pub(crate) fn driver(&self) -> Option<usize> {
+        self.inner.stack.raw().driver_of(&self.inner.socket.target())
+    }
+
     pub(crate) fn socket(&self) -> &Arc<TcpSocket<Real>> {
         &self.inner.socket
     }

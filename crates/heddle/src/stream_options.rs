@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use pktbuf::{Chunk, PktBuf};
 use stack::call::{Call, Reply};
+use sync::Real;
 use tcp::config::KeepAlive;
 use tcp::congestion::Kind;
 use tcp::{OptionValues, SocketOption, StatusReport, TcpInfo};
@@ -60,7 +61,8 @@ options! {
     set_receive_low_water, receive_low_water: u32 = ReceiveLowWater, receive_low_water;
     /// Paces segments at this many octets per second or less (`SO_MAX_PACING_RATE`).
     set_max_pacing_rate, max_pacing_rate: u64 = MaxPacingRate, max_pacing_rate;
-    /// Size of the send buffer in octets; it no longer grows (`SO_SNDBUF`, without Linux's doubling).
+    /// Size of the send buffer in octets; it no longer grows (`SO_SNDBUF`, without Linux's doubling). What counts against
+    /// it, and how far the last write may go beyond, is said at [`tcp::config::SendAccounting`].
     set_send_buffer, send_buffer: u32 = SendBuffer, send_buffer;
     /// Size of the receive buffer in octets; it no longer grows (`SO_RCVBUF`, without Linux's doubling).
     set_receive_buffer, receive_buffer: u32 = ReceiveBuffer, receive_buffer;
@@ -109,6 +111,12 @@ impl TcpStream {
     /// The connection is gone.
     pub fn linger(&self) -> io::Result<Option<Duration>> {
         Ok(self.options()?.linger)
+    }
+
+    /// Which of the threads that poll the devices receives this connection's segments, counted from 0: the queue that the
+    /// device's hash chooses (`SO_INCOMING_CPU`). `None` if no route leads to the peer any more.
+    pub fn incoming_driver(&self) -> Option<usize> {
+        self.driver()
     }
 
     /// Gives up after this long without progress; `None`: after the retries of the stack (`TCP_USER_TIMEOUT`).
@@ -250,17 +258,30 @@ impl TcpStream {
         }
     }
 
+    /// Sends `data` behind which more will follow (`MSG_MORE`): what fills no segment waits for the next write, for an
+    /// acknowledgement, or for 200 ms and a round trip; returns how much was taken.
+    ///
+    /// # Errors
+    /// As a write; [`io::ErrorKind::WouldBlock`] if there is no room now.
+    pub fn send_more(&self, data: &[u8]) -> io::Result<usize> {
+        self.send_copy(data, |send| Call::SendMore(tcp::SendMore(send)))
+    }
+
     /// Sends `data`, the last octet of which is urgent (`MSG_OOB`); returns how much was taken. The mark is set if all was.
     ///
     /// # Errors
     /// As a write; [`io::ErrorKind::WouldBlock`] if there is no room now.
     pub fn send_urgent(&self, data: &[u8]) -> io::Result<usize> {
+        self.send_copy(data, |send| Call::SendUrgent(tcp::SendUrgent(send)))
+    }
+
+    fn send_copy(&self, data: &[u8], call: impl FnOnce(tcp::Send) -> Call<Real>) -> io::Result<usize> {
         let mut buffer = PktBuf::alloc(data.len()).ok_or_else(|| self.error(tcp::Error::NoBuffer))?;
         let fits = buffer.extend_from_slice(data);
         debug_assert!(fits, "the buffer was asked for in this size");
         let mut chunks = tcp::Chunks::new();
         chunks.push(Chunk::Pooled(buffer));
-        match self.call(Call::SendUrgent(tcp::SendUrgent(tcp::Send { chunks }))) {
+        match self.call(call(tcp::Send { chunks })) {
             Reply::Sent(Ok(sent)) if sent.accepted == 0 && !data.is_empty() => Err(self.error(tcp::Error::WouldBlock)),
             Reply::Sent(Ok(sent)) => Ok(sent.accepted),
             Reply::Sent(Err(error)) => Err(self.error(error)),

@@ -19,43 +19,77 @@ use crate::plug::Plug;
 /// What every function gets first: the machine.
 pub type UserData = *mut c_void;
 
-/// The table. Null pointers come from packetdrill, and every entry is filled.
+/// The table, in packetdrill's order; every entry is filled. Those named as a system call take its arguments and answer as it
+/// does: with a result, or -1 and `errno`.
 #[repr(C)]
-#[allow(missing_docs)] // Each is the system call of its name.
 pub struct PacketdrillInterface {
+    /// The machine: first argument of every function.
     pub userdata: UserData,
+    /// Ends the machine; no function is called with it afterwards.
     pub free: unsafe extern "C" fn(UserData),
+    /// `socket(2)`: the descriptor is one of the process, taken from the kernel, so that nothing else gets its number.
     pub socket: unsafe extern "C" fn(UserData, c_int, c_int, c_int) -> c_int,
+    /// `bind(2)`.
     pub bind: unsafe extern "C" fn(UserData, c_int, *const sockaddr, socklen_t) -> c_int,
+    /// `listen(2)`.
     pub listen: unsafe extern "C" fn(UserData, c_int, c_int) -> c_int,
+    /// `accept(2)`; it may block.
     pub accept: unsafe extern "C" fn(UserData, c_int, *mut sockaddr, *mut socklen_t) -> c_int,
+    /// `connect(2)`; it may block.
     pub connect: unsafe extern "C" fn(UserData, c_int, *const sockaddr, socklen_t) -> c_int,
+    /// `read(2)`; it may block.
     pub read: unsafe extern "C" fn(UserData, c_int, *mut c_void, usize) -> isize,
+    /// `readv(2)`; it may block.
     pub readv: unsafe extern "C" fn(UserData, c_int, *const iovec, c_int) -> isize,
+    /// `recv(2)`; it may block.
     pub recv: unsafe extern "C" fn(UserData, c_int, *mut c_void, usize, c_int) -> isize,
+    /// `recvfrom(2)`; it may block.
     pub recvfrom:
         unsafe extern "C" fn(UserData, c_int, *mut c_void, usize, c_int, *mut sockaddr, *mut socklen_t) -> isize,
+    /// `recvmsg(2)`, the error queue included; it may block.
     pub recvmsg: unsafe extern "C" fn(UserData, c_int, *mut msghdr, c_int) -> isize,
+    /// `write(2)`; it may block.
     pub write: unsafe extern "C" fn(UserData, c_int, *const c_void, usize) -> isize,
+    /// `writev(2)`; it may block.
     pub writev: unsafe extern "C" fn(UserData, c_int, *const iovec, c_int) -> isize,
+    /// `send(2)`; it may block.
     pub send: unsafe extern "C" fn(UserData, c_int, *const c_void, usize, c_int) -> isize,
+    /// `sendto(2)`, also to open a connection with text; it may block.
     pub sendto: unsafe extern "C" fn(UserData, c_int, *const c_void, usize, c_int, *const sockaddr, socklen_t) -> isize,
+    /// `sendmsg(2)`; it may block.
     pub sendmsg: unsafe extern "C" fn(UserData, c_int, *const msghdr, c_int) -> isize,
+    /// `fcntl(2)` with the argument as a word, which is looked at only for commands that have one.
     pub fcntl: unsafe extern "C" fn(UserData, c_int, c_int, c_ulong) -> c_int,
+    /// `ioctl(2)` with a pointer to one number.
     pub ioctl: unsafe extern "C" fn(UserData, c_int, c_ulong, *mut c_int) -> c_int,
+    /// `close(2)`.
     pub close: unsafe extern "C" fn(UserData, c_int) -> c_int,
+    /// `shutdown(2)`.
     pub shutdown: unsafe extern "C" fn(UserData, c_int, c_int) -> c_int,
+    /// `getsockopt(2)`.
     pub getsockopt: unsafe extern "C" fn(UserData, c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int,
+    /// `setsockopt(2)`.
     pub setsockopt: unsafe extern "C" fn(UserData, c_int, c_int, c_int, *const c_void, socklen_t) -> c_int,
+    /// `poll(2)`, with its time-out in virtual time; it may block.
     pub poll: unsafe extern "C" fn(UserData, *mut pollfd, nfds_t, c_int) -> c_int,
+    /// One IP packet of so many octets arrives at the stack; 0, or -1.
     pub netdev_send: unsafe extern "C" fn(UserData, *const c_void, usize) -> c_int,
+    /// The next IP packet that the stack sent: its octets, how many they are (room before, length after), and when it left, in
+    /// microseconds of [`PacketdrillInterface::gettimeofday`]. 0; a length of 0 if none comes in 200 virtual seconds.
     pub netdev_receive: unsafe extern "C" fn(UserData, *mut c_void, *mut usize, *mut c_longlong) -> c_int,
+    /// `usleep(3)` in virtual time.
     pub usleep: unsafe extern "C" fn(UserData, useconds_t) -> c_int,
+    /// `gettimeofday(2)` of the virtual clock, which moves on by a microsecond.
     pub gettimeofday: unsafe extern "C" fn(UserData, *mut timeval, *mut c_void) -> c_int,
+    /// `epoll_create(2)`.
     pub epoll_create: unsafe extern "C" fn(UserData, c_int) -> c_int,
+    /// `epoll_ctl(2)`.
     pub epoll_ctl: unsafe extern "C" fn(UserData, c_int, c_int, c_int, *mut epoll_event) -> c_int,
+    /// `epoll_wait(2)`, with its time-out in virtual time; it may block.
     pub epoll_wait: unsafe extern "C" fn(UserData, c_int, *mut epoll_event, c_int, c_int) -> c_int,
+    /// `pipe(2)`.
     pub pipe: unsafe extern "C" fn(UserData, *mut c_int) -> c_int,
+    /// `splice(2)`.
     pub splice: unsafe extern "C" fn(UserData, c_int, *mut loff_t, c_int, *mut loff_t, usize, c_uint) -> isize,
 }
 

@@ -8,8 +8,8 @@ use ip::icmp::IcmpErrorKind;
 use observe::Time;
 use sync::Platform;
 use tcp::{
-    Abort, Close, Disposition, Event, IcmpKind, Outbox, PcbAccess, Receive, Send, SendRecord, SendUrgent, SetOption,
-    Shutdown, Status, TakeError,
+    Abort, Close, Disposition, Event, IcmpKind, Outbox, PcbAccess, Receive, Send, SendMore, SendRecord, SendUrgent,
+    SetOption, Shutdown, Status, TakeError,
 };
 
 use crate::arch::Census;
@@ -38,6 +38,8 @@ pub enum Call<P: Platform> {
     SendUrgent(SendUrgent),
     /// Append data that ends a record.
     SendRecord(SendRecord),
+    /// Append data behind which more will follow.
+    SendMore(SendMore),
     /// Ask why the connection failed; told once.
     TakeError(TakeError),
 }
@@ -69,7 +71,7 @@ pub fn open(
 pub enum Reply {
     /// To `Open`: where the connection lives now.
     Opened(Result<Key, OpenRefused>),
-    /// To `Send`, `SendUrgent` and `SendRecord`.
+    /// To `Send`, `SendUrgent`, `SendRecord` and `SendMore`.
     Sent(<Send as Event>::Reply),
     /// To `Receive`.
     Received(<Receive as Event>::Reply),
@@ -123,6 +125,7 @@ pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outb
         Call::SetOption(event) => Reply::OptionSet(event.run(pcb, out, now)),
         Call::SendUrgent(event) => Reply::Sent(event.run(pcb, out, now)),
         Call::SendRecord(event) => Reply::Sent(event.run(pcb, out, now)),
+        Call::SendMore(event) => Reply::Sent(event.run(pcb, out, now)),
         Call::TakeError(event) => Reply::Failure(event.run(pcb, out, now)),
     }
 }
@@ -131,7 +134,7 @@ pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outb
 pub fn level_of<P: Platform>(call: &Call<P>) -> Readiness {
     match call {
         Call::Receive(_) => Readiness::READABLE,
-        Call::Send(_) | Call::SendUrgent(_) | Call::SendRecord(_) => Readiness::WRITABLE,
+        Call::Send(_) | Call::SendUrgent(_) | Call::SendRecord(_) | Call::SendMore(_) => Readiness::WRITABLE,
         _ => Readiness::NONE,
     }
 }

@@ -32,8 +32,8 @@ use crate::shared::{Interface, Settings, Shared};
 use crate::socket::{ListenerShared, TcpSocket, UdpShared};
 use crate::tx::{Egress, TxPort};
 
-/// The most text that an open takes: what a pooled buffer holds.
-const FIRST_TEXT: usize = 64 << 10;
+/// The most text that an open takes: what a pooled buffer holds, and an empty send buffer takes, however small it is.
+const FIRST_TEXT: usize = 60 << 10;
 
 /// Text that an active open begins with.
 #[derive(Clone, Copy)]
@@ -428,6 +428,14 @@ impl<P: Platform> Stack<P> {
         }
         let buffer = PktBuf::from_slice(text).ok_or(OpenRefused::NoBuffer)?;
         Ok(Some(Box::new(Start { offer, text: tcp::Chunks::from_iter([Chunk::Pooled(buffer)]), more })))
+    }
+
+    /// Index of the driver whose queue the device gives the segments of `target` to; `None` if no route leads to its peer any
+    /// more. Where several machines share a device by other rules than the hash of the flow, they decide.
+    pub fn driver_of(&self, target: &Target) -> Option<usize> {
+        let (interface, _) = self.core.shared.route(target.flow.tuple.remote_addr)?;
+        let queues = self.core.shared.interfaces.get(interface)?.egress.ports.len();
+        Some(target.flow.index(queues.max(1)))
     }
 
     /// Octets that [`Stack::connect_with`] takes at most under `options`.

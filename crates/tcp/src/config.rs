@@ -41,6 +41,22 @@ pub struct BufferSizes {
     pub max: u32,
 }
 
+/// What counts against the send buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendAccounting {
+    /// The octets of text that are not acknowledged, and never more than the buffer's size. A writer that found no room is
+    /// told when more than a third is free.
+    Octets,
+    /// Memory, as Linux counts it: text is kept in runs of up to half of the peer's largest window, 64 KiB at most, each of
+    /// which costs `overhead` octets more. A run is begun while the buffer is not full and may then be filled, so that up
+    /// to one run more than the buffer's size is taken. A writer is told of room when what is free is at least half of what
+    /// is used, and what is unsent less than half of the mark of unsent text.
+    Runs {
+        /// Octets beside the text of each run.
+        overhead: u32,
+    },
+}
+
 /// Keep-alive timing (RFC 9293 section 3.8.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAlive {
@@ -161,6 +177,8 @@ pub struct Config {
     pub receive_buffer: BufferSizes,
     /// Send buffer limits.
     pub send_buffer: BufferSizes,
+    /// What counts against the send buffer.
+    pub send_accounting: SendAccounting,
     /// Retransmission time-out bounds (RFC 6298).
     pub rto: RttConfig,
     /// Congestion control of new connections.
@@ -290,6 +308,7 @@ impl Default for Config {
         Config {
             receive_buffer: BufferSizes { min: 4 << 10, initial: 128 << 10, max: 6 << 20 },
             send_buffer: BufferSizes { min: 4 << 10, initial: 256 << 10, max: 4 << 20 },
+            send_accounting: SendAccounting::Runs { overhead: 1280 },
             rto: RttConfig::default(),
             congestion: Kind::Cubic,
             initial_window: 10,

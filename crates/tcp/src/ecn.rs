@@ -126,8 +126,8 @@ pub(crate) struct EcnState {
     octets_in: [u32; 3],
     /// Our segments that arrived marked, as far as we know (s.cep).
     marks_out: u32,
-    /// The peer's count of marked octets (s.ceb).
-    octets_out: u32,
+    /// The peer's counts of octets that arrived there with ECT(0), marked, with ECT(1) (s.e0b, s.ceb, s.e1b).
+    octets_out: [u32; 3],
 }
 
 impl EcnState {
@@ -143,7 +143,7 @@ impl EcnState {
             marks_in: FIRST_COUNT,
             octets_in: [FIRST_OCTETS, 0, FIRST_OCTETS],
             marks_out: FIRST_COUNT,
-            octets_out: 0,
+            octets_out: [FIRST_OCTETS, 0, FIRST_OCTETS],
         }
     }
 
@@ -159,15 +159,16 @@ impl EcnState {
 
     /// For those who ask for the connection's status.
     pub(crate) fn counts(&self) -> EcnCounts {
-        let [ect0, ce, ect1] = self.octets_in;
+        let counted = |[ect0, ce, ect1]: [u32; 3]| {
+            [ect0.wrapping_sub(FIRST_OCTETS), ce, ect1.wrapping_sub(FIRST_OCTETS)].map(|octets| octets & 0x00ff_ffff)
+        };
         EcnCounts {
             mode: self.mode,
             seen: self.seen,
             delivered_ce: self.marked(),
-            delivered_ce_octets: self.octets_out,
+            delivered_octets: counted(self.octets_out),
             received_ce: self.marks_in.wrapping_sub(FIRST_COUNT),
-            received_octets: [ect0.wrapping_sub(FIRST_OCTETS), ce, ect1.wrapping_sub(FIRST_OCTETS)]
-                .map(|octets| octets & 0x00ff_ffff),
+            received_octets: counted(self.octets_in),
             option_seen: self.option,
         }
     }
@@ -182,8 +183,8 @@ pub struct EcnCounts {
     pub seen: bool,
     /// Segments of ours that met congestion, as far as the peer has told.
     pub delivered_ce: u32,
-    /// The octets in them.
-    pub delivered_ce_octets: u32,
+    /// Octets of ours that arrived with ECT(0), with a mark of congestion, with ECT(1), as far as the peer has told.
+    pub delivered_octets: [u32; 3],
     /// Segments of the peer's that met congestion.
     pub received_ce: u32,
     /// Octets that arrived with ECT(0), with a mark of congestion, with ECT(1).
@@ -467,12 +468,16 @@ fn heard(ecn: &mut EcnState, header: &Header, segment: &Segment, acked: bool) ->
         ecn.marks_out = ecn.marks_out.wrapping_add(marks);
         more = marks > 0;
     }
-    if let Some(octets) = rare(segment).ecn.and_then(|counters| counters.ce()) {
-        ecn.option = true;
-        let new = octets.wrapping_sub(ecn.octets_out) & 0x00ff_ffff;
-        if new > 0 && new < 1 << 23 {
-            ecn.octets_out = octets;
-            more = true;
+    if let Some(counters) = rare(segment).ecn {
+        ecn.option |= counters.ce().is_some();
+        for (index, told) in [counters.ect0(), counters.ce(), counters.ect1()].into_iter().enumerate() {
+            // Those of an option that was overtaken would seem to be far ahead.
+            let known = &mut ecn.octets_out[index];
+            let new = told.map_or(0, |octets| octets.wrapping_sub(*known) & 0x00ff_ffff);
+            if new > 0 && new < 1 << 23 {
+                *known = told.unwrap_or_default();
+                more |= index == 1;
+            }
         }
     }
     more

@@ -315,7 +315,7 @@ impl TcpInfo {
         if marks.mode == EcnMode::Accurate {
             self.received_ce = marks.received_ce;
             [self.received_e0_bytes, self.received_ce_bytes, self.received_e1_bytes] = marks.received_octets;
-            self.delivered_ce_bytes = marks.delivered_ce_octets;
+            [self.delivered_e0_bytes, self.delivered_ce_bytes, self.delivered_e1_bytes] = marks.delivered_octets;
             self.accecn_opt_seen = if marks.option_seen { ACCECN_COUNTERS_SEEN } else { 0 };
         }
     }

@@ -69,8 +69,8 @@ pub use error::Error;
 pub use event::segment_arrives::listen;
 pub use event::{
     Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Isn, LinkDown, OptionValues, PathMtu, Receive,
-    ReceiveRest, Received, Reclaim, RecoveryState, SegmentArrives, Send, SendRecord, SendUrgent, Sent, SetOption,
-    Shutdown, SocketOption, Status, StatusReport, TakeError, Timeouts, Traffic, TransmitReady,
+    ReceiveRest, Received, Reclaim, RecoveryState, SegmentArrives, Send, SendMore, SendRecord, SendUrgent, Sent,
+    SetOption, Shutdown, SocketOption, Status, StatusReport, TakeError, Timeouts, Traffic, TransmitReady,
 };
 pub use half_open::{HalfOpen, Progress};
 pub use info::TcpInfo;

@@ -122,7 +122,7 @@ pub(crate) fn send_text(
 /// What a sender with limits of its own does after a transmission: the account, and those who wait.
 #[cold]
 fn shaped(sw: &mut SendWindow, rq: &RetransmitQueue, (from, hold): (SeqNumber, Hold), out: &mut Outbox<'_>, now: Time) {
-    if sw.blocked && sw.is_writable(rq) {
+    if sw.blocked && sw.is_writable(rq, out.config) {
         sw.blocked = false;
         out.ready |= Readiness::WRITABLE;
     }
@@ -265,7 +265,9 @@ fn send_one_new(
         out.starved = true;
         return Err(Hold::Starved);
     }
-    put_new(sw, rq, ho, out, now, NewText { len, fin, last: len == unsent, whole: false })
+    // Text that its user did not push is pushed when its time is over, or by the FIN.
+    let pushed = sw.hold.is_pushed() || room.push || fin;
+    put_new(sw, rq, ho, out, now, NewText { len, fin, pushed: len == unsent && pushed, whole: false })
 }
 
 /// New text that is to leave as one segment, or one super-segment.
@@ -273,8 +275,8 @@ fn send_one_new(
 struct NewText {
     len: u32,
     fin: bool,
-    /// Nothing else waits.
-    last: bool,
+    /// Nothing else waits, and the user wants it to be seen.
+    pushed: bool,
     /// No device may cut it.
     whole: bool,
 }
@@ -287,7 +289,7 @@ fn put_new(
     ho: &mut HeaderOut,
     out: &mut Outbox<'_>,
     now: Time,
-    NewText { len, fin, last, whole }: NewText,
+    NewText { len, fin, pushed, whole }: NewText,
 ) -> Result<u32, Hold> {
     let mut flags = ACK;
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
@@ -296,7 +298,7 @@ fn put_new(
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
     //# and (2) MUST set the PSH bit in the last buffered segment (i.e., when there is no more queued data to be sent)
     //# (MUST-61).
-    if len > 0 && last {
+    if len > 0 && pushed {
         flags.insert(TcpFlags::PSH);
     }
     if fin {
@@ -429,7 +431,7 @@ fn silly_window(sw: &SendWindow, len: u32, window: u32, room: Room) -> Result<u3
 fn small_may_leave(sw: &SendWindow, push: bool) -> Result<(), Hold> {
     if push {
         Ok(())
-    } else if sw.cork {
+    } else if sw.hold.holds() {
         Err(Hold::Cork)
     } else if sw.no_delay || sw.small_end.le(sw.una) {
         Ok(())
@@ -462,7 +464,10 @@ fn set_timer_after_sending(sw: &mut SendWindow, rq: &RetransmitQueue, hold: Hold
             // Its own deadline wakes it.
             Hold::Paced if sw.timer_kind == Timer::Persist => sw.stop_timer(),
             Hold::Paced => {}
-            Hold::Cork if sw.timer_kind != Timer::Cork => sw.set_timer(Timer::Cork, now + out.config.cork_timeout),
+            // No sooner than what is sent would be sent again, as in Linux.
+            Hold::Cork if sw.timer_kind != Timer::Cork => {
+                sw.set_timer(Timer::Cork, sw.rtt.deadline(now).max(now + out.config.cork_timeout));
+            }
             Hold::Cork => {}
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
             //# The transmitting host SHOULD send the first zero-window probe when a zero window has existed for the

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use wire::tcp::OptionOrder;
 
-use crate::config::{BufferSizes, Config, Ecn, FastOpenMode, KeepAlive};
+use crate::config::{BufferSizes, Config, Ecn, FastOpenMode, KeepAlive, SendAccounting};
 use crate::rtt::{RtoFloor, RttConfig};
 
 /// Whose wire image a stack has.
@@ -55,6 +55,7 @@ fn freebsd() -> Config {
     Config {
         receive_buffer: BufferSizes { min: 4 << 10, initial: 64 << 10, max: 2 << 20 },
         send_buffer: BufferSizes { min: 4 << 10, initial: 32 << 10, max: 2 << 20 },
+        send_accounting: SendAccounting::Octets,
         rto: RttConfig { min_rto: Duration::from_millis(30), max_rto: Duration::from_secs(64), ..RttConfig::default() },
         quick_acks: 0,
         retries: 12,
@@ -72,6 +73,7 @@ fn rfc() -> Config {
     Config {
         receive_buffer: BufferSizes { min: 4 << 10, initial: 64 << 10, max: 4 << 20 },
         send_buffer: BufferSizes { min: 4 << 10, initial: 64 << 10, max: 4 << 20 },
+        send_accounting: SendAccounting::Octets,
         rto: RttConfig { min_rto: Duration::from_secs(1), floor: RtoFloor::Total, ..RttConfig::default() },
         initial_window: 3,
         delayed_ack: Duration::from_millis(200),

@@ -6,11 +6,19 @@ use observe::Counter;
 use support::endpoint::Setup;
 use support::ms;
 use support::script::{Peer, Script, peer};
+use tcp::config::SendAccounting;
 use tcp::{Error, PathMtu, Readiness, Send, SetOption, SocketOption, TransmitReady};
 use wire::SeqNumber;
 
 fn plain() -> Script {
     Script::connected(Setup::default(), |syn| syn)
+}
+
+/// With a send buffer that holds so many octets of text and no more.
+fn by_octets() -> Setup {
+    let mut setup = Setup::default();
+    setup.config.send_accounting = SendAccounting::Octets;
+    setup
 }
 
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
@@ -210,7 +218,7 @@ fn a_window_too_small_for_the_silly_window_rule_is_used_when_the_timer_expires()
 
 #[test]
 fn the_send_buffer_takes_what_fits_and_says_when_to_go_on() {
-    let mut setup = Setup::default();
+    let mut setup = by_octets();
     setup.options.send_buffer = Some(5000);
     let mut t = Script::connected(setup, |syn| syn);
     t.us.ready = Readiness::NONE;
@@ -226,7 +234,7 @@ fn the_send_buffer_takes_what_fits_and_says_when_to_go_on() {
 
 #[test]
 fn the_send_buffer_grows_with_the_congestion_window() {
-    let mut t = plain();
+    let mut t = Script::connected(by_octets(), |syn| syn);
     let before = t.us.status().send_buffer;
     let mut acked = 1;
     for _ in 0..400 {
@@ -239,7 +247,7 @@ fn the_send_buffer_grows_with_the_congestion_window() {
     let status = t.us.status();
     assert!(status.cwnd <= 180_000, "the peer's window of 60 000 limits, so {} must not grow on", status.cwnd);
     assert!(status.send_buffer <= 2 * status.cwnd, "{}", status.send_buffer);
-    let mut t = Script::connected(Setup::default(), |syn| syn.scale(10));
+    let mut t = Script::connected(by_octets(), |syn| syn.scale(10));
     let mut acked = 1;
     for _ in 0..12 {
         t.send(3_000_000);

@@ -16,6 +16,9 @@ pub(super) const SIOCOUTQNSD: u64 = 0x894b;
 /// Not in every libc.
 pub(super) const TCP_INQ: i32 = 36;
 
+/// Linux's smallest send buffer: two segments with what they cost.
+const LEAST_SEND_BUFFER: u32 = 4608;
+
 /// The value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OptionValue {
@@ -34,12 +37,11 @@ pub(super) struct Settings {
     pub(super) set: Vec<SocketOption>,
     /// What `getsockopt` answers where no connection knows better.
     values: BTreeMap<(i32, i32), OptionValue>,
-    pub(super) cork: bool,
     pub(super) free_bind: bool,
 }
 
 /// Options that are kept and have no effect: the stack does what they ask for anyway, or it makes no difference here.
-const KEPT: [(i32, i32); 14] = [
+const KEPT: [(i32, i32); 15] = [
     (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
     (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
     (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
@@ -48,6 +50,7 @@ const KEPT: [(i32, i32); 14] = [
     (libc::SOL_SOCKET, libc::SO_PRIORITY),
     (libc::SOL_SOCKET, libc::SO_MARK),
     (libc::SOL_SOCKET, libc::SO_BUSY_POLL),
+    (libc::SOL_SOCKET, libc::SO_INCOMING_CPU),
     (libc::IPPROTO_IP, libc::IP_FREEBIND),
     (libc::IPPROTO_IP, libc::IP_RECVERR),
     (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
@@ -149,6 +152,10 @@ impl Posix {
             (libc::SOL_SOCKET, libc::SO_ACCEPTCONN, stage) => {
                 return int(i64::from(matches!(stage, Stage::Listener(_))));
             }
+            (libc::SOL_SOCKET, libc::SO_INCOMING_CPU, Stage::Stream(stream)) => {
+                let driver = stack.driver_of(&stream.socket.target()).and_then(|driver| i64::try_from(driver).ok());
+                return int(driver.unwrap_or(-1));
+            }
             _ => {}
         }
         let kept = sock.settings.values.get(&(level, name)).cloned();
@@ -209,6 +216,8 @@ fn default(level: i32, name: i32, config: &Config) -> Option<OptionValue> {
         (libc::SOL_SOCKET, libc::SO_SNDBUF) => config.send_buffer.initial.into(),
         (libc::SOL_SOCKET, libc::SO_RCVBUF) => config.receive_buffer.initial.into(),
         (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => 1,
+        // No processor yet.
+        (libc::SOL_SOCKET, libc::SO_INCOMING_CPU) => -1,
         (libc::SOL_SOCKET, libc::SO_LINGER) => return Some(OptionValue::Linger(false, 0)),
         (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => return Some(OptionValue::Octets(kind_name(config.congestion))),
         _ => return None,
@@ -223,9 +232,10 @@ fn kind_name(kind: Kind) -> Vec<u8> {
 /// What `getsockopt` answers afterwards: Linux doubles buffer sizes, for its own overhead.
 fn stored(level: i32, name: i32, value: &OptionValue) -> OptionValue {
     match (level, name, value) {
-        (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_RCVBUF, OptionValue::Int(octets)) => {
-            OptionValue::Int(octets.saturating_mul(2))
+        (libc::SOL_SOCKET, libc::SO_SNDBUF, OptionValue::Int(octets)) => {
+            OptionValue::Int(octets.saturating_mul(2).max(LEAST_SEND_BUFFER.into()))
         }
+        (libc::SOL_SOCKET, libc::SO_RCVBUF, OptionValue::Int(octets)) => OptionValue::Int(octets.saturating_mul(2)),
         _ => value.clone(),
     }
 }
@@ -256,10 +266,7 @@ impl Settings {
         let count = || u8::try_from(number).ok().filter(|n| (1..=127).contains(n)).ok_or(Errno::EINVAL);
         Ok(Some(match (level, name) {
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => SocketOption::NoDelay(on),
-            (libc::IPPROTO_TCP, libc::TCP_CORK) => {
-                self.cork = on;
-                SocketOption::Cork(on)
-            }
+            (libc::IPPROTO_TCP, libc::TCP_CORK) => SocketOption::Cork(on),
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
                 SocketOption::MaxSegment(u16::try_from(number).map_err(|_| Errno::EINVAL)?)
             }
@@ -288,7 +295,9 @@ impl Settings {
                 let limit = u8::try_from(number).ok().filter(|limit| *limit > 0).ok_or(Errno::EINVAL)?;
                 SocketOption::HopLimit(Some(limit))
             }
-            (libc::SOL_SOCKET, libc::SO_SNDBUF) => SocketOption::SendBuffer(octets.saturating_mul(2)),
+            (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
+                SocketOption::SendBuffer(octets.saturating_mul(2).max(LEAST_SEND_BUFFER))
+            }
             (libc::SOL_SOCKET, libc::SO_RCVBUF) => SocketOption::ReceiveBuffer(octets.max(1)),
             (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => SocketOption::ReceiveLowWater(octets),
             (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => SocketOption::KeepsAlive(on),

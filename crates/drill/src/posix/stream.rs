@@ -46,8 +46,6 @@ pub(super) struct Stream {
     told: bool,
     shut_read: bool,
     shut_write: bool,
-    /// Corked by `MSG_MORE`.
-    more: bool,
 }
 
 /// Octets on their way into a call that may have to wait in the middle.
@@ -97,7 +95,6 @@ impl Stream {
             told: false,
             shut_read: false,
             shut_write: false,
-            more: false,
         }
     }
 
@@ -415,9 +412,6 @@ impl TcpSock {
         if transfer.done() > 0 && !ready.intersects(wake) {
             return blocked(transfer);
         }
-        if let Err(error) = cork(stream, stack, &self.settings, flags & libc::MSG_MORE != 0, true) {
-            return failed(transfer, error);
-        }
         let range = transfer.done()..transfer.data.len();
         let mut chunks = Chunks::new();
         if !range.is_empty() {
@@ -425,6 +419,7 @@ impl TcpSock {
         }
         let send = tcp::Send { chunks };
         let call = match flags & (libc::MSG_OOB | libc::MSG_EOR) {
+            0 if flags & libc::MSG_MORE != 0 => Call::SendMore(tcp::SendMore(send)),
             0 => Call::Send(send),
             libc::MSG_EOR => Call::SendRecord(tcp::SendRecord(send)),
             _ => Call::SendUrgent(tcp::SendUrgent(send)),
@@ -435,9 +430,6 @@ impl TcpSock {
             _ => return failed(transfer, Errno::EPIPE),
         };
         transfer.advance(sent.accepted);
-        if let Err(error) = cork(stream, stack, &self.settings, flags & libc::MSG_MORE != 0, false) {
-            return failed(transfer, error);
-        }
         if transfer.rest().is_empty() { now(Ok(transfer.done())) } else { blocked(transfer) }
     }
 
@@ -506,15 +498,6 @@ impl TcpSock {
         };
         Ok(i32::try_from(number).unwrap_or(i32::MAX))
     }
-}
-
-/// `MSG_MORE` is a cork that lasts until a call without it. Before the send it goes in, after the send it comes out.
-fn cork(stream: &mut Stream, stack: &Stack<Real>, settings: &Settings, more: bool, before: bool) -> Result<(), Errno> {
-    if settings.cork || more == stream.more || more != before {
-        return Ok(());
-    }
-    stream.more = more;
-    stream.set(stack, SocketOption::Cork(more))
 }
 
 fn copy_out(buffers: &mut VecDeque<PktBuf>, max: usize, peek: bool) -> Vec<u8> {

@@ -27,7 +27,7 @@ pub use options::OptionValues;
 pub use receive::{Receive, ReceiveRest, Received};
 pub use reclaim::Reclaim;
 pub use segment_arrives::{Disposition, SegmentArrives};
-pub use send::{Chunks, Send, SendRecord, SendUrgent, Sent, TransmitReady};
+pub use send::{Chunks, Send, SendMore, SendRecord, SendUrgent, Sent, TransmitReady};
 pub use set_option::{SetOption, SocketOption};
 pub use status::{RecoveryState, Status, StatusReport, Traffic};
 pub use take_error::TakeError;

@@ -62,7 +62,7 @@ pub(super) fn read(parts: &PcbMut<'_>, config: &Config) -> OptionValues {
     let shaping = sw.shaping.as_deref();
     OptionValues {
         no_delay: sw.no_delay,
-        cork: sw.cork,
+        cork: sw.hold.cork(),
         quick_ack: rw.quick > 0,
         keeps_alive: settings.is_some_and(|settings| settings.keeps_alive),
         keep_alive: settings.map_or(config.keep_alive, |settings| settings.timing),

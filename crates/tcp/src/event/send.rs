@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::fast_path;
 use crate::outbox::Outbox;
 use crate::output::{self, Told};
-use crate::pcb::{Ack, RetransmitQueue, SendWindow};
+use crate::pcb::{Ack, HeaderOut, Push, RetransmitQueue, SendWindow};
 use crate::state::State;
 
 /// Text to send, in order. Room for one inline, which is what nearly every call gives: calls and their answers are moved
@@ -42,23 +42,60 @@ impl Event for Send {
 
     #[inline]
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Sent, Error> {
-        let mut sent = Sent::default();
-        let told = pcb.transmit(out, |sw, rq, ho, out| {
-            append(sw, rq, self.chunks, &mut sent, out, now)?;
-            Ok(output::transmit(sw, rq, ho, out, now, Ack::None))
+        send(self.chunks, Push::Asked, pcb, out, now)
+    }
+}
+
+/// Append text behind which more will follow (`MSG_MORE`): what fills no segment is not sent by this call, and what leaves
+/// last carries no PSH. It waits for the next send without this, for an acknowledgement that lets it leave, or for the end of
+/// a cork's time.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+//# A TCP endpoint MAY implement PUSH flags on SEND calls (MAY-15).
+pub struct SendMore(pub Send);
+
+impl Event for SendMore {
+    /// As [`Send`].
+    type Reply = Result<Sent, Error>;
+
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Sent, Error> {
+        send(self.0.chunks, Push::Held, pcb, out, now)
+    }
+}
+
+#[inline]
+fn send<A: PcbAccess>(
+    mut chunks: Chunks,
+    push: Push,
+    pcb: &mut A,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Result<Sent, Error> {
+    let mut sent = Sent::default();
+    let told = pcb.transmit(out, |sw, rq, ho, out| {
+        may_send(sw)?;
+        sw.hold.set_push(push);
+        if let [chunk] = &chunks[..]
+            && sw.fits_easily(rq, chunk.len(), out.config)
+        {
+            sent.accepted = chunk.len();
+            chunks.pop().into_iter().for_each(|chunk| enqueue(rq, chunk, out, now));
+            let told = output::transmit(sw, rq, ho, out, now, Ack::None);
+            sw.hold.set_push(push.after_call());
+            return Ok(told);
+        }
+        Ok(append(sw, rq, ho, (chunks, push), &mut sent, out, now))
+    });
+    if let Ok(Some((nxt, edge))) = told {
+        pcb.receive_side(|rw, _| {
+            // Text carried the acknowledgement: this is a dialogue, and delaying pays.
+            rw.quick = 0;
+            rw.acked(nxt, edge);
         });
-        if let Ok(Some((nxt, edge))) = told {
-            pcb.receive_side(|rw, _| {
-                // Text carried the acknowledgement: this is a dialogue, and delaying pays.
-                rw.quick = 0;
-                rw.acked(nxt, edge);
-            });
-        }
-        match told {
-            Ok(_) => Ok(sent),
-            Err(Error::NotConnected) => Err(pcb.header_in(|header_in| header_in.error).unwrap_or(Error::NotConnected)),
-            Err(error) => Err(error),
-        }
+    }
+    match told {
+        Ok(_) => Ok(sent),
+        Err(Error::NotConnected) => Err(pcb.header_in(|header_in| header_in.error).unwrap_or(Error::NotConnected)),
+        Err(error) => Err(error),
     }
 }
 
@@ -73,7 +110,7 @@ impl Event for SendUrgent {
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Sent, Error> {
         let len: usize = self.0.chunks.iter().map(Chunk::len).sum();
         pcb.send_side(|sw, rq| {
-            let fits = len > 0 && len <= sw.space(rq) as usize && sw.state.accepts_send() && !sw.fin_queued;
+            let fits = len > 0 && len <= sw.space(rq, out.config) as usize && sw.state.accepts_send() && !sw.fin_queued;
             if fits {
                 // Before the text is queued, or the segments that it leaves in would not know.
                 let end = sw.una + rq.len + len as u32;
@@ -95,7 +132,7 @@ impl Event for SendRecord {
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Sent, Error> {
         let len: usize = self.0.chunks.iter().map(Chunk::len).sum();
         pcb.send_side(|sw, rq| {
-            if len > 0 && len <= sw.space(rq) as usize && sw.state.accepts_send() && !sw.fin_queued {
+            if len > 0 && len <= sw.space(rq, out.config) as usize && sw.state.accepts_send() && !sw.fin_queued {
                 // Before the text is queued, or the segments that it leaves in would not know.
                 let end = sw.una + rq.len + len as u32;
                 sw.shaping(out.config).records.push_back(end);
@@ -105,60 +142,73 @@ impl Event for SendRecord {
     }
 }
 
-/// Queue as much of `chunks` as there is space for.
 #[inline]
-fn append(
-    sw: &mut SendWindow,
-    rq: &mut RetransmitQueue,
-    mut chunks: Chunks,
-    sent: &mut Sent,
-    out: &mut Outbox<'_>,
-    now: Time,
-) -> Result<(), Error> {
+fn may_send(sw: &SendWindow) -> Result<(), Error> {
     if sw.fin_queued {
         return Err(Error::Shutdown);
     }
     if !sw.state.accepts_send() {
         return Err(Error::NotConnected);
     }
-    if let [chunk] = &chunks[..]
-        && chunk.len() <= sw.space(rq) as usize
-    {
-        sent.accepted = chunk.len();
-        chunks.pop().into_iter().for_each(|chunk| enqueue(rq, chunk, out, now));
-        return Ok(());
-    }
-    append_some(sw, rq, chunks, sent, out, now);
     Ok(())
 }
 
-/// [`append`] for several chunks, or one that does not fit.
-fn append_some(
+/// Queue as much of `chunks` as there is space for, and send what may leave: also in the middle, for what has left makes
+/// room for more.
+fn append(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
-    chunks: Chunks,
+    ho: &mut HeaderOut,
+    (chunks, mut push): (Chunks, Push),
     sent: &mut Sent,
     out: &mut Outbox<'_>,
     now: Time,
-) {
+) -> Told {
+    let mut told = None;
+    let mut seen = 0;
     for mut chunk in chunks {
-        let space = sw.space(rq) as usize;
-        let len = chunk.len();
-        if len > space || !sent.rest.is_empty() {
-            if space > 0
-                && sent.rest.is_empty()
-                && let Some(head) = chunk.split(space)
-            {
-                sent.accepted += space;
-                enqueue(rq, head, out, now);
+        let mut portion = if sent.rest.is_empty() { room(sw, rq, chunk.len(), out) } else { 0 };
+        while portion > 0
+            && chunk.len() > portion
+            && let Some(head) = chunk.split(portion)
+        {
+            sent.accepted += portion;
+            enqueue(rq, head, out, now);
+            // A reader wants to see something before half of its window is full.
+            let much = sent.accepted - seen > sw.max_wnd as usize / 2;
+            if much {
+                seen = sent.accepted;
             }
+            sw.hold.set_push(if much { Push::Asked } else { Push::Held });
+            told = output::transmit(sw, rq, ho, out, now, Ack::None).or(told);
+            portion = room(sw, rq, chunk.len(), out);
+        }
+        if chunk.len() > portion {
             sent.rest.push(chunk);
-            sw.blocked = true;
             continue;
         }
-        sent.accepted += len;
+        sent.accepted += chunk.len();
         enqueue(rq, chunk, out, now);
     }
+    if !sent.rest.is_empty() {
+        sw.blocked = true;
+        // Who waits for room wants what was taken to leave.
+        push = Push::Asked;
+    }
+    sw.hold.set_push(push);
+    let told = output::transmit(sw, rq, ho, out, now, Ack::None).or(told);
+    sw.hold.set_push(push.after_call());
+    told
+}
+
+/// Octets to take now of `len` that are wanted, or more. A buffer that is too small for the beginning of a connection grows
+/// first.
+fn room(sw: &mut SendWindow, rq: &RetransmitQueue, len: usize, out: &Outbox<'_>) -> usize {
+    if sw.space(rq, out.config) == 0 {
+        sw.grow_to_begin(out.config);
+    }
+    let space = sw.space(rq, out.config);
+    if len <= space as usize { space as usize } else { sw.portion(rq, space, out.config) as usize }
 }
 
 #[inline]

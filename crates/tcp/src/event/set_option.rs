@@ -95,13 +95,13 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
         SocketOption::NoDelay(on) => {
             sw.no_delay = on;
             // What a cork holds back leaves as well; what is written from now on is corked again.
-            let cork = sw.cork;
-            sw.cork = cork && !on;
+            let cork = sw.hold.cork();
+            sw.hold.set_cork(cork && !on);
             release_held(&mut parts, on, out, now);
-            parts.send_window.cork = cork;
+            parts.send_window.hold.set_cork(cork);
         }
         SocketOption::Cork(on) => {
-            sw.cork = on;
+            sw.hold.set_cork(on);
             release_held(&mut parts, !on, out, now);
         }
         SocketOption::KeepAlive(timing) => {

@@ -7,6 +7,7 @@ use wire::FourTuple;
 
 use super::{Event, OptionValues};
 use crate::access::{PcbAccess, PcbMut};
+use crate::config::Config;
 use crate::congestion::Kind;
 use crate::ecn::{EcnCounts, EcnMode};
 use crate::error::Error;
@@ -221,10 +222,11 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
     let (sw, rw, rq) = (&*parts.send_window, &*parts.receive_window, &*parts.retransmit_queue);
     let loss = sw.loss.as_deref();
     let disorder = loss.filter(|_| sw.mode != Mode::Open);
+    let again = if sw.mode.recovers() { 0 } else { fast_open::sent_again(parts.header_in, sw.una) };
     StatusReport {
         state: parts.header_in.state,
         tuple: parts.header_in.tuple,
-        ready: level(parts),
+        ready: level(parts, out.config),
         error: parts.header_in.error,
         soft_error: parts.header_in.soft_error(),
         send_queue: rq.len,
@@ -245,7 +247,7 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
         sacked: sw.sacked(),
         lost: disorder.map_or(0, |loss| loss.lost(sw.una)),
         lost_in_all: disorder.map_or(0, |loss| loss.lost_in_all(sw.una)),
-        resent: disorder.map_or(0, |loss| loss.resent_octets()),
+        resent: disorder.map_or(0, |loss| loss.resent_octets()) + again,
         pipe: sw.pipe(),
         total_retransmits: loss.map_or(0, |loss| loss.totals.retransmits),
         duplicates_reported: loss.map_or(0, |loss| loss.totals.duplicates),
@@ -322,10 +324,13 @@ fn delivered(parts: &PcbMut<'_>) -> u32 {
     let fin_alone = text == 0 && sw.flight() > sw.sent_text();
     let in_flight = text.div_ceil(sw.mss.into()) + u32::from(fin_alone);
     // Counted in the segments of today, what is in flight may be more of them than have left.
-    sw.data_segments_out.saturating_sub(in_flight).saturating_add(1)
+    // Of a connection that is open early the SYN is not acknowledged.
+    sw.data_segments_out
+        .saturating_sub(in_flight)
+        .saturating_add(u32::from(parts.header_in.state != State::SynReceived))
 }
 
-fn level(parts: &PcbMut<'_>) -> Readiness {
+fn level(parts: &PcbMut<'_>, config: &Config) -> Readiness {
     let state = parts.header_in.state;
     let mut ready = Readiness::NONE;
     let mut set = |condition, bit| {
@@ -338,7 +343,8 @@ fn level(parts: &PcbMut<'_>) -> Readiness {
     set(parts.header_in.error.is_some(), Readiness::ERROR);
     set(closed || parts.receive_window.is_readable() || parts.receive_window.discard, Readiness::READABLE);
     // The send window's copy: a connection may be open before its handshake is complete.
-    let writable = parts.send_window.state.is_synchronised() && parts.send_window.is_writable(parts.retransmit_queue);
+    let writable =
+        parts.send_window.state.is_synchronised() && parts.send_window.is_writable(parts.retransmit_queue, config);
     set(closed || parts.send_window.fin_queued || writable, Readiness::WRITABLE);
     set(parts.receive_window.finished, Readiness::PEER_CLOSED);
     set(state.is_synchronised(), Readiness::CONNECTED);

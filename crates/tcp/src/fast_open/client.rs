@@ -11,7 +11,7 @@ use crate::ecn;
 use crate::event::{Chunks, Event, Isn, Send};
 use crate::outbox::{Outbox, TableChange};
 use crate::output;
-use crate::pcb::{HeaderIn, Pcb, Timer};
+use crate::pcb::{HeaderIn, Loss, Pcb, Timer};
 use crate::segment::Segment;
 use crate::state::Cause;
 use crate::user_timeout;
@@ -81,11 +81,19 @@ pub(crate) struct Asked {
     more: bool,
     news: Option<News>,
     failure: Option<FastOpenFailure>,
+    /// Where the text ends that left with the SYN and must leave again.
+    again: Option<SeqNumber>,
 }
 
 /// Why Fast Open took no text to the peer, as far as is known.
 pub(crate) fn failure(header_in: &HeaderIn) -> Option<FastOpenFailure> {
     header_in.settings.as_deref()?.fast_open?.failure
+}
+
+/// Octets from `una` on that left with the SYN already.
+pub(crate) fn sent_again(header_in: &HeaderIn, una: SeqNumber) -> u32 {
+    let again = header_in.settings.as_deref().and_then(|settings| settings.fast_open?.again);
+    again.map_or(0, |end| (end - una).max(0) as u32)
 }
 
 /// Take the [`News`] that [`TableChange::News`] announced; told once.
@@ -114,7 +122,7 @@ impl Pcb {
         if start.offer.option.is_some() || start.offer.max_text > 0 || start.more {
             let failure = (start.offer.max_text == 0).then_some(FastOpenFailure::NoCookie);
             parts.header_in.settings(out.config).fast_open =
-                Some(Asked { option: start.offer.option, more: start.more, failure, news: None });
+                Some(Asked { option: start.offer.option, more: start.more, failure, news: None, again: None });
         }
         parts.send_fast_syn(start.offer, out, now);
         pcb
@@ -200,5 +208,13 @@ pub(crate) fn settle_text(parts: &mut PcbMut<'_>, ack: SeqNumber) {
     rq.rewind();
     sw.bytes_acked += u64::from(taken);
     sw.una += taken;
-    sw.nxt = sw.una;
+    let end = std::mem::replace(&mut sw.nxt, sw.una);
+    let left = (end - sw.una) as u32;
+    if left > 0 {
+        let (una, segments) = (sw.una, left.div_ceil(sw.mss.into()));
+        sw.loss.get_or_insert_with(|| Loss::new(una)).totals.left_with_syn(segments, left);
+        if let Some(asked) = parts.header_in.settings.as_deref_mut().and_then(|settings| settings.fast_open.as_mut()) {
+            asked.again = Some(end);
+        }
+    }
 }

@@ -9,7 +9,7 @@
 mod client;
 mod server;
 
-pub(crate) use client::{Asked, answered, failure, settle_text, silent, too_large, user_waits};
+pub(crate) use client::{Asked, answered, failure, sent_again, settle_text, silent, too_large, user_waits};
 pub use client::{FastOpenFailure, News, Offer, Outcome, Start, TakeNews};
 pub use server::accept;
 pub(crate) use server::{complete, covers};

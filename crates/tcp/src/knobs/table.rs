@@ -141,7 +141,7 @@ pub static KNOBS: &[Knob] = &[
         "share of a receive buffer kept for overhead",
         (-31, 31),
         "1",
-        "buffers count text alone",
+        "a receive buffer counts text alone",
     ),
     idle("tcp_autocorking", "gather small writes while the device is busy", (0, 1), "1", "Nagle's rule gathers them"),
     number(
@@ -350,7 +350,7 @@ pub static KNOBS: &[Knob] = &[
     idle("tcp_no_metrics_save", "do not remember metrics of destinations", (0, 1), "1", "metrics are never remembered"),
     number(
         "tcp_notsent_lowat",
-        "unsent text beyond which a writer is blocked, octets",
+        "unsent text from which on a writer is blocked, octets",
         (0, U32),
         |c| c.not_sent_low_water.into(),
         |c, v| c.not_sent_low_water = v as u32,
@@ -511,7 +511,7 @@ pub static KNOBS: &[Knob] = &[
     ),
     Knob {
         name: "tcp_wmem",
-        meaning: "send buffer: least under memory pressure, at the beginning, at most; octets",
+        meaning: "send buffer: least under memory pressure, at the beginning, at most; octets, with what text costs beside",
         idle: None,
         form: Form::Triple {
             range: (1, BUFFER),

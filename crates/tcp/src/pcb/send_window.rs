@@ -9,7 +9,7 @@ use core::time::Duration;
 use observe::Time;
 use wire::SeqNumber;
 
-use super::{Limit, Loss, MtuSearch, RetransmitQueue, Shaping, Tick};
+use super::{Hold, Limit, Loss, MtuSearch, Shaping, Tick};
 use crate::config::{Config, ConnectionOptions};
 use crate::congestion::Controller;
 use crate::outbox::Outbox;
@@ -100,7 +100,7 @@ pub struct SendWindow {
     /// Probes or time-outs without any answer.
     pub(crate) unanswered: u8,
     pub(crate) no_delay: bool,
-    pub(crate) cork: bool,
+    pub(crate) hold: Hold,
     pub(crate) timestamps: bool,
     pub(crate) sack: bool,
     /// The user sends no more: a FIN follows the text.
@@ -155,7 +155,7 @@ impl SendWindow {
             shift: 0,
             unanswered: 0,
             no_delay: options.no_delay,
-            cork: options.cork,
+            hold: Hold::new(options.cork),
             timestamps: false,
             sack: false,
             fin_queued: false,
@@ -282,16 +282,6 @@ impl SendWindow {
         }
     }
 
-    /// Free space of the send buffer.
-    #[inline]
-    pub(crate) fn space(&self, queue: &RetransmitQueue) -> u32 {
-        let space = self.limit.saturating_sub(queue.len);
-        match &self.shaping {
-            None => space,
-            Some(shaping) => shaping.space(space, queue.len - self.sent_text().min(queue.len)),
-        }
-    }
-
     /// SND.UNA has moved, and `queued` octets of text are left: for those who measure the rate of delivery, and the account
     /// of what limits the sender, which stops when nothing waits any more.
     #[cold]
@@ -360,18 +350,6 @@ impl SendWindow {
         let low = search.low();
         self.shaping(config).mtu_search = Some(search);
         self.change_mss(low.saturating_sub(options).max(1));
-    }
-
-    fn has_room(&self, queue: &RetransmitQueue) -> bool {
-        let space = self.limit.saturating_sub(queue.len);
-        // With a mark of unsent text, any room below it counts.
-        space > self.limit / 3 && (self.shaping.is_none() || self.space(queue) > 0)
-    }
-
-    /// Is there enough space to wake a writer: a third of the buffer.
-    #[inline]
-    pub(crate) fn is_writable(&self, queue: &RetransmitQueue) -> bool {
-        self.state.accepts_send() && !self.fin_queued && self.has_room(queue)
     }
 }
 

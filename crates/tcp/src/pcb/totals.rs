@@ -38,6 +38,12 @@ impl Totals {
         self.octets_again += u64::from(octets);
     }
 
+    /// `octets` of text left with a SYN that was acknowledged without them, and leave again in so many segments.
+    pub(crate) fn left_with_syn(&mut self, segments: u32, octets: u32) {
+        self.retransmits = self.retransmits.saturating_add(segments);
+        self.octets_again += u64::from(octets);
+    }
+
     /// A segment was late that `segments` had overtaken.
     pub(crate) fn reordered(&mut self, segments: u32) {
         self.reorderings = self.reorderings.saturating_add(1);

@@ -6,7 +6,7 @@
 
 use core::time::Duration;
 
-use observe::{Counter, Pressure, Time};
+use observe::{Counter, Time};
 use wire::SeqNumber;
 use wire::tcp::Header;
 
@@ -79,6 +79,9 @@ pub(crate) fn process(
             sw.rtt.reset_backoff();
         }
     }
+    if sw.blocked && advance > 0 {
+        make_room(sw, rq, out);
+    }
     // A closed window is an answer; any other acknowledgement must make progress, or R2 would never be reached while
     // the peer talks but nothing of ours arrives.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
@@ -143,19 +146,15 @@ fn acknowledge(
     if sw.shaping.is_some() {
         sw.measure(rq.len, now);
     }
-    grow_send_buffer(sw, out);
-    if sw.blocked && sw.is_writable(rq) {
-        sw.blocked = false;
-        out.ready |= Readiness::WRITABLE;
-    }
 }
 
-/// Let the user fill twice what the network takes.
-#[inline]
-fn grow_send_buffer(sw: &mut SendWindow, out: &Outbox<'_>) {
-    let wanted = sw.congestion.cwnd().saturating_mul(2);
-    if sw.grows && sw.limit < wanted && out.config.gauges.pressure() == Pressure::None {
-        sw.limit = wanted.min(out.config.send_buffer.max.max(sw.limit));
+/// A writer waits, and there is more room than before.
+#[cold]
+fn make_room(sw: &mut SendWindow, rq: &RetransmitQueue, out: &mut Outbox<'_>) {
+    sw.grow(rq, out.config);
+    if sw.is_writable(rq, out.config) {
+        sw.blocked = false;
+        out.ready |= Readiness::WRITABLE;
     }
 }
 

@@ -1,0 +1,67 @@
+//! What holds back text that fills no segment, by the user's wish: the cork, and what was said about the end of the newest
+//! text. One octet of the send window.
+
+/// What the user said about the end of the newest text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Push {
+    /// That is all for now: the segment with which the queue runs empty carries PSH.
+    Asked,
+    /// More will follow, in another call (`MSG_MORE`): no PSH, but the text leaves as others do.
+    Open,
+    /// The call is not over: no PSH, and what fills no segment waits.
+    Held,
+}
+
+impl Push {
+    /// What remains of it when the call is over.
+    #[inline]
+    pub(crate) fn after_call(self) -> Push {
+        if self == Push::Asked { Push::Asked } else { Push::Open }
+    }
+}
+
+const CORK: u8 = 1;
+const UNPUSHED: u8 = 2;
+const IN_CALL: u8 = 4;
+
+/// See the module documentation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hold(u8);
+
+impl Hold {
+    /// All text so far is pushed.
+    pub(crate) fn new(cork: bool) -> Hold {
+        Hold(if cork { CORK } else { 0 })
+    }
+
+    /// Is the cork in?
+    pub(crate) fn cork(self) -> bool {
+        self.0 & CORK != 0
+    }
+
+    pub(crate) fn set_cork(&mut self, cork: bool) {
+        self.0 = self.0 & !CORK | if cork { CORK } else { 0 };
+    }
+
+    /// Does the user want the newest text to be seen?
+    #[inline]
+    pub(crate) fn is_pushed(self) -> bool {
+        self.0 & UNPUSHED == 0
+    }
+
+    #[inline]
+    pub(crate) fn set_push(&mut self, push: Push) {
+        let bits = match push {
+            Push::Asked => 0,
+            Push::Open => UNPUSHED,
+            Push::Held => UNPUSHED | IN_CALL,
+        };
+        self.0 = self.0 & CORK | bits;
+    }
+
+    /// May nothing leave that fills no segment?
+    #[inline]
+    pub(crate) fn holds(self) -> bool {
+        self.0 & (CORK | IN_CALL) != 0
+    }
+}

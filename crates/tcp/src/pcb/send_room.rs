@@ -1,0 +1,158 @@
+//! How much more text the send buffer takes, when a writer that found no room is told that there is some, and how the
+//! buffer grows. Asked at a write and by an acknowledgement that a writer waits for, never per segment.
+//!
+//! Two ways of counting. With [`SendAccounting::Octets`] the buffer holds so many octets of text and no more. With
+//! [`SendAccounting::Runs`] it is a bound on memory, as programs written for Linux expect: text is kept in *runs* of
+//! several segments, each run costs an overhead beside its text, a new run is begun whenever less than the bound is in
+//! use, and what was begun may be filled. Linux's runs are its socket buffers; here they exist only in this reckoning,
+//! which takes what is in flight and what is unsent as as few runs as can hold them.
+
+use observe::Pressure;
+
+use super::{RetransmitQueue, SendWindow};
+use crate::config::{Config, SendAccounting};
+
+/// The most text of a run: 65 535 less the longest headers that it can have to be sent with.
+const LARGEST_RUN: u32 = 65_215;
+
+/// A peer whose largest window was no more than this gets runs as large as the window, others half of it.
+const SMALL_WINDOW: u32 = 536;
+
+/// Octets of headers and of management that come to a segment's text, before the sum is rounded up to a power of two,
+/// and octets that come to that: what a buffer must have for one segment in flight.
+const BESIDE_SEGMENT: u32 = 640;
+const BESIDE_BLOCK: u32 = 256;
+
+/// Segments for which every buffer that grows by itself has room.
+const LEAST_SEGMENTS: u32 = 10;
+
+impl SendWindow {
+    /// Octets of text that were never sent.
+    #[inline]
+    pub(crate) fn unsent(&self, queue: &RetransmitQueue) -> u32 {
+        queue.len.saturating_sub(self.sent_text())
+    }
+
+    /// Octets that certainly fit into the send buffer.
+    #[inline]
+    pub(crate) fn space(&self, queue: &RetransmitQueue, config: &Config) -> u32 {
+        match config.send_accounting {
+            SendAccounting::Octets => self.free_octets(queue),
+            SendAccounting::Runs { overhead } => self.acceptable(queue, overhead),
+        }
+    }
+
+    /// Does text of `len` octets fit without any reckoning? Runs are as long as a segment at least, so that with their
+    /// overhead text costs less than four times its length.
+    #[inline]
+    pub(crate) fn fits_easily(&self, queue: &RetransmitQueue, len: usize, config: &Config) -> bool {
+        match config.send_accounting {
+            SendAccounting::Octets => len <= self.free_octets(queue) as usize,
+            SendAccounting::Runs { .. } => {
+                len <= (self.limit / 4).saturating_sub(queue.len) as usize && self.shaping.is_none()
+            }
+        }
+    }
+
+    /// Of `space` octets that fit, those to take before anything else is sent, though more is wanted: what leaves then makes
+    /// room. While a full segment waits already, more text makes nothing leave, and all that fits is taken at once.
+    pub(crate) fn portion(&self, queue: &RetransmitQueue, space: u32, config: &Config) -> u32 {
+        let unsent = self.unsent(queue);
+        let waits = unsent >= u32::from(self.mss);
+        if waits || config.send_accounting == SendAccounting::Octets { space } else { space.min(self.run() - unsent) }
+    }
+
+    fn free_octets(&self, queue: &RetransmitQueue) -> u32 {
+        let space = self.limit.saturating_sub(queue.len);
+        match &self.shaping {
+            None => space,
+            Some(shaping) => shaping.space(space, self.unsent(queue)),
+        }
+    }
+
+    /// Octets of text in a run: whole segments, and no more than half of the largest window that the peer ever offered.
+    fn run(&self) -> u32 {
+        let half = if self.max_wnd > SMALL_WINDOW { self.max_wnd / 2 } else { self.max_wnd };
+        let most = if half == 0 { LARGEST_RUN } else { half.min(LARGEST_RUN) };
+        let mss = u32::from(self.mss);
+        (most / mss).max(1) * mss
+    }
+
+    /// Octets that the text in the buffer costs.
+    fn charge(&self, queue: &RetransmitQueue, run: u32, overhead: u32) -> u32 {
+        let sent = self.sent_text().min(queue.len);
+        let runs = sent.div_ceil(run) + (queue.len - sent).div_ceil(run);
+        queue.len.saturating_add(runs.saturating_mul(overhead))
+    }
+
+    /// What fills the last run that was begun, and all that may be begun.
+    fn acceptable(&self, queue: &RetransmitQueue, overhead: u32) -> u32 {
+        let run = self.run();
+        let unsent = self.unsent(queue);
+        let fill = unsent.next_multiple_of(run) - unsent;
+        // As if that were full already.
+        let free = self.limit.saturating_sub(self.charge(queue, run, overhead).saturating_add(fill));
+        let more = free.div_ceil(run.saturating_add(overhead));
+        let more = match &self.shaping {
+            Some(shaping) => more.min(shaping.not_sent_low_water.saturating_sub(unsent + fill).div_ceil(run)),
+            None => more,
+        };
+        fill.saturating_add(more.saturating_mul(run))
+    }
+
+    fn has_room(&self, queue: &RetransmitQueue, config: &Config) -> bool {
+        match config.send_accounting {
+            SendAccounting::Octets => {
+                let space = self.limit.saturating_sub(queue.len);
+                // With a mark of unsent text, any room below it counts.
+                space > self.limit / 3 && (self.shaping.is_none() || self.free_octets(queue) > 0)
+            }
+            SendAccounting::Runs { overhead } => {
+                let charge = self.charge(queue, self.run(), overhead);
+                let below = |mark: u32| u64::from(self.unsent(queue)) * 2 < u64::from(mark);
+                self.limit.saturating_sub(charge) >= charge / 2
+                    && charge < self.limit
+                    && self.shaping.as_ref().is_none_or(|shaping| below(shaping.not_sent_low_water))
+            }
+        }
+    }
+
+    /// Is there enough space to wake a writer: a third of the buffer, and of what is unsent less than half of the mark
+    /// that the user has set.
+    pub(crate) fn is_writable(&self, queue: &RetransmitQueue, config: &Config) -> bool {
+        self.state.accepts_send() && !self.fin_queued && self.has_room(queue, config)
+    }
+
+    /// A writer waits, and something was acknowledged: let the user fill twice what the network takes, unless the
+    /// buffer is not what limits the sender.
+    pub(crate) fn grow(&mut self, queue: &RetransmitQueue, config: &Config) {
+        if !self.grows || config.gauges.pressure() != Pressure::None {
+            return;
+        }
+        let (cwnd, mss) = (self.congestion.cwnd(), u32::from(self.mss));
+        let wanted = match config.send_accounting {
+            SendAccounting::Octets => cwnd.saturating_mul(2),
+            // All was acknowledged, and what leaves now fills the congestion window: the buffer is large enough. (While
+            // something is in flight Linux gathers the end of a window, and takes the buffer for the limit meanwhile.)
+            SendAccounting::Runs { .. } if self.flight() == 0 && queue.len.min(self.wnd) > cwnd.saturating_sub(mss) => {
+                return;
+            }
+            SendAccounting::Runs { .. } => self.room_for(cwnd / mss),
+        };
+        self.limit = wanted.min(config.send_buffer.max).max(self.limit);
+    }
+
+    /// A buffer that grows by itself has room for the first segments of a connection, whatever its initial size.
+    pub(crate) fn grow_to_begin(&mut self, config: &Config) {
+        if self.grows && config.send_accounting != SendAccounting::Octets && config.gauges.pressure() == Pressure::None
+        {
+            self.limit = self.room_for(LEAST_SEGMENTS).min(config.send_buffer.max).max(self.limit);
+        }
+    }
+
+    /// Twice what `segments` cost one by one.
+    fn room_for(&self, segments: u32) -> u32 {
+        let segment = (u32::from(self.mss) + BESIDE_SEGMENT).next_power_of_two() + BESIDE_BLOCK;
+        segments.max(LEAST_SEGMENTS).saturating_mul(2 * segment)
+    }
+}
