@@ -84,7 +84,7 @@ pub mod config {
     pub use tcp::Profile;
     pub use tcp::config::{
         BufferSizes, ChecksumPlacement, Config, ConnectionOptions, Ecn, EcnOption, FastOpenKeys, FastOpenMode,
-        KeepAlive, MemoryLimits, MtuProbing, Pacing, SynCookies,
+        KeepAlive, MemoryLimits, MtuProbing, Pacing, SendAccounting, SynCookies,
     };
     pub use tcp::congestion::Kind as CongestionControl;
     pub use tcp::knobs;
