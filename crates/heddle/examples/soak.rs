@@ -5,6 +5,8 @@
 
 #[path = "../tests/matrix/cell.rs"]
 mod cell;
+#[path = "../tests/matrix/flow.rs"]
+mod flow;
 #[path = "../tests/matrix/run.rs"]
 mod run;
 #[path = "../tests/world/mod.rs"]
@@ -87,7 +89,7 @@ fn soak(seed: u64, time: Duration) -> Result<(), String> {
         let cell = Cell::draw((high << 8) | (tally.cells % 256));
         match run::run(&cell, None) {
             Ok(outcome) => {
-                tally.octets += 2 * cell.octets as u64;
+                tally.octets += 2 * (cell.queues * cell.octets) as u64;
                 tally.segments += outcome.counters.get(Counter::SegmentsOut);
                 tally.sent_again += outcome.counters.get(Counter::Retransmits);
                 tally.virtual_time += outcome.took;

@@ -25,6 +25,8 @@ pub struct Cell {
     /// Architectures of the server and of the client.
     pub plans: [Plan; 2],
     pub v6: bool,
+    /// Queue pairs of each device, and connections, each on a queue of its own.
+    pub queues: usize,
     /// Of the link, in octets behind the link header.
     pub mtu: usize,
     /// Half of it is added to each direction's way.
@@ -36,7 +38,7 @@ pub struct Cell {
     pub wrap: Wrap,
     /// So far the clock jumps when half of the data has arrived.
     pub jump: Duration,
-    /// Data each way.
+    /// Data each way of a connection.
     pub octets: usize,
     /// Of the data and of the faults.
     pub seed: u64,
@@ -46,6 +48,9 @@ impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Cell { plans: [a, b], mtu, rtt, octets, faults, .. } = self;
         write!(f, "{b} to {a}, IPv{}, mtu {mtu}, rtt {rtt:?}, {octets} octets", if self.v6 { 6 } else { 4 })?;
+        if self.queues > 1 {
+            write!(f, ", {} queues", self.queues)?;
+        }
         if let Some(window) = self.window {
             write!(f, ", window {window}")?;
         }
@@ -74,6 +79,7 @@ impl Cell {
         Cell {
             plans: [plan(0); 2],
             v6: false,
+            queues: 1,
             mtu: 1500,
             rtt: Duration::from_millis(20),
             window: None,
@@ -245,6 +251,43 @@ pub fn grid() -> Vec<Cell> {
     cells
 }
 
+/// Cells on devices of two and of four queue pairs, with a connection on each.
+pub fn on_several_queues() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    let mut add = |change: &dyn Fn(&mut Cell)| {
+        let seed = 0x9000 + cells.len() as u64;
+        let mut cell = Cell { queues: 2 << (seed % 2), v6: seed % 3 == 0, octets: 30_000, ..Cell::plain(seed) };
+        change(&mut cell);
+        cells.push(cell);
+    };
+    for faults in [
+        "",
+        "loss 5%",
+        "loss 20%",
+        "burst 2% 30% 80%",
+        "reorder 10% distance 10",
+        "reorder 5ms",
+        "dup 10%",
+        "corrupt 5%",
+        "truncate 5%",
+        "flap 700ms 100ms",
+        "full 10ms 5ms",
+        "stall 20ms 10ms",
+        "rate 10mbit limit 1000 jitter 3ms",
+        "loss 1% reorder 1% distance 5 dup 1% corrupt 1% truncate 1% pad 1%",
+    ] {
+        add(&|cell| cell.faults = faults.to_owned());
+    }
+    for window in [100, 1460, 1 << 20] {
+        add(&|cell| (cell.window, cell.octets, cell.faults) = (Some(window), 10_000, "loss 5%".to_owned()));
+    }
+    add(&|cell| (cell.wrap, cell.faults) = (Wrap::Sequence(1000), "loss 5% reorder 5% distance 4".to_owned()));
+    add(&|cell| (cell.v6, cell.mtu, cell.faults) = (false, 68, "loss 2%".to_owned()));
+    add(&|cell| (cell.jump, cell.faults) = (JUMPS[0], "loss 5%".to_owned()));
+    add(&|cell| cell.jump = HALF_CIRCLE);
+    cells
+}
+
 /// An hour, 49.7 days (2^32 ms), 2^31 ms.
 const JUMPS: [Duration; 3] = [Duration::from_secs(3600), Duration::from_millis(1 << 32), HALF_CIRCLE];
 const HALF_CIRCLE: Duration = Duration::from_millis(1 << 31);
@@ -278,6 +321,8 @@ impl Cell {
         }
         let most = (cell.window.unwrap_or(u32::MAX) as usize).saturating_mul(200).min(cell.mtu * 400);
         cell.octets = 1 + rng.below(most.min(2_000_000) as u32) as usize;
+        cell.queues = [1, 1, 2, 4][rng.below(4) as usize];
+        cell.octets = cell.octets.div_ceil(cell.queues);
         cell
     }
 }

@@ -6,6 +6,7 @@
 mod world;
 
 mod cell;
+mod flow;
 mod run;
 
 use std::io::Write;
@@ -19,10 +20,10 @@ use cell::Cell;
 /// Of so many architectures one takes a cell as its server.
 const SHARE: usize = 4;
 
-/// The cells of one architecture, with another at the client's end each.
-fn cells(plan: Plan) -> impl Iterator<Item = Cell> {
+/// The cells that are one architecture's, with another at the client's end each.
+fn share(plan: Plan, cells: Vec<Cell>) -> impl Iterator<Item = Cell> {
     let index = ALL_PLANS.iter().position(|name| *name == plan.to_string()).expect("a listed plan");
-    let share = cell::grid().into_iter().enumerate().filter(move |(number, _)| (number + index) % SHARE == 0);
+    let share = cells.into_iter().enumerate().filter(move |(number, _)| (number + index) % SHARE == 0);
     share.map(move |(number, cell)| Cell { plans: [plan, cell::plan(index + 1 + 5 * (number / SHARE))], ..cell })
 }
 
@@ -67,9 +68,19 @@ impl Write for Trace {
     }
 }
 
+fn all_survive(cells: impl Iterator<Item = Cell>) {
+    let failures: Vec<String> =
+        cells.filter_map(|cell| run::run(&cell, None).err().map(|wrong| format!("{cell}: {wrong}"))).collect();
+    assert!(failures.is_empty(), "{} cells failed:\n{}", failures.len(), failures.join("\n"));
+}
+
 #[every_arch]
 fn data_survives(plan: Plan) {
-    let failures: Vec<String> =
-        cells(plan).filter_map(|cell| run::run(&cell, None).err().map(|wrong| format!("{cell}: {wrong}"))).collect();
-    assert!(failures.is_empty(), "{} cells failed:\n{}", failures.len(), failures.join("\n"));
+    all_survive(share(plan, cell::grid()));
+}
+
+/// Devices of two and four queue pairs, each with a driver of its own and a connection that is hashed to it.
+#[every_arch]
+fn data_survives_on_several_queues(plan: Plan) {
+    all_survive(share(plan, cell::on_several_queues()));
 }

@@ -1,21 +1,21 @@
-//! What is done in a cell: a connection is opened, data goes both ways at once, both ends close, and the world is left
-//! alone until nothing remains. On the way it must never stand still for longer than TCP's time-outs explain.
+//! What is done in a cell: a connection is opened for each queue pair, data goes both ways at once, both ends close, and the
+//! world is left alone until nothing remains. On the way it must never stand still for longer than TCP's time-outs explain.
 
 #![allow(dead_code)] // the test and the soak use their parts
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use heddle::config::{BufferSizes, Config, ConnectionOptions};
-use heddle::device::fault::Pcg;
 use heddle::mem::MemConfig;
-use heddle::{TcpListener, TcpStream};
+use heddle::{Stack, TcpListener, TcpStream};
 use observe::{Counter, CounterSnapshot, DropReason, Time};
-use sha2::{Digest, Sha256};
+use sha2::Digest;
 use wire::FourTuple;
 
 use crate::cell::{Cell, Wrap};
+use crate::flow::Flow;
 use crate::world::{Terms, World};
 
 /// A pause in the data that needs no explanation.
@@ -39,118 +39,20 @@ pub struct Outcome {
     pub counters: CounterSnapshot,
 }
 
-/// One direction of the connection.
-struct Flow {
-    rng: Pcg,
-    left: usize,
-    /// Of that, what waits for the clock to jump.
-    held_back: usize,
-    /// Produced and not yet taken by the stack.
-    pending: Vec<u8>,
-    sent: Sha256,
-    received: Sha256,
-    arrived: usize,
-    ended: bool,
-    last_progress: Time,
-    longest_pause: Duration,
-    /// What of the pause is owed to a jump of the clock.
-    excused: Duration,
-    /// The sender's longest time-out during the pause.
-    time_out: Duration,
-    write_closed: bool,
-}
-
-impl Flow {
-    fn new(seed: u64, stream: u64, octets: usize, now: Time) -> Flow {
-        Flow {
-            rng: Pcg::new(seed, stream),
-            left: octets,
-            held_back: 0,
-            pending: Vec::new(),
-            sent: Sha256::new(),
-            received: Sha256::new(),
-            arrived: 0,
-            ended: false,
-            last_progress: now,
-            longest_pause: Duration::ZERO,
-            excused: Duration::ZERO,
-            time_out: Duration::ZERO,
-            write_closed: false,
-        }
-    }
-
-    /// Produces the next piece of data, of random length.
-    fn produce(&mut self) {
-        let length = (1 + self.rng.below(20_000) as usize).min(self.left - self.held_back);
-        self.left -= length;
-        self.pending = (0..length).map(|_| self.rng.next_u32() as u8).collect();
-        self.sent.update(&self.pending);
-    }
-
-    /// Gives the stack what it takes. True: it took something.
-    fn write(&mut self, mut stream: &TcpStream) -> Result<bool, String> {
-        let mut moved = false;
-        while !self.write_closed {
-            if self.pending.is_empty() && self.left > self.held_back {
-                self.produce();
-            }
-            if self.pending.is_empty() {
-                if self.held_back > 0 {
-                    break;
-                }
-                stream.shutdown(Shutdown::Write).map_err(|error| format!("shutdown: {error}"))?;
-                self.write_closed = true;
-                return Ok(true);
-            }
-            match stream.write(&self.pending) {
-                Ok(count) => {
-                    self.pending.drain(..count);
-                    moved = true;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => return Err(format!("write: {error}")),
-            }
-        }
-        Ok(moved)
-    }
-
-    /// Takes what has arrived, in pieces of random length. True: there was something.
-    fn read(&mut self, mut stream: &TcpStream, now: Time) -> Result<bool, String> {
-        let mut moved = false;
-        let mut buffer = [0; 16_384];
-        while !self.ended {
-            let length = 1 + self.rng.below(buffer.len() as u32) as usize;
-            match stream.read(&mut buffer[..length]) {
-                Ok(0) => self.ended = true,
-                Ok(count) => {
-                    self.received.update(&buffer[..count]);
-                    self.arrived += count;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => return Err(format!("read after {} octets: {error}", self.arrived)),
-            }
-            moved = true;
-        }
-        if moved {
-            self.longest_pause = self.longest_pause.max(self.pause(now));
-            (self.last_progress, self.excused, self.time_out) = (now, Duration::ZERO, Duration::ZERO);
-        }
-        Ok(moved)
-    }
-
-    fn pause(&self, now: Time) -> Duration {
-        (now - self.last_progress).saturating_sub(self.excused)
-    }
+/// One connection of the cell.
+struct Conversation {
+    client: TcpStream,
+    server: Option<TcpStream>,
+    /// From client to server, and back.
+    flows: [Flow; 2],
 }
 
 struct Transfer<'a> {
     cell: &'a Cell,
     world: World,
-    client: TcpStream,
     listener: TcpListener,
-    server: Option<TcpStream>,
-    /// From client to server, and back.
-    flows: [Flow; 2],
+    /// As many as there are queue pairs, each on a queue of its own.
+    conversations: Vec<Conversation>,
     started: Time,
     jumped: bool,
     /// Since when nothing is under way before a jump that wants that.
@@ -205,60 +107,36 @@ fn approach_wrap(world: &World, cell: &Cell, local: SocketAddr, remote: SocketAd
     }
 }
 
-impl<'a> Transfer<'a> {
-    fn open(cell: &'a Cell, recorder: Option<Box<dyn Write + Send>>) -> Result<Transfer<'a>, String> {
-        let link = MemConfig { mtu: cell.mtu, ..MemConfig::default() };
-        let terms = Terms { tcp: config(cell), link, faults: cell.fault_plan(), recorder, ..Terms::new(cell.plans) };
-        let mut world = World::on(Terms { seeds: [cell.seed, !cell.seed], ..terms });
-        let [server, client]: [IpAddr; 2] = if cell.v6 { ["fd00::1", "fd00::2"] } else { ["10.0.0.1", "10.0.0.2"] }
-            .map(|address| address.parse().expect("an address"));
-        let (remote, local) = (SocketAddr::new(server, SERVER_PORT), SocketAddr::new(client, CLIENT_PORT));
-        approach_wrap(&world, cell, local, remote);
-        world.settle();
-        let listener = TcpListener::bind_with(&world.a, remote, 4, ConnectionOptions::default());
-        let listener = listener.map_err(|error| error.to_string())?;
-        listener.set_nonblocking(true);
+/// Addresses of server and client.
+fn addresses(cell: &Cell) -> [IpAddr; 2] {
+    let addresses = if cell.v6 { ["fd00::1", "fd00::2"] } else { ["10.0.0.1", "10.0.0.2"] };
+    addresses.map(|address| address.parse().expect("an address"))
+}
+
+/// A port of the client for each queue pair, such that segments of its connection go by that queue.
+fn ports(cell: &Cell, client: &Stack, [remote, local]: [IpAddr; 2]) -> Vec<u16> {
+    let queue = |port: u16| {
+        let hash = client.flow_hash(SocketAddr::new(local, port), SocketAddr::new(remote, SERVER_PORT));
+        hash as usize % cell.queues
+    };
+    let on = |wanted: usize| (CLIENT_PORT..).find(|port| queue(*port) == wanted);
+    (0..cell.queues).map(|number| on(number).expect("each queue has its ports")).collect()
+}
+
+impl Conversation {
+    fn open(cell: &Cell, world: &World, local: SocketAddr, number: usize) -> Result<Conversation, String> {
+        let remote = SocketAddr::new(addresses(cell)[0], SERVER_PORT);
         let client = TcpStream::start_connect(&world.b, Some(local), remote).map_err(|error| error.to_string())?;
-        let started = world.clock.now();
-        let mut flows = [1, 2].map(|stream| Flow::new(cell.seed, stream, cell.octets, started));
+        let now = world.clock.now();
+        let mut flows = [1, 2].map(|stream| Flow::new(cell.seed, 2 * number as u64 + stream, cell.octets, now));
         if cell.jumps_in_silence() {
             flows.iter_mut().for_each(|flow| flow.held_back = cell.octets / 2);
         }
-        Ok(Transfer { cell, world, client, listener, server: None, flows, started, jumped: false, quiet_since: None })
-    }
-
-    fn run(mut self) -> Result<Outcome, String> {
-        let mut last = self.started;
-        while !self.flows.iter().all(|flow| flow.ended) {
-            if self.pump()? {
-                last = self.world.clock.now();
-                self.world.settle();
-                continue;
-            }
-            self.watch()?;
-            let far = self.world.clock.now() + Duration::from_secs(3600);
-            self.world.step(far);
-        }
-        let took = last - self.started;
-        let longest_pause = self.flows.iter().map(|flow| flow.longest_pause).max().unwrap_or_default();
-        self.compare()?;
-        let Transfer { cell, mut world, client, listener, server, .. } = self;
-        drop((client, server, listener));
-        aftermath(&mut world)?;
-        let counters = world.counters();
-        check_damage(cell, &counters, &world.injected())?;
-        Ok(Outcome { took, longest_pause, counters })
+        Ok(Conversation { client, server: None, flows })
     }
 
     /// Reads and writes what can be read and written now. True: there was something to do.
-    fn pump(&mut self) -> Result<bool, String> {
-        let now = self.world.clock.now();
-        if self.server.is_none()
-            && let Ok((server, _)) = self.listener.accept()
-        {
-            server.set_nonblocking(true);
-            self.server = Some(server);
-        }
+    fn pump(&mut self, now: Time) -> Result<bool, String> {
         let [up, down] = &mut self.flows;
         let client = |error| format!("client, {error}");
         // Until it is established a write would only be put off.
@@ -274,35 +152,16 @@ impl<'a> Transfer<'a> {
             moved |= up.read(server, now).map_err(at_server)?;
             moved |= down.write(server).map_err(at_server)?;
         }
-        self.jump(now);
         Ok(moved)
     }
 
-    /// Lets the clock jump once half of the data has arrived.
-    fn jump(&mut self, now: Time) {
-        let arrived: usize = self.flows.iter().map(|flow| flow.arrived).sum();
-        if self.jumped || self.cell.jump.is_zero() || arrived + 1 < self.cell.octets {
-            return;
-        }
-        if self.cell.jumps_in_silence() && !self.is_silent(now) {
-            return;
-        }
-        self.jumped = true;
-        self.world.clock.advance(self.cell.jump);
-        for flow in &mut self.flows {
-            flow.held_back = 0;
-            flow.excused = self.world.clock.now() - flow.last_progress;
-        }
-    }
-
     /// No direction may stand still for longer than its sender's time-outs explain.
-    fn watch(&mut self) -> Result<(), String> {
-        let now = self.world.clock.now();
-        let outage = self.cell.outage();
+    fn watch(&mut self, cell: &Cell, now: Time) -> Result<(), String> {
+        let outage = cell.outage();
         // Until there is a server's end, its data waits for the client's handshake.
         let senders = [&self.client, self.server.as_ref().unwrap_or(&self.client)];
         for (flow, sender) in self.flows.iter_mut().zip(senders) {
-            if flow.arrived + flow.held_back == self.cell.octets && flow.held_back > 0 {
+            if flow.arrived + flow.held_back == cell.octets && flow.held_back > 0 {
                 // Nothing more is asked for before the clock has jumped.
                 flow.last_progress = now;
             }
@@ -315,7 +174,7 @@ impl<'a> Transfer<'a> {
             // At its upper bound the time-out no longer grows with the losses: then the retransmissions are counted, and
             // the connection fails by itself when there were too many.
             let capped = flow.time_out >= LONGEST_TIME_OUT;
-            let time_outs = if capped { 12 } else { self.cell.losses_in_a_row() };
+            let time_outs = if capped { 12 } else { cell.losses_in_a_row() };
             // What leaves at the end of one outage may be lost, and the next time-out fall into another.
             if pause > PAUSE.max(flow.time_out * time_outs) + 3 * outage {
                 let arrived = flow.arrived;
@@ -325,10 +184,16 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
-    fn compare(&self) -> Result<(), String> {
+    /// Whether all that was sent has been acknowledged.
+    fn is_acknowledged(&self) -> bool {
+        let acknowledged = |stream: &TcpStream| stream.status().is_some_and(|status| status.unacknowledged == 0);
+        acknowledged(&self.client) && self.server.as_ref().is_some_and(acknowledged)
+    }
+
+    fn compare(&self, cell: &Cell) -> Result<(), String> {
         for (flow, name) in self.flows.iter().zip(["client to server", "server to client"]) {
-            if flow.arrived != self.cell.octets {
-                return Err(format!("{name}: {} of {} octets arrived", flow.arrived, self.cell.octets));
+            if flow.arrived != cell.octets {
+                return Err(format!("{name}: {} of {} octets arrived", flow.arrived, cell.octets));
             }
             if flow.sent.clone().finalize() != flow.received.clone().finalize() {
                 return Err(format!("{name}: what arrived is not what was sent"));
@@ -338,11 +203,91 @@ impl<'a> Transfer<'a> {
     }
 }
 
-impl Transfer<'_> {
+impl<'a> Transfer<'a> {
+    fn open(cell: &'a Cell, recorder: Option<Box<dyn Write + Send>>) -> Result<Transfer<'a>, String> {
+        let link = MemConfig { mtu: cell.mtu, queues: cell.queues, ..MemConfig::default() };
+        let terms = Terms { tcp: config(cell), link, faults: cell.fault_plan(), recorder, ..Terms::new(cell.plans) };
+        let mut world = World::on(Terms { seeds: [cell.seed, !cell.seed], ..terms });
+        let [server, client] = addresses(cell);
+        let remote = SocketAddr::new(server, SERVER_PORT);
+        let ports = ports(cell, &world.b, [server, client]);
+        approach_wrap(&world, cell, SocketAddr::new(client, ports[0]), remote);
+        world.settle();
+        let listener = TcpListener::bind_with(&world.a, remote, 4, ConnectionOptions::default());
+        let listener = listener.map_err(|error| error.to_string())?;
+        listener.set_nonblocking(true);
+        let open = |(number, port)| Conversation::open(cell, &world, SocketAddr::new(client, port), number);
+        let conversations = ports.into_iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
+        let started = world.clock.now();
+        Ok(Transfer { cell, world, listener, conversations, started, jumped: false, quiet_since: None })
+    }
+
+    fn flows(&mut self) -> impl Iterator<Item = &mut Flow> {
+        self.conversations.iter_mut().flat_map(|conversation| &mut conversation.flows)
+    }
+
+    fn run(mut self) -> Result<Outcome, String> {
+        let mut last = self.started;
+        while !self.flows().all(|flow| flow.ended) {
+            if self.pump()? {
+                last = self.world.clock.now();
+                self.world.settle();
+                continue;
+            }
+            let now = self.world.clock.now();
+            self.conversations.iter_mut().try_for_each(|conversation| conversation.watch(self.cell, now))?;
+            self.world.step(now + Duration::from_secs(3600));
+        }
+        let took = last - self.started;
+        let longest_pause = self.flows().map(|flow| flow.longest_pause).max().unwrap_or_default();
+        self.conversations.iter().try_for_each(|conversation| conversation.compare(self.cell))?;
+        let Transfer { cell, mut world, listener, conversations, .. } = self;
+        drop((conversations, listener));
+        aftermath(&mut world)?;
+        let counters = world.counters();
+        check_damage(cell, &counters, &world.injected())?;
+        Ok(Outcome { took, longest_pause, counters })
+    }
+
+    /// Accepts who has come, and reads and writes on all connections. True: there was something to do.
+    fn pump(&mut self) -> Result<bool, String> {
+        let now = self.world.clock.now();
+        while let Ok((server, peer)) = self.listener.accept() {
+            server.set_nonblocking(true);
+            let mut all = self.conversations.iter_mut();
+            let known = all.find(|conversation| conversation.client.local_addr() == peer);
+            known.ok_or_else(|| format!("{peer} is nobody's address"))?.server = Some(server);
+        }
+        let mut moved = false;
+        for conversation in &mut self.conversations {
+            moved |= conversation.pump(now)?;
+        }
+        self.jump(now);
+        Ok(moved)
+    }
+
+    /// Lets the clock jump once half of the data has arrived.
+    fn jump(&mut self, now: Time) {
+        let all = self.cell.octets * self.conversations.len();
+        let arrived: usize = self.flows().map(|flow| flow.arrived).sum();
+        if self.jumped || self.cell.jump.is_zero() || arrived + self.cell.queues < all {
+            return;
+        }
+        if self.cell.jumps_in_silence() && !self.is_silent(now) {
+            return;
+        }
+        self.jumped = true;
+        self.world.clock.advance(self.cell.jump);
+        let now = self.world.clock.now();
+        for flow in self.flows() {
+            flow.held_back = 0;
+            flow.excused = now - flow.last_progress;
+        }
+    }
+
     /// Whether nothing has been under way for a while: neither data nor acknowledgements.
     fn is_silent(&mut self, now: Time) -> bool {
-        let unacknowledged = |stream: &TcpStream| stream.status().is_none_or(|status| status.unacknowledged > 0);
-        if unacknowledged(&self.client) || self.server.as_ref().is_none_or(unacknowledged) {
+        if !self.conversations.iter().all(Conversation::is_acknowledged) {
             self.quiet_since = None;
             return false;
         }

@@ -52,7 +52,10 @@ pub struct World {
     pub b: Stack,
     /// What the fault device counted.
     faults: Option<Arc<Counters>>,
+    /// Those of `a` first, one for each of its queue pairs.
     drivers: Vec<Polled>,
+    /// Queue pairs of each device.
+    queues: usize,
     /// Drivers that nobody polls any more.
     silent: Vec<Polled>,
     /// Steps in a row that found a deadline in the past.
@@ -77,6 +80,7 @@ impl World {
 
     pub fn on(terms: Terms) -> World {
         let clock = VirtualClock::new(START);
+        let queues = terms.link.queues;
         let (left, right) = mem::pair(terms.link);
         let mut left: Box<dyn Device> = Box::new(left);
         let mut faults = None;
@@ -98,7 +102,7 @@ impl World {
         let (a, mut drivers) = build(left, ["10.0.0.1/24", "fd00::1/64"], 0);
         let (b, more) = build(Box::new(right), ["10.0.0.2/24", "fd00::2/64"], 1);
         drivers.extend(more);
-        World { clock, a, b, faults, drivers, silent: Vec::new(), overdue: 0 }
+        World { clock, a, b, faults, drivers, queues, silent: Vec::new(), overdue: 0 }
     }
 
     /// Lets everything happen that happens at this moment.
@@ -129,7 +133,7 @@ impl World {
 
     /// From now on `b` neither hears nor says anything.
     pub fn lose_b(&mut self) {
-        self.silent = self.drivers.split_off(1);
+        self.silent = self.drivers.split_off(self.queues);
     }
 
     pub fn drivers(&mut self) -> &mut [Polled] {
