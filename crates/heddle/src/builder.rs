@@ -232,7 +232,8 @@ impl Builder {
         self
     }
 
-    /// Resets that each CPU may send in a second to segments of no connection, at least 4; 1,000 if this is not called.
+    /// Resets that each CPU may send in a second to segments of no connection, at least 16; 1,000 if this is not called. A
+    /// quarter of them may go to one peer.
     pub fn resets_per_second(mut self, resets: u32) -> Self {
         self.config.resets_per_second = resets;
         self

@@ -119,13 +119,21 @@ impl TcpListener {
     /// As [`TcpListener::accept`], for at most `timeout`.
     ///
     /// # Errors
-    /// None came in time.
+    /// None came in time, or others took them.
     pub fn accept_timeout(&self, timeout: Duration) -> Result<(TcpStream, SocketAddr), AcceptError> {
-        if let Some(accepted) = self.try_accept() {
-            return Ok(accepted);
+        let start = Real::now();
+        loop {
+            if let Some(accepted) = self.try_accept() {
+                return Ok(accepted);
+            }
+            let spent = Duration::from_nanos(Real::now().saturating_sub(start));
+            let left = timeout.saturating_sub(spent);
+            if left.is_zero() {
+                return Err(AcceptError::WouldBlock(self.local_addr()));
+            }
+            // Whoever is woken may find that another thread was faster.
+            self.inner.listener.ready.wait(Readiness::ACCEPTABLE, Some(left));
         }
-        self.inner.listener.ready.wait(Readiness::ACCEPTABLE, Some(timeout));
-        self.try_accept().ok_or_else(|| AcceptError::WouldBlock(self.local_addr()))
     }
 
     /// `None`: no connection waits.

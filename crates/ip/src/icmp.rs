@@ -20,7 +20,7 @@ use pktbuf::{Checksum, PktBuf};
 use wire::{ParseError, checksum, icmpv4, icmpv6, mld, protocol};
 
 pub use error::{ErrorKind, error};
-pub use per_destination::ErrorLimits;
+pub use per_destination::PerDestination;
 pub use rate_limit::RateLimit;
 pub use received::{IcmpError, IcmpErrorKind, undelivered};
 pub use request::echo_request;

@@ -45,7 +45,7 @@ pub mod route;
 
 pub use autoconf::{Autoconf, GroupQuery};
 pub use datagram::{Datagram, Fragment};
-pub use icmp::{ErrorKind, ErrorLimits, IcmpError, RateLimit};
+pub use icmp::{ErrorKind, IcmpError, PerDestination, RateLimit};
 pub use input::{Input, Refused};
 pub use interface::{Cast, InterfaceView};
 pub use neighbour::{Effects, NeighbourAccess, NeighbourTable, Resolution};

@@ -152,7 +152,7 @@ impl<P: Platform> Shared<P> {
         let view = changes.view.then(|| (autoconf.version(), autoconf.view().clone()));
         let deadline = autoconf.next_deadline();
         drop(autoconf);
-        self.internet.note(deadline);
+        self.internet.note(deadline, after);
         if let Some((version, view)) = view {
             self.publish(interface, version, view, counters);
         }
@@ -286,7 +286,14 @@ impl<P: Platform> Shared<P> {
     }
 
     /// A redirect has come.
-    pub fn redirect_arrives(&self, interface: usize, redirect: &Redirect, now: Time, counters: &Counters) {
+    pub fn redirect_arrives(
+        &self,
+        interface: usize,
+        redirect: &Redirect,
+        now: Time,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) {
         let allowed = redirect.reporter.is_ipv6() || self.addresses.machines[interface].redirects_v4;
         if !allowed {
             return counters.drop(DropReason::RedirectRefused);
@@ -301,7 +308,7 @@ impl<P: Platform> Shared<P> {
         match accepted {
             Ok(changes) => {
                 counters.increment(Counter::RedirectsIn);
-                self.internet.note(deadline);
+                self.internet.note(deadline, after);
                 self.change_routes(changes);
             }
             Err(reason) => counters.drop(reason),
@@ -349,7 +356,7 @@ impl<P: Platform> Shared<P> {
         let over = redirects.timeouts(now);
         let deadline = redirects.next_deadline();
         drop(redirects);
-        self.internet.note(deadline);
+        self.internet.note(deadline, after);
         if !over.is_empty() {
             self.change_routes(over);
         }

@@ -23,6 +23,8 @@ pub struct After<P: Platform> {
     touched: u64,
     /// Bit `c` set: cell `c`, counted modulo 64, was sent events and its thread has not been told.
     unannounced: u64,
+    /// When the earliest is due of what was put before a receive thread, in nanoseconds; `u64::MAX`: nothing was.
+    alarm: u64,
     /// There is something left to do, or memory to give back: most calls are over before anything is.
     used: bool,
 }
@@ -40,6 +42,7 @@ impl<P: Platform> Default for After<P> {
             doorbells: 0,
             touched: 0,
             unannounced: 0,
+            alarm: u64::MAX,
             used: false,
         }
     }
@@ -75,6 +78,15 @@ impl<P: Platform> After<P> {
         self.touched |= touched;
     }
 
+    /// Something is due at `nanos`, or nothing (`u64::MAX`), that a receive thread does: see [`crate::alarm`].
+    #[inline]
+    pub fn due(&mut self, nanos: u64) {
+        if nanos < self.alarm {
+            self.alarm = nanos;
+            self.used = true;
+        }
+    }
+
     /// The thread of cell `cell` was sent an event and is to be told at the end of the batch. Kept by the sender and not
     /// beside the queue: a sender that relied on another's mark could find it gone before its own event is seen.
     #[inline]
@@ -97,6 +109,9 @@ impl<P: Platform> After<P> {
         if self.doorbells != 0 {
             sync::walk::note(file!(), "rings the device");
             shared.ring_doorbells(std::mem::take(&mut self.doorbells), std::mem::take(&mut self.touched));
+        }
+        if self.alarm != u64::MAX {
+            shared.alarms.due(std::mem::replace(&mut self.alarm, u64::MAX));
         }
         if !self.connections.is_empty() || !self.others.is_empty() {
             self.tell();

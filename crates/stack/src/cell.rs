@@ -172,6 +172,7 @@ impl<P: Platform> Cell<P> {
             Err(absent) => {
                 if let Some(segment) = arrival.segment.take() {
                     self.unmatched(segment, (arrival.hash, absent), now, after);
+                    self.call_for(self.half_open.cached_deadline(), after);
                 }
             }
         }
@@ -196,7 +197,7 @@ impl<P: Platform> Cell<P> {
         if !self.shared.tcp().reclaims_time_wait() {
             return None;
         }
-        self.run(slot, tcp::Reclaim, now, after).flatten()
+        self.run_contained(slot, tcp::Reclaim, now, after).flatten()
     }
 
     /// Runs one event of one connection and performs its effects.
@@ -223,15 +224,14 @@ impl<P: Platform> Cell<P> {
             self.shared.emit(&connection.flow, &mut connection.route, &mut out.segments, &self.counters, after);
             after.wake(&connection.socket, out.ready);
             if out.suspect_path {
-                self.shared.suspect_path(connection.flow.tuple.remote_addr);
+                self.shared.suspect_path(connection.flow.tuple.remote_addr, after);
             }
             if out.progress && self.shared.internet.has_doubts() {
-                self.shared.path_works(connection.flow.tuple.remote_addr);
+                self.shared.path_works(connection.flow.tuple.remote_addr, after);
             }
             effects = Effects { deadline: out.deadline, table: out.table };
             if out.starved {
-                let target = connection.socket.target();
-                self.shared.port_of(&connection.flow, &connection.route).starve(target);
+                self.shared.starve(&connection.flow, &connection.route, connection.socket.target(), after);
             }
             // It owns nothing then, and to drop it is a call that finds nothing to do.
             if out.segments.is_empty() && !out.segments.spilled() {
@@ -287,10 +287,19 @@ impl<P: Platform> Cell<P> {
     #[inline(always)]
     fn settle(&mut self, slot: u32, effects: Effects, now: Time, after: &mut After<P>) {
         if let Some(deadline) = effects.deadline {
-            self.wheel.arm(slot, deadline);
+            let due = self.wheel.arm(slot, deadline);
+            self.call_for(due, after);
         }
         if effects.table != TableChange::None {
             self.change(slot, effects.table, now, after);
+        }
+    }
+
+    /// Something is due at `nanos`, or nothing (`u64::MAX`): whoever runs timers is to look then.
+    #[inline]
+    fn call_for(&self, nanos: u64, after: &mut After<P>) {
+        if nanos != u64::MAX && self.shared.alarms.run_timers() {
+            after.due(nanos);
         }
     }
 
@@ -397,7 +406,7 @@ impl<P: Platform> Cell<P> {
         socket.placed(key);
         after.wake(&socket, ready);
         if starved {
-            self.shared.port_of(&flow, &route).starve(socket.target());
+            self.shared.starve(&flow, &route, socket.target(), after);
         }
         self.settle(key.slot, Effects { deadline, table }, now, after);
     }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use ip::output::{Fragmentation, Identifications};
 use ip::{
-    Effects, ErrorKind, ErrorLimits, Fragment, LinkHeader, NeighbourTable, PathMtuTable, RateLimit, Reassembled,
+    Effects, ErrorKind, Fragment, LinkHeader, NeighbourTable, PathMtuTable, PerDestination, Reassembled,
     ReassemblyTable, Resolution,
 };
 use observe::{Counter, Counters, DropReason, Time};
@@ -16,7 +16,7 @@ use smallvec::{SmallVec, smallvec};
 use sync::{Atomic, CachePadded, Guard, Lock, LockClass, LockKind, Ordering, Platform};
 
 use crate::after::After;
-use crate::flow;
+use crate::flow::{self, Flow};
 use crate::shared::Shared;
 
 /// How often path MTUs are looked through for expired ones. They live for ten minutes.
@@ -29,9 +29,9 @@ pub struct Internet<P: Platform> {
     reassembly: Lock<ReassemblyTable, P>,
     /// What routers said about paths.
     pub path_mtu: Lock<PathMtuTable, P>,
-    icmp_limit: Lock<ErrorLimits, P>,
+    icmp_limit: Lock<PerDestination, P>,
     /// By flow, one for each worker.
-    reset_limits: Vec<CachePadded<Lock<RateLimit, P>>>,
+    reset_limits: Vec<CachePadded<Lock<PerDestination, P>>>,
     identifications: Lock<Identifications, P>,
     /// When [`Shared::internet_timeouts`] has work, in nanoseconds.
     deadline: P::AtomicU64,
@@ -46,7 +46,7 @@ impl<P: Platform> Internet<P> {
         let blocking = LockKind::Blocking;
         let table = |index: usize| NeighbourTable::new(seed.wrapping_add(index as u64));
         let limits = |index: usize| {
-            let limit = RateLimit::resets(resets, seed.rotate_left(17).wrapping_add(index as u64));
+            let limit = PerDestination::resets(resets, seed.rotate_left(17).wrapping_add(index as u64));
             CachePadded::new(Lock::new(blocking, LockClass::Neighbours, limit))
         };
         Internet {
@@ -55,7 +55,7 @@ impl<P: Platform> Internet<P> {
             identifications: Lock::new(blocking, LockClass::Neighbours, Identifications::new(seed)),
             reassembly: Lock::new(blocking, LockClass::Neighbours, ReassemblyTable::new()),
             path_mtu: Lock::new(blocking, LockClass::Neighbours, PathMtuTable::new()),
-            icmp_limit: Lock::new(blocking, LockClass::Neighbours, ErrorLimits::new(seed)),
+            icmp_limit: Lock::new(blocking, LockClass::Neighbours, PerDestination::errors(seed)),
             deadline: P::AtomicU64::new(PATH_MTU_SWEEP_NS),
             doubts: P::AtomicU64::new(0),
         }
@@ -67,10 +67,15 @@ impl<P: Platform> Internet<P> {
         Time::from_nanos(self.deadline.load(Ordering::Relaxed))
     }
 
-    /// Something has work at `deadline`.
-    pub(crate) fn note(&self, deadline: Option<Time>) {
-        if let Some(deadline) = deadline.filter(|deadline| *deadline < self.deadline()) {
-            self.deadline.store(deadline.as_nanos(), Ordering::Relaxed);
+    /// Something has work at `deadline`: a receive thread must look then.
+    pub(crate) fn note(&self, deadline: Option<Time>, after: &mut After<P>) {
+        let Some(deadline) = deadline.map(Time::as_nanos) else { return };
+        let mut seen = self.deadline.load(Ordering::Relaxed);
+        while deadline < seen {
+            match self.deadline.compare_exchange_weak(seen, deadline, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return after.due(deadline),
+                Err(other) => seen = other,
+            }
         }
     }
 
@@ -94,9 +99,10 @@ impl<P: Platform> Internet<P> {
         self.neighbours[interface].lock()
     }
 
-    /// Whether the worker that serves flows of this hash may send one more reset now.
-    pub fn may_reset(&self, hash: u32, now: Time) -> bool {
-        self.reset_limits[flow::index(hash, self.reset_limits.len())].lock().allow(now)
+    /// Whether the worker that serves this flow may send one more reset to its peer now.
+    pub fn may_reset(&self, flow: &Flow, now: Time) -> bool {
+        let worker = flow::index(flow.hash, self.reset_limits.len());
+        self.reset_limits[worker].lock().allow(now, flow.tuple.remote_addr)
     }
 
     /// A router has set the times of neighbour discovery on an interface's link.
@@ -126,6 +132,7 @@ impl<P: Platform> Shared<P> {
         next_hop: IpAddr,
         destination: IpAddr,
         progress: bool,
+        after: &mut After<P>,
     ) -> Option<(LinkHeader, bool)> {
         let view = self.interfaces[interface].view.get();
         let now = self.batch_now();
@@ -134,7 +141,7 @@ impl<P: Platform> Shared<P> {
         let mut in_doubt = neighbours.is_in_doubt(next_hop);
         if in_doubt && progress {
             neighbours.confirm(now, next_hop);
-            self.internet.note(neighbours.next_deadline());
+            self.internet.note(neighbours.next_deadline(), after);
             self.internet.note_doubts(interface, &neighbours);
             in_doubt = false;
         }
@@ -146,11 +153,11 @@ impl<P: Platform> Shared<P> {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
     //# The following procedure MUST be used to handle excessive retransmissions of data segments (MUST-20):
     #[cold]
-    pub fn suspect_path(&self, destination: IpAddr) {
+    pub fn suspect_path(&self, destination: IpAddr, after: &mut After<P>) {
         let Some((interface, next_hop)) = self.route(destination) else { return };
         let mut neighbours = self.internet.neighbours(interface);
         let changed = neighbours.suspect(self.batch_now(), next_hop);
-        self.internet.note(neighbours.next_deadline());
+        self.internet.note(neighbours.next_deadline(), after);
         self.internet.note_doubts(interface, &neighbours);
         drop(neighbours);
         if changed {
@@ -161,12 +168,12 @@ impl<P: Platform> Shared<P> {
     /// Text of ours towards `destination` was acknowledged while a neighbour is in doubt: if it is the next hop there, it need
     /// not be asked (RFC 4861 section 7.3.1).
     #[cold]
-    pub fn path_works(&self, destination: IpAddr) {
+    pub fn path_works(&self, destination: IpAddr, after: &mut After<P>) {
         let Some((interface, next_hop)) = self.route(destination) else { return };
         let mut neighbours = self.internet.neighbours(interface);
         if neighbours.is_in_doubt(next_hop) {
             neighbours.confirm(self.batch_now(), next_hop);
-            self.internet.note(neighbours.next_deadline());
+            self.internet.note(neighbours.next_deadline(), after);
             self.internet.note_doubts(interface, &neighbours);
         }
     }
@@ -179,12 +186,13 @@ impl<P: Platform> Shared<P> {
         next_hop: IpAddr,
         packet: PktBuf,
         counters: &Counters,
+        after: &mut After<P>,
     ) -> SmallVec<[PktBuf; 8]> {
         let now = self.clock.now();
         let view = self.interfaces[interface].view.get();
         let mut neighbours = self.internet.neighbours(interface);
         let resolution = neighbours.resolve(now, view, next_hop, packet, counters);
-        self.internet.note(neighbours.next_deadline());
+        self.internet.note(neighbours.next_deadline(), after);
         drop(neighbours);
         match resolution {
             Resolution::Ready(mac, mut packet) => {
@@ -214,7 +222,7 @@ impl<P: Platform> Shared<P> {
         let view = self.interfaces[interface].view.get();
         let mut neighbours = self.internet.neighbours(interface);
         let effects = neighbours.arp_arrives(now, view, packet, counters);
-        self.internet.note(neighbours.next_deadline());
+        self.internet.note(neighbours.next_deadline(), after);
         drop(neighbours);
         self.neighbour_effects(interface, effects, now, counters, after);
     }
@@ -234,7 +242,7 @@ impl<P: Platform> Shared<P> {
         let view = self.interfaces[interface].view.get();
         let mut neighbours = self.internet.neighbours(interface);
         let effects = neighbours.discovery_arrives(now, view, discovery, counters);
-        self.internet.note(neighbours.next_deadline());
+        self.internet.note(neighbours.next_deadline(), after);
         drop(neighbours);
         self.neighbour_effects(interface, effects, now, counters, after);
     }
@@ -276,7 +284,7 @@ impl<P: Platform> Shared<P> {
     ) -> Option<ip::Datagram> {
         let mut reassembly = self.internet.reassembly.lock();
         let result = reassembly.insert(now, fragment, counters);
-        self.internet.note(reassembly.next_deadline());
+        self.internet.note(reassembly.next_deadline(), after);
         drop(reassembly);
         match result {
             Reassembled::Whole(datagram) => return Some(datagram),
@@ -319,7 +327,7 @@ impl<P: Platform> Shared<P> {
     ) {
         let mut send = |mut packet: PktBuf| {
             packet.meta_mut().flow_hash = Some(hash);
-            let mut frames = self.resolve_or_queue(interface, next_hop, packet, counters);
+            let mut frames = self.resolve_or_queue(interface, next_hop, packet, counters, after);
             self.send_frames(interface, hash, &mut frames, counters, after);
         };
         let mtu = self.interfaces[interface].view.get().mtu_for(destination);
@@ -387,7 +395,7 @@ impl<P: Platform> Shared<P> {
         self.internet.path_mtu.lock().timeouts(now);
         let mut reassembly = self.internet.reassembly.lock();
         let owed = reassembly.timeouts(now, counters);
-        self.internet.note(reassembly.next_deadline());
+        self.internet.note(reassembly.next_deadline(), after);
         drop(reassembly);
         for datagram in owed {
             self.refuse(&datagram, ErrorKind::ReassemblyTimeExceeded, counters, after);
@@ -397,7 +405,7 @@ impl<P: Platform> Shared<P> {
         for interface in 0..self.interfaces.len() {
             let mut neighbours = self.internet.neighbours(interface);
             let effects = neighbours.timeouts(now, counters);
-            self.internet.note(neighbours.next_deadline());
+            self.internet.note(neighbours.next_deadline(), after);
             self.internet.note_doubts(interface, &neighbours);
             drop(neighbours);
             lost.extend(self.neighbour_effects(interface, effects, now, counters, after));

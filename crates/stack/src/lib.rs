@@ -27,6 +27,7 @@
 
 pub mod addresses;
 pub mod after;
+pub mod alarm;
 pub mod arch;
 pub mod call;
 pub mod cell;

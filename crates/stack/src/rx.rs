@@ -28,7 +28,7 @@ const BATCH: usize = 64;
 /// Connections short of credit that get a turn after each batch.
 const STARVED_TURNS: usize = 64;
 /// How long a driver sleeps at most while connections wait for room in a device.
-const STARVED_NAP: Duration = Duration::from_millis(1);
+pub(crate) const STARVED_NAP: Duration = Duration::from_millis(1);
 
 /// A bit for each frame of a batch behind which text of the same connection stands.
 #[inline]
@@ -72,6 +72,7 @@ impl<P: Platform> Wake for Idle<P> {
 
 impl<P: Platform> Drop for Driver<P> {
     fn drop(&mut self) {
+        self.shared.alarms.leave(self.index);
         self.arch.retire();
     }
 }
@@ -85,10 +86,8 @@ impl<P: Platform> Driver<P> {
         queues: Vec<(usize, Box<dyn RxQueue>)>,
     ) -> Self {
         let idle = Arc::new(Idle(Parker::new()));
-        let mut wakers = shared.wakers.lock();
-        wakers.extend(queues.iter().map(|(_, queue)| queue.waker()));
-        wakers.push(idle.clone());
-        drop(wakers);
+        let own: Arc<dyn Wake> = idle.clone();
+        shared.alarms.add_wakers(index, queues.iter().map(|(_, queue)| queue.waker()).chain([own]));
         Driver {
             shared: shared.clone(),
             arch: arch.clone(),
@@ -319,22 +318,26 @@ impl<P: Platform> Driver<P> {
     /// Sleeps until a frame comes, a timer is due, somebody calls for the driver, or `limit` has passed.
     pub fn wait(&mut self, limit: Option<Duration>) -> WaitOutcome {
         let now = self.shared.clock.now();
-        let mut timeout = limit;
-        let mut bound = |at: Duration| timeout = Some(timeout.map_or(at, |timeout| timeout.min(at)));
-        if let Some(deadline) = self.arch.next_deadline() {
-            bound(deadline - now);
-        }
-        bound(self.shared.internet.deadline() - now);
-        if self.waits_for_room() {
-            bound(STARVED_NAP);
-        }
+        let until = self.shared.alarms.lie_down(self.index, || self.looks_again(now));
+        let timeout = limit.into_iter().chain((until != Time::MAX).then(|| until - now)).min();
+        let outcome = self.sleep(timeout);
+        self.shared.alarms.get_up(self.index);
+        outcome
+    }
+
+    /// When it must look again whatever happens.
+    fn looks_again(&self, now: Time) -> Time {
         // With several devices the first is slept on; the others are looked at often enough.
-        if self.queues.len() > 1 {
-            bound(STARVED_NAP);
-        }
+        let nap = (self.queues.len() > 1 || self.waits_for_room()).then(|| now + STARVED_NAP);
+        let others = nap.into_iter().chain(self.arch.next_deadline()).min().unwrap_or(Time::MAX);
+        others.min(self.shared.internet.deadline())
+    }
+
+    fn sleep(&mut self, timeout: Option<Duration>) -> WaitOutcome {
         // Waiting on a queue that is gone returns at once. That a device has vanished is told at once, too; only then
         // is there nothing left to wait for but timers, callers, and a device that comes back.
         if self.gone() {
+            let now = self.shared.clock.now();
             let back = self.queues.iter().filter_map(|(_, queue)| queue.next_due()).map(|due| due - now).min();
             self.idle.0.park(timeout.into_iter().chain(back).min());
             return WaitOutcome::Gone;
@@ -460,7 +463,7 @@ impl<P: Platform> Driver<P> {
                 self.shared.group_query_arrives(interface, &query, now, &self.counters, after);
             }
             Received::Redirect(redirect) => {
-                self.shared.redirect_arrives(interface, &redirect, now, &self.counters);
+                self.shared.redirect_arrives(interface, &redirect, now, &self.counters, after);
             }
             Received::Nothing => {}
         }

@@ -6,7 +6,6 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use dev::Wake;
 use ip::icmp::IcmpErrorKind;
 use ip::{InterfaceView, RouteTable};
 use observe::{Counter, Counters, DropReason, Time};
@@ -18,6 +17,7 @@ use wire::rss::Toeplitz;
 
 use crate::addresses::Addresses;
 use crate::after::After;
+use crate::alarm::Alarms;
 use crate::call::Datagram;
 use crate::clock::Clock;
 use crate::containment::Failures;
@@ -91,8 +91,8 @@ pub struct Shared<P: Platform> {
     batch: CachePadded<P::AtomicU64>,
     /// When memory is to be measured again, in nanoseconds.
     weighed: P::AtomicU64,
-    /// Ends the sleep of each receive thread.
-    pub(crate) wakers: Lock<Vec<Arc<dyn Wake>>, P>,
+    /// The sleep of the receive threads.
+    pub alarms: Alarms<P>,
 }
 
 /// What [`Shared::new`] is given besides the interfaces.
@@ -109,6 +109,8 @@ pub struct Settings<P: Platform> {
     pub rss: Toeplitz,
     /// Workers that what is limited per worker is counted for; at least 1.
     pub workers: usize,
+    /// Receive threads.
+    pub drivers: usize,
     /// See [`crate::StackConfig::resets_per_second`].
     pub resets_per_second: u32,
     /// See [`crate::StackConfig::contain`].
@@ -149,7 +151,7 @@ impl<P: Platform> Shared<P> {
         routes: RouteTable,
         addresses: Addresses<P>,
     ) -> Arc<Self> {
-        let Settings { clock, secrets, lock_kind, tcp, rss, workers, resets_per_second, contain } = settings;
+        let Settings { clock, secrets, lock_kind, tcp, rss, workers, drivers, resets_per_second, contain } = settings;
         let now = clock.now();
         let internet = Internet::new(interfaces.len(), (workers, resets_per_second), secrets.table_hash(&UNSPECIFIED));
         Arc::new(Shared {
@@ -169,7 +171,7 @@ impl<P: Platform> Shared<P> {
             counters: Counters::shared(),
             generation: P::AtomicU32::new(1),
             weighed: P::AtomicU64::new(0),
-            wakers: Lock::new(LockKind::Blocking, LockClass::Control, Vec::new()),
+            alarms: Alarms::new(drivers),
         })
     }
 
@@ -239,10 +241,7 @@ impl<P: Platform> Shared<P> {
 
     /// Wakes all receive threads.
     pub fn wake_drivers(&self) {
-        let wakers = self.wakers.lock().clone();
-        for waker in wakers {
-            waker.wake();
-        }
+        self.alarms.wake_all();
     }
 
     /// The outbox for an event of `flow`. Always inlined: it is built where it is used, not moved there.
@@ -324,10 +323,10 @@ impl<P: Platform> Shared<P> {
         }
     }
 
-    /// Answers a segment of no connection with a reset, if it deserves one and the worker's limit allows it.
+    /// Answers a segment of no connection with a reset, if it deserves one and the worker's limits allow it.
     pub fn reset(&self, flow: &Flow, segment: &tcp::Segment, counters: &Counters, after: &mut After<P>) {
         if let Some(reset) = tcp::closed::segment_arrives(segment) {
-            if !self.internet.may_reset(flow.hash, self.batch_now()) {
+            if !self.internet.may_reset(flow, self.batch_now()) {
                 return counters.drop(DropReason::RateLimited);
             }
             counters.add(Counter::SegmentsOut, 1);

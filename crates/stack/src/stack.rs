@@ -62,8 +62,8 @@ pub struct StackConfig<P: Platform> {
     pub clock: Clock<P>,
     /// A seed for the secrets, for runs that must repeat; `None` draws them.
     pub seed: Option<u64>,
-    /// Resets that each CPU may send in a second to segments of no connection, at least 4. A flood of strays must not
-    /// double itself; who scans ports sees no difference; a peer that is not told waits for its own time-outs.
+    /// Resets that each CPU may send in a second to segments of no connection, a quarter of them to one peer; at least 16.
+    /// A flood of strays must not double itself; who scans ports sees no difference; a peer that is not told waits for its own time-outs.
     pub resets_per_second: u32,
     /// Whether a panic in the stack ends one connection, or loses one piece of work, and not the thread; see
     /// [`containment`](crate::containment). For stacks with threads of their own.
@@ -192,11 +192,11 @@ impl<P: Platform> Stack<P> {
         }
         // Limits are this stack's alone, though its configuration may have served another.
         config.tcp.gauges = Default::default();
-        let workers = config.cpus.max(1);
+        let (workers, drivers) = (config.cpus.max(1), receivers.len());
         let (clock, lock_kind, tcp) = (config.clock, config.lock_kind, config.tcp);
         let (resets_per_second, contain) = (config.resets_per_second, config.contain);
         let settings =
-            Settings { clock, secrets, lock_kind, tcp, rss: rss.clone(), workers, resets_per_second, contain };
+            Settings { clock, secrets, lock_kind, tcp, rss: rss.clone(), workers, drivers, resets_per_second, contain };
         let shared = Shared::new(settings, built, routes, Addresses::new(machines));
         let staffing = Staffing { cpus: config.cpus.max(1), own_threads: config.own_threads };
         let arch = select::build(config.plan, &shared, staffing);

@@ -70,8 +70,9 @@ impl Wheel {
         self.armed == 0
     }
 
-    /// Sees to it that `slot` is woken no later than one tick after `deadline`. An earlier entry is kept.
-    pub fn arm(&mut self, slot: u32, deadline: Time) {
+    /// Sees to it that `slot` is woken no later than one tick after `deadline`. An earlier entry is kept, and the answer is
+    /// then `u64::MAX`; otherwise it is when the new one is due, in nanoseconds.
+    pub fn arm(&mut self, slot: u32, deadline: Time) -> u64 {
         let index = slot as usize;
         if index >= self.links.len() {
             self.links.resize(index + 1, UNARMED);
@@ -79,13 +80,14 @@ impl Wheel {
         // Rounded up: a wake before the deadline would only find nothing due.
         let ticks = (deadline.as_nanos().saturating_add((1 << TICK_SHIFT) - 1) >> TICK_SHIFT).max(self.tick + 1);
         if self.links[index].deadline <= ticks {
-            return;
+            return u64::MAX;
         }
         if self.links[index].deadline != u64::MAX {
             self.unlink(slot);
         }
         self.place(slot, ticks);
         self.earliest = self.earliest.min(ticks << TICK_SHIFT);
+        ticks << TICK_SHIFT
     }
 
     /// Forgets `slot`; called when the slot is freed.

@@ -20,6 +20,7 @@ use wire::tcp::TcpFlags;
 
 use crate::after::After;
 use crate::flow::{self, Flow, Target};
+use crate::rx::STARVED_NAP;
 use crate::shared::Shared;
 
 /// Frames kept free in a device queue for acknowledgements and for threads that read the credit at the same time.
@@ -246,6 +247,7 @@ impl<P: Platform> TxPort<P> {
     }
 
     /// Whether connections, or frames, may be waiting for room here: nobody tells when there is some.
+    #[inline]
     pub fn has_waiting(&self) -> bool {
         self.has_starved() || self.credit.load(Ordering::Relaxed) == 0
     }
@@ -316,7 +318,7 @@ impl<P: Platform> Shared<P> {
             return;
         }
         sync::walk::note(file!(), "puts IP and link headers in front of the outbox's segments");
-        if route.generation != self.generation() && !self.resolve(flow, route, segments) {
+        if route.generation != self.generation() && !self.resolve(flow, route, segments, after) {
             return self.emit_unresolved(flow, segments, counters, after);
         }
         // By reference: a copy of fourteen bytes is made in other pieces than it is read back in.
@@ -341,13 +343,13 @@ impl<P: Platform> Shared<P> {
     /// number moves from one emission to the next means that new text has come from a peer who hears us: the neighbour
     /// is there, and need not be asked (RFC 4861 section 7.3.1).
     #[cold]
-    fn resolve(&self, flow: &Flow, route: &mut RouteCache, segments: &[PktBuf]) -> bool {
+    fn resolve(&self, flow: &Flow, route: &mut RouteCache, segments: &[PktBuf], after: &mut After<P>) -> bool {
         // Read before the tables: a change in between makes the cache stale at once, not for ever.
         let generation = self.generation();
         let Some((interface, next_hop)) = self.route(flow.tuple.remote_addr) else { return false };
         let acknowledged = segments.first().and_then(|segment| acknowledgement(segment)).unwrap_or(route.acknowledged);
         let progress = route.in_doubt && route.acknowledged != acknowledged;
-        let found = self.link_header_in_use(interface, next_hop, flow.tuple.remote_addr, progress);
+        let found = self.link_header_in_use(interface, next_hop, flow.tuple.remote_addr, progress, after);
         let Some((link, in_doubt)) = found else { return false };
         let generation = if in_doubt { 0 } else { generation };
         *route = RouteCache { generation, interface: interface as u16, acknowledged, link: Some(link), in_doubt };
@@ -383,7 +385,7 @@ impl<P: Platform> Shared<P> {
         let Some((interface, next_hop)) = self.route(destination) else {
             return counters.drop(DropReason::NoRoute);
         };
-        let mut frames = self.resolve_or_queue(interface, next_hop, packet, counters);
+        let mut frames = self.resolve_or_queue(interface, next_hop, packet, counters, after);
         self.send_frames(interface, hash, &mut frames, counters, after);
     }
 
@@ -417,6 +419,16 @@ impl<P: Platform> Shared<P> {
         self.egress_of(route).port(flow.hash)
     }
 
+    /// A connection has data and found no room in its device: it gets its turn from the queue's driver.
+    #[cold]
+    pub fn starve(&self, flow: &Flow, route: &RouteCache, target: Target, after: &mut After<P>) {
+        let egress = self.egress_of(route);
+        let port = flow::index(flow.hash, egress.ports.len());
+        egress.ports[port].starve(target);
+        // Whoever rings looks whether the driver sleeps.
+        after.ring(egress.first_port + port, 0);
+    }
+
     /// Rings the devices whose bits are set in `ports`, for receivers whose bits are set in `touched`.
     #[inline]
     pub fn ring_doorbells(&self, ports: u64, touched: u64) {
@@ -424,6 +436,10 @@ impl<P: Platform> Shared<P> {
             for (index, port) in interface.egress.ports.iter().enumerate() {
                 if ports & (1 << ((interface.egress.first_port + index) & 63)) != 0 {
                     port.ring(touched);
+                    // Nobody tells when there is room: the queue's own driver has to look, and may be asleep.
+                    if port.has_waiting() {
+                        self.alarms.due_at(index, (self.clock.now() + STARVED_NAP).as_nanos());
+                    }
                 }
             }
         }

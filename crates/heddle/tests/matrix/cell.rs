@@ -256,7 +256,8 @@ pub fn on_several_queues() -> Vec<Cell> {
     let mut cells = Vec::new();
     let mut add = |change: &dyn Fn(&mut Cell)| {
         let seed = 0x9000 + cells.len() as u64;
-        let mut cell = Cell { queues: 2 << (seed % 2), v6: seed % 3 == 0, octets: 30_000, ..Cell::plain(seed) };
+        let mut cell =
+            Cell { queues: 2 << (seed % 2), v6: seed.is_multiple_of(3), octets: 30_000, ..Cell::plain(seed) };
         change(&mut cell);
         cells.push(cell);
     };

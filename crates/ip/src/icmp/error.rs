@@ -6,7 +6,7 @@ use observe::{DropReason, Time};
 use pktbuf::PktBuf;
 use wire::{icmpv4, icmpv6, ipv4, ipv6, protocol};
 
-use super::ErrorLimits;
+use super::PerDestination;
 use crate::datagram::Datagram;
 use crate::interface::{Cast, InterfaceView};
 use crate::output::{self, DEFAULT_TTL};
@@ -60,7 +60,7 @@ pub fn error(
     cause: &Datagram,
     kind: ErrorKind,
     interface: &InterfaceView,
-    limit: &mut ErrorLimits,
+    limit: &mut PerDestination,
     now: Time,
 ) -> Result<PktBuf, DropReason> {
     if !may_answer(kind, cause) {

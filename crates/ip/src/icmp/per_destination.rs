@@ -1,6 +1,6 @@
-//! How many ICMP errors may be sent: to everybody together, and to each destination.
+//! How many ICMP errors and TCP resets may be sent: to everybody together, and to each destination.
 //!
-//! One bucket for all would let one station that provokes errors use up what others are owed, and tell it from its own
+//! One bucket for all would let one station that provokes them use up what others are owed, and tell it from its own
 //! answers how many they provoke (CVE-2020-25705). So each destination has a bucket of its own, found by a keyed hash among
 //! [`DESTINATIONS`]; two that share one share its limit, and nobody can tell who shares with whom.
 
@@ -18,24 +18,35 @@ const DESTINATIONS: usize = 256;
 const RATE: u32 = 250;
 const BURST: u32 = 25;
 
-/// The limit for the ICMP errors of one stack.
+/// A limit for what strangers can make a stack send: one for all of them together, and one for each.
 #[derive(Clone, Debug)]
-pub struct ErrorLimits {
+pub struct PerDestination {
     all: RateLimit,
     each: Vec<RateLimit>,
     keys: (u64, u64),
 }
 
-impl ErrorLimits {
-    /// What a stack may send: 1,000 errors in any second, 250 of them to one destination. `seed` blurs both, and scatters
+impl PerDestination {
+    /// The ICMP errors of a stack: 1,000 in any second, 250 of them to one destination. `seed` blurs both, and scatters
     /// destinations.
-    pub fn new(seed: u64) -> Self {
-        let each = |n: usize| RateLimit::new(RATE - BURST, BURST, seed.rotate_left(23).wrapping_add(n as u64));
-        let keys = (seed.rotate_left(7) ^ 0x6963_6d70, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        ErrorLimits { all: RateLimit::icmp(seed), each: (0..DESTINATIONS).map(each).collect(), keys }
+    pub fn errors(seed: u64) -> Self {
+        Self::new(RateLimit::icmp(seed), (RATE - BURST, BURST), seed)
     }
 
-    /// Whether one more error may go to `destination` now.
+    /// The TCP resets of one worker to segments of no connection: `rate` (at least 16) in any second, a quarter of them to
+    /// one destination.
+    pub fn resets(rate: u32, seed: u64) -> Self {
+        let quarter = rate / 4;
+        Self::new(RateLimit::resets(rate, seed), (quarter - quarter / 4, quarter / 4), seed)
+    }
+
+    fn new(all: RateLimit, (rate, burst): (u32, u32), seed: u64) -> Self {
+        let each = |n: usize| RateLimit::new(rate, burst, seed.rotate_left(23).wrapping_add(n as u64));
+        let keys = (seed.rotate_left(7) ^ 0x6963_6d70, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        PerDestination { all, each: (0..DESTINATIONS).map(each).collect(), keys }
+    }
+
+    /// Whether one more may go to `destination` now.
     pub fn allow(&mut self, now: Time, destination: IpAddr) -> bool {
         let bucket = self.bucket(destination);
         self.each[bucket].allow(now) && self.all.allow(now)
@@ -64,9 +75,12 @@ mod tests {
 
     #[test]
     fn one_destination_has_its_limit_and_all_together_have_theirs() {
-        for (stations, expected) in [(1, 200..=250), (2, 400..=500), (20, 900..=1000)] {
-            let mut limits = ErrorLimits::new(5);
-            let mut sent = 0;
+        let expected = [(1, 200..=250), (2, 400..=500), (20, 900..=1000)];
+        for (limits, (stations, expected)) in [PerDestination::errors(5), PerDestination::resets(1000, 5)]
+            .iter()
+            .flat_map(|l| expected.iter().map(move |e| (l, e)))
+        {
+            let (mut limits, stations, mut sent) = (limits.clone(), *stations, 0);
             for n in 0..20_000u64 {
                 let now = Time::from_secs(9) + Duration::from_micros(n * 50);
                 sent += usize::from(limits.allow(now, station(n as u32 % stations)));
@@ -77,7 +91,7 @@ mod tests {
 
     #[test]
     fn who_is_noisy_does_not_silence_another() {
-        let mut limits = ErrorLimits::new(5);
+        let mut limits = PerDestination::errors(5);
         let mut heard = 0;
         for n in 0..20_000u64 {
             let now = Time::from_secs(9) + Duration::from_micros(n * 50);

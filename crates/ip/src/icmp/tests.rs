@@ -167,8 +167,8 @@ fn errors_about_nothing_of_ours_end_in_a_reason() {
     }
 }
 
-fn limit() -> ErrorLimits {
-    ErrorLimits::new(1)
+fn limit() -> PerDestination {
+    PerDestination::errors(1)
 }
 
 fn answer(cause: &Datagram, kind: ErrorKind) -> Result<PktBuf, DropReason> {

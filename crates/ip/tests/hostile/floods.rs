@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::host::*;
 use ip::neighbour::{CAPACITY, State};
 use ip::output::{self, Fragmentation, Identifications};
-use ip::{ErrorKind, ErrorLimits, LinkHeader, Resolution, icmp};
+use ip::{ErrorKind, LinkHeader, PerDestination, Resolution, icmp};
 use observe::DropReason;
 use pktbuf::PktBuf;
 use wire::arp::{self, Operation};
@@ -22,7 +22,7 @@ fn errors_under_flood() {
     let cause = frame(false, protocol::UDP, &udp(false, 100));
     let mut seconds = Vec::new();
     for (stations, most) in [(1, 250), (8, 1000), (8, 1000), (8, 1000)] {
-        host.limit = ErrorLimits::new(99);
+        host.limit = PerDestination::errors(99);
         let mut sent = 0;
         for n in 0..20_000 {
             host.now += Duration::from_micros(50);

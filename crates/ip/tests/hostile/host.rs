@@ -5,7 +5,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ip::icmp::{self, Received};
 use ip::input::{self, Input};
 use ip::output::{self, Fragmentation};
-use ip::{ErrorLimits, InterfaceView, LinkHeader, NeighbourTable, Reassembled, ReassemblyTable, Refused};
+use ip::{InterfaceView, LinkHeader, NeighbourTable, PerDestination, Reassembled, ReassemblyTable, Refused};
 use observe::{Counters, Time};
 use pktbuf::PktBuf;
 use wire::ethernet::MacAddr;
@@ -52,7 +52,7 @@ pub struct Host {
     pub view: InterfaceView,
     pub neighbours: NeighbourTable,
     pub reassembly: ReassemblyTable,
-    pub limit: ErrorLimits,
+    pub limit: PerDestination,
     pub counters: Counters,
     pub now: Time,
 }
@@ -65,7 +65,7 @@ impl Host {
             view: view.with_address(OURS6.into(), 64).expect("a good address"),
             neighbours: NeighbourTable::new(1),
             reassembly: ReassemblyTable::new(),
-            limit: ErrorLimits::new(1),
+            limit: PerDestination::errors(1),
             counters: Counters::new(),
             now: Time::from_secs(1000),
         }

@@ -96,6 +96,9 @@ impl<P: Platform> ConnPT<P> {
             })
         };
         let owners = (0..count.max(1)).map(owner).collect();
+        if own_threads {
+            shared.alarms.timers_are_run_elsewhere();
+        }
         let inner = Arc::new(Inner { shared: shared.clone(), owners, own_threads });
         let spawn = |index: usize| {
             let inner = inner.clone();

@@ -219,15 +219,15 @@ impl<P: Platform> MsgP<P> {
         held.release();
         after.wake(&connection.socket, out.ready);
         if out.suspect_path {
-            self.shared.suspect_path(connection.flow.tuple.remote_addr);
+            self.shared.suspect_path(connection.flow.tuple.remote_addr, after);
         }
         if out.progress && self.shared.internet.has_doubts() {
-            self.shared.path_works(connection.flow.tuple.remote_addr);
+            self.shared.path_works(connection.flow.tuple.remote_addr, after);
         }
         let effects = Effects { deadline: out.deadline, table: out.table };
         if out.starved {
-            let port = self.shared.port_of(&connection.flow, &RouteCache::default());
-            port.starve(connection.socket.target());
+            let target = connection.socket.target();
+            self.shared.starve(&connection.flow, &RouteCache::default(), target, after);
         }
         (reply, effects)
     }
@@ -235,7 +235,7 @@ impl<P: Platform> MsgP<P> {
     /// Performs what concerns the tables; no lock of the connection is held any more.
     fn settle(&self, connection: &Arc<Connection<P>>, effects: Effects, now: Time, after: &mut After<P>) {
         if let Some(deadline) = effects.deadline {
-            self.arm(connection, deadline);
+            self.arm(connection, deadline, after);
         }
         match effects.table {
             TableChange::None => {}
@@ -277,7 +277,7 @@ impl<P: Platform> MsgP<P> {
         }
     }
 
-    fn arm(&self, connection: &Arc<Connection<P>>, deadline: Time) {
+    fn arm(&self, connection: &Arc<Connection<P>>, deadline: Time, after: &mut After<P>) {
         let nanos = deadline.as_nanos();
         let Some(slot) = connection.socket.slot() else { return };
         // An entry that fires earlier is kept: it will find nothing due and arm the later one.
@@ -291,7 +291,7 @@ impl<P: Platform> MsgP<P> {
             }
         }
         let mut wheel = self.timers.lock();
-        wheel.arm(slot, deadline);
+        after.due(wheel.arm(slot, deadline));
         self.deadline.store(wheel.next_deadline().map_or(u64::MAX, Time::as_nanos), Ordering::Relaxed);
     }
 
@@ -436,7 +436,7 @@ impl<P: Platform> MsgP<P> {
         drop(directory);
         after.wake(&connection.socket, ready);
         if starved {
-            self.shared.port_of(&flow, &RouteCache::default()).starve(connection.socket.target());
+            self.shared.starve(&flow, &RouteCache::default(), connection.socket.target(), after);
         }
         self.settle(&connection, Effects { deadline, table }, now, after);
     }

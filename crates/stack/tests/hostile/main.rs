@@ -5,6 +5,7 @@ mod channel;
 mod clients;
 mod cost;
 mod flood;
+mod held;
 mod holders;
 mod link;
 mod peers;

@@ -2,64 +2,25 @@
 //! or fill a buffer that nobody empties. What they hold is bounded for each and, where a limit is set, for all together;
 //! honest clients notice nothing; time-outs of the user, keep-alives and the rules for orphans end them.
 
-use std::net::Ipv4Addr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use every_arch::every_arch;
 use observe::Counter;
 use stack::Plan;
 use stack::call::{Call, Reply};
-use stack::socket::TcpSocket;
 use sync::Real;
 use tcp::config::{BufferSizes, KeepAlive, MemoryLimits};
 use testbed::frames;
 use testbed::node::{Node, send};
 use wire::tcp::TcpFlags;
 
-use super::holders::goodput;
-use super::peers::{PORT, Wire, answer, routed, turn};
+use super::held::{BUFFER, Before, Held, open, small};
+use super::peers::{Wire, answer, routed, turn};
 
-/// Send and receive buffer of every connection.
-const BUFFER: u32 = 8 << 10;
 /// What one connection may pin beside its text: PCB, places in tables, and what is larger in a packet buffer than its
 /// text. Where few connections are spread over many groups, each has tables of its own.
 fn overhead(plan: Plan) -> usize {
     if matches!(plan, Plan::ConnPL(_)) { 16 << 10 } else { 6 << 10 }
-}
-
-struct Held {
-    socket: Arc<TcpSocket<Real>>,
-    from: (Ipv4Addr, u16),
-    /// What the stack sends next that the peer has not acknowledged.
-    next: u32,
-    /// Octets that the peer has sent.
-    sent: u32,
-}
-
-fn host(n: usize) -> (Ipv4Addr, u16) {
-    (Ipv4Addr::new(172, 17, (n >> 8) as u8, n as u8), 4000)
-}
-
-fn small(plan: Plan) -> Node<Real> {
-    routed(plan, |terms| {
-        let sizes = BufferSizes { min: 4096, initial: BUFFER, max: BUFFER };
-        (terms.tcp.send_buffer, terms.tcp.receive_buffer) = (sizes, sizes);
-        terms.tcp.max_time_wait = 0;
-    })
-}
-
-fn open(node: &mut Node<Real>, count: usize, window: u16) -> Vec<Held> {
-    let listener = node.listen(PORT, 8);
-    let mut held = Vec::new();
-    for from in (0..count).map(host) {
-        let answers = node.answers(&Wire::syn(from).window(window).frame());
-        let next = answer(&answers[0]).expect("a SYN-ACK").1.seq.0.wrapping_add(1);
-        node.answers(&Wire::text(from, 0, next, &[]).window(window).frame());
-        held.push(Held { socket: listener.accept().expect("a child waits"), from, next, sent: 0 });
-    }
-    node.stack.unlisten(&listener);
-    held
 }
 
 /// Lets `seconds` pass in quarters. `heard` says what the peer of a connection sends when it hears a segment.
@@ -84,11 +45,6 @@ fn pass(node: &mut Node<Real>, held: &mut [Held], seconds: u32, heard: impl Fn(&
     }
 }
 
-/// Octets of tables and packet buffers above what there was before.
-fn pinned(node: &Node<Real>, empty: usize, live: usize) -> usize {
-    node.stack.census().bytes.saturating_sub(empty) + pktbuf::live().saturating_sub(live) * 2048
-}
-
 /// One octet is taken of what is offered, and the window stays as small as that.
 fn sip(peer: &mut Held, seq: u32, len: usize) -> Vec<u8> {
     if len > 0 && seq == peer.next {
@@ -101,28 +57,23 @@ fn sip(peer: &mut Held, seq: u32, len: usize) -> Vec<u8> {
 /// them; the application does, and then all is given back at once.
 fn slow_readers(plan: Plan, count: usize) {
     let _turn = turn();
-    let live = pktbuf::live();
     let mut node = small(plan);
-    let alone = goodput(&mut node);
-    let empty = node.stack.census().bytes;
+    let before = Before::measure(&mut node);
     let mut held = open(&mut node, count, 1);
     for Held { socket, .. } in &held {
         node.call(socket, send(&[9; 4 * BUFFER as usize]));
     }
     pass(&mut node, &mut held, 10, sip);
-    let beside = goodput(&mut node);
-    assert!(beside * 10 >= alone * 9, "{beside} answers beside the slow readers, {alone} alone");
+    before.honest_notice_nothing(&mut node);
     pass(&mut node, &mut held, 10, sip);
     assert!(held.iter().all(|peer| matches!(node.call(&peer.socket, Call::Status(tcp::Status)), Reply::Status(_))));
-    let each = pinned(&node, empty, live) / count;
+    let each = before.pinned(&node) / count;
     assert!(each <= BUFFER as usize + overhead(plan), "{each} octets are pinned by each");
     for Held { socket, .. } in &held {
         node.call(socket, Call::Abort(tcp::Abort));
     }
     node.settle();
-    assert_eq!(node.stack.census().connections, 0);
-    drop(held);
-    assert_eq!(pktbuf::live(), live);
+    before.nothing_is_left(&node, held);
 }
 
 #[test]
@@ -139,8 +90,8 @@ fn slow_readers_pin_their_buffers(plan: Plan) {
 #[every_arch]
 fn a_user_timeout_ends_peers_whose_windows_stay_closed(plan: Plan) {
     let _turn = turn();
-    let live = pktbuf::live();
     let mut node = small(plan);
+    let before = Before::measure(&mut node);
     let mut held = open(&mut node, 40, 0);
     for Held { socket, .. } in &held {
         let limit = tcp::event::SocketOption::UserTimeout(Some(Duration::from_secs(10)));
@@ -157,9 +108,7 @@ fn a_user_timeout_ends_peers_whose_windows_stay_closed(plan: Plan) {
         node.call(socket, Call::Close(tcp::Close));
     }
     node.settle();
-    assert_eq!(node.stack.census().connections, 0);
-    drop(held);
-    assert_eq!(pktbuf::live(), live);
+    before.nothing_is_left(&node, held);
 }
 
 /// The beginning of a request, and then nothing for ever.
@@ -176,28 +125,23 @@ fn mute(node: &mut Node<Real>, held: &mut [Held]) {
 /// application lets go, peers that do not answer are gone after the retransmissions of an orphan.
 fn slowloris(plan: Plan, count: usize) {
     let _turn = turn();
-    let live = pktbuf::live();
     let mut node = small(plan);
-    let alone = goodput(&mut node);
-    let empty = node.stack.census().bytes;
+    let before = Before::measure(&mut node);
     let mut held = open(&mut node, count, 60_000);
     mute(&mut node, &mut held);
-    let beside = goodput(&mut node);
-    assert!(beside * 10 >= alone * 9, "{beside} answers beside the mute, {alone} alone");
+    before.honest_notice_nothing(&mut node);
     pass(&mut node, &mut held, 60, |_, _, _| Vec::new());
     assert_eq!(node.stack.census().connections, count);
-    let buffers = pktbuf::live() - live;
+    let buffers = pktbuf::live() - before.buffers;
     assert!(buffers <= count + 64, "{buffers} buffers for {count} beginnings");
-    let each = (node.stack.census().bytes - empty) / count;
+    let each = (node.stack.census().bytes - before.tables) / count;
     assert!(each <= overhead(plan), "{each} octets for each");
     for Held { socket, .. } in &held {
         node.call(socket, Call::Receive(tcp::Receive { max: 100 }));
         node.call(socket, Call::Close(tcp::Close));
     }
     pass(&mut node, &mut held, 150, |_, _, _| Vec::new());
-    assert_eq!(node.stack.census().connections, 0, "of {count}");
-    drop(held);
-    assert_eq!(pktbuf::live(), live);
+    before.nothing_is_left(&node, held);
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! A receive thread sleeps, and what a user's thread does then makes something due before it would look again: no frame
+//! can be relied on to wake it, for the only one that would have been answered may be lost.
+//!
+//! Time stands still here, so nothing but a call can end a sleep that has no other reason to.
+
+mod pair;
+mod world;
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use dev::WaitOutcome;
+use every_arch::every_arch;
+use heddle::mem::MemConfig;
+use heddle::{Plan, Stack, TcpListener, TcpStream, UdpSocket};
+use world::World;
+
+/// The calling thread is a user's under every architecture here: those that would hand its calls to the thread that polls
+/// wake that one with the call itself, and run timers there.
+fn hands_over(plan: Plan) -> bool {
+    plan == Plan::Up || matches!(plan, Plan::ConnPT(..))
+}
+
+/// What ends the sleep of `b`'s driver that `act` finds asleep.
+fn sleep_and(world: &mut World, act: impl FnOnce(&Stack)) -> WaitOutcome {
+    let stack = world.b.clone();
+    let driver = world.drivers().last_mut().expect("b has a driver");
+    thread::scope(|scope| {
+        let sleeper = scope.spawn(|| driver.wait(None));
+        while !stack.raw().shared().alarms.sleeps(0) {
+            thread::yield_now();
+        }
+        act(&stack);
+        sleeper.join().expect("the driver wakes")
+    })
+}
+
+/// A world in which nothing is left to be done, whose stacks know each other.
+fn quiet(plan: Plan, link: MemConfig) -> World {
+    let mut world = World::with(plan, |_| {}, link);
+    for (stack, other) in [(&world.a, "10.0.0.2:9"), (&world.b, "10.0.0.1:9")] {
+        let socket = UdpSocket::bind(stack, "0.0.0.0:0").expect("a port");
+        socket.send_to(b"hello", other).expect("sent");
+    }
+    world.pass(Duration::from_secs(600));
+    world
+}
+
+fn connect(stack: &Stack, remote: &str) -> TcpStream {
+    let remote: SocketAddr = remote.parse().expect("an address");
+    TcpStream::start_connect(stack, None, remote).expect("a connection to be")
+}
+
+#[every_arch]
+fn a_request_for_a_neighbour_will_be_repeated(plan: Plan) {
+    if hands_over(plan) {
+        return;
+    }
+    pair::within(move || {
+        let mut world = quiet(plan, MemConfig::default());
+        let outcome = sleep_and(&mut world, |stack| {
+            UdpSocket::bind(stack, "0.0.0.0:0").expect("a port").send_to(b"anybody?", "10.0.0.9:53").expect("sent");
+        });
+        assert_eq!(outcome, WaitOutcome::Woken);
+    });
+}
+
+#[every_arch]
+fn a_syn_will_be_repeated(plan: Plan) {
+    if hands_over(plan) {
+        return;
+    }
+    pair::within(move || {
+        let mut world = quiet(plan, MemConfig::default());
+        let mut opened = None;
+        assert_eq!(sleep_and(&mut world, |stack| opened = Some(connect(stack, "10.0.0.1:80"))), WaitOutcome::Woken);
+    });
+}
+
+#[every_arch]
+fn text_will_be_repeated(plan: Plan) {
+    if hands_over(plan) {
+        return;
+    }
+    pair::within(move || {
+        let mut world = quiet(plan, MemConfig::default());
+        let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
+        let client = connect(&world.b, "10.0.0.1:80");
+        world.settle();
+        let (_server, _) = listener.accept().expect("the same");
+        world.pass(Duration::from_secs(600));
+        let outcome = sleep_and(&mut world, |_| {
+            std::io::Write::write_all(&mut &client, b"hello").expect("room");
+        });
+        assert_eq!(outcome, WaitOutcome::Woken);
+    });
+}
+
+/// Nobody tells when there is room, so the driver of the queue has to look.
+#[every_arch]
+fn what_waits_for_room_in_the_device_will_be_sent(plan: Plan) {
+    if hands_over(plan) {
+        return;
+    }
+    pair::within(move || {
+        let mut world = quiet(plan, MemConfig { ring_frames: 8, ..MemConfig::default() });
+        let receiver = UdpSocket::bind(&world.a, "10.0.0.1:53").expect("the port is free");
+        let outcome = sleep_and(&mut world, |stack| {
+            let sender = UdpSocket::bind(stack, "10.0.0.2:53").expect("the port is free");
+            for number in 0..20 {
+                sender.send_to(&[number], "10.0.0.1:53").expect("sent, or put off");
+            }
+        });
+        assert_eq!(outcome, WaitOutcome::Woken);
+        world.pass(Duration::from_secs(1));
+        receiver.set_nonblocking(true);
+        let mut text = [0; 10];
+        let came: Vec<u8> = std::iter::from_fn(|| receiver.recv_from(&mut text).ok().map(|_| text[0])).collect();
+        assert_eq!(came, (0..20).collect::<Vec<u8>>());
+    });
+}

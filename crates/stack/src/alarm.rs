@@ -1,0 +1,234 @@
+//! Until when the receive threads sleep, and the call that gets one of them up earlier.
+//!
+//! Receive threads run what time brings: timers of connections, repeated solicitations, frames that wait for room in a
+//! device. Before one sleeps it works out how long it may. Whoever makes something due earlier, a user's thread above all,
+//! must not rely on a frame to end that sleep: the only frame that would have been answered may be lost. So each thread
+//! says until when it sleeps, and what is due before anybody looks wakes one ([`Alarms::due`]).
+//!
+//! Who sleeps and who calls meet in two words: the sleeper writes its time and then looks whether anything was made due
+//! meanwhile; the caller makes it due, counts that, and then looks who sleeps. With a fence between the two steps of each,
+//! one of them sees the other.
+//!
+//! What may never happen: a call with a guard held (it wakes threads), or a sleep past something that was due before it.
+
+use std::sync::Arc;
+
+use dev::Wake;
+use observe::Time;
+use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform};
+
+/// The thread is awake and will look before it sleeps.
+const AWAKE: u64 = 0;
+/// The thread has ended.
+const GONE: u64 = u64::MAX;
+
+/// One receive thread.
+struct Nap<P: Platform> {
+    /// When it looks again, in nanoseconds; [`AWAKE`], [`GONE`].
+    until: P::AtomicU64,
+    /// Ends its sleep, wherever it sleeps.
+    wakers: Lock<Vec<Arc<dyn Wake>>, P>,
+}
+
+/// The sleep of all receive threads of a stack. Any thread.
+pub struct Alarms<P: Platform> {
+    naps: Box<[CachePadded<Nap<P>>]>,
+    /// How often something was made due earlier.
+    count: CachePadded<P::AtomicU64>,
+    /// Timers of connections are the business of other threads, which see to them by themselves.
+    elsewhere: P::AtomicBool,
+}
+
+impl<P: Platform> Alarms<P> {
+    /// For so many receive threads, which count as awake until they first sleep.
+    pub fn new(threads: usize) -> Self {
+        let nap = |_| {
+            CachePadded::new(Nap {
+                until: P::AtomicU64::new(AWAKE),
+                wakers: Lock::new(LockKind::Blocking, LockClass::Control, Vec::new()),
+            })
+        };
+        Alarms {
+            naps: (0..threads).map(nap).collect(),
+            count: CachePadded::new(P::AtomicU64::new(0)),
+            elsewhere: P::AtomicBool::new(false),
+        }
+    }
+
+    /// How receive thread `thread` is woken.
+    pub fn add_wakers(&self, thread: usize, wakers: impl Iterator<Item = Arc<dyn Wake>>) {
+        self.naps[thread].wakers.lock().extend(wakers);
+    }
+
+    /// Connections' timers are run by threads of the architecture's own.
+    pub fn timers_are_run_elsewhere(&self) {
+        self.elsewhere.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether receive threads run connections' timers.
+    #[inline]
+    pub fn run_timers(&self) -> bool {
+        !self.elsewhere.load(Ordering::Relaxed)
+    }
+
+    /// Thread `thread` is about to sleep until the time that `earliest` answers, [`Time::MAX`]: until it is woken. The time
+    /// that counts: what was made due while it was worked out is in it.
+    pub fn lie_down(&self, thread: usize, earliest: impl Fn() -> Time) -> Time {
+        let mut seen = self.count.load(Ordering::Acquire);
+        loop {
+            let until = earliest();
+            self.naps[thread].until.store(until.as_nanos().clamp(AWAKE + 1, GONE - 1), Ordering::Release);
+            P::fence(Ordering::SeqCst);
+            let now = self.count.load(Ordering::Acquire);
+            if now == seen {
+                return until;
+            }
+            seen = now;
+        }
+    }
+
+    /// Thread `thread` has woken.
+    pub fn get_up(&self, thread: usize) {
+        self.naps[thread].until.store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// Thread `thread` has ended: it looks at nothing any more.
+    pub fn leave(&self, thread: usize) {
+        self.naps[thread].until.store(GONE, Ordering::Relaxed);
+    }
+
+    /// Whether thread `thread` sleeps, or is about to. For tests.
+    pub fn sleeps(&self, thread: usize) -> bool {
+        !matches!(self.naps[thread].until.load(Ordering::Acquire), AWAKE | GONE)
+    }
+
+    /// Something that any receive thread can do is due at `nanos`: one that sleeps is woken if nobody looks by then. The
+    /// caller has made it visible and holds no guard.
+    pub fn due(&self, nanos: u64) {
+        self.announce();
+        let mut sleeper = None;
+        for (thread, nap) in self.naps.iter().enumerate() {
+            match nap.until.load(Ordering::Relaxed) {
+                until if until <= nanos => return,
+                GONE => {}
+                _ => sleeper = sleeper.or(Some(thread)),
+            }
+        }
+        if let Some(thread) = sleeper {
+            self.wake(thread);
+        }
+    }
+
+    /// As [`Alarms::due`], for what only thread `thread` can do.
+    #[cold]
+    pub fn due_at(&self, thread: usize, nanos: u64) {
+        self.announce();
+        if let Some(nap) = self.naps.get(thread)
+            && !(AWAKE..=nanos).contains(&nap.until.load(Ordering::Relaxed))
+        {
+            self.wake(thread);
+        }
+    }
+
+    /// Counted and fenced: see the head of the file.
+    fn announce(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        P::fence(Ordering::SeqCst);
+    }
+
+    /// Wakes all receive threads.
+    pub fn wake_all(&self) {
+        (0..self.naps.len()).for_each(|thread| self.wake(thread));
+    }
+
+    #[cold]
+    fn wake(&self, thread: usize) {
+        let wakers = self.naps[thread].wakers.lock().clone();
+        wakers.iter().for_each(|waker| waker.wake());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sync::Real;
+
+    #[derive(Default)]
+    struct Bell(<Real as Platform>::AtomicUsize);
+
+    impl Wake for Bell {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Two threads, each with the count of its wakes.
+    fn two() -> (Alarms<Real>, [Arc<Bell>; 2]) {
+        let (alarms, bells) = (Alarms::new(2), [(); 2].map(|()| Arc::new(Bell::default())));
+        for (thread, bell) in bells.iter().enumerate() {
+            alarms.add_wakers(thread, std::iter::once(bell.clone() as Arc<dyn Wake>));
+        }
+        (alarms, bells)
+    }
+
+    fn rung(bells: &[Arc<Bell>; 2]) -> [usize; 2] {
+        [0, 1].map(|thread| bells[thread].0.load(Ordering::Relaxed))
+    }
+
+    fn sleep(alarms: &Alarms<Real>, thread: usize, until: Time) {
+        assert_eq!(alarms.lie_down(thread, || until), until);
+    }
+
+    #[test]
+    fn one_thread_that_sleeps_too_long_is_woken() {
+        let (alarms, bells) = two();
+        sleep(&alarms, 0, Time::MAX);
+        alarms.due(100);
+        assert_eq!(rung(&bells), [0, 0], "the other one is awake");
+        sleep(&alarms, 1, Time::from_nanos(100));
+        alarms.due(100);
+        assert_eq!(rung(&bells), [0, 0], "the other one looks in time");
+        alarms.due(99);
+        assert_eq!(rung(&bells), [1, 0]);
+        alarms.get_up(0);
+        alarms.due(1);
+        assert_eq!(rung(&bells), [1, 0]);
+    }
+
+    #[test]
+    fn who_has_ended_neither_looks_nor_is_woken() {
+        let (alarms, bells) = two();
+        alarms.leave(0);
+        sleep(&alarms, 1, Time::MAX);
+        alarms.due(100);
+        assert_eq!(rung(&bells), [0, 1]);
+    }
+
+    #[test]
+    fn what_one_thread_alone_can_do_wakes_that_one() {
+        let (alarms, bells) = two();
+        sleep(&alarms, 1, Time::from_nanos(100));
+        alarms.due_at(1, 100);
+        alarms.due_at(0, 0);
+        assert_eq!(rung(&bells), [0, 0]);
+        alarms.due_at(1, 50);
+        assert_eq!(rung(&bells), [0, 1]);
+        alarms.due_at(7, 0);
+    }
+
+    /// Something is made due after the time was worked out and before it is shown.
+    #[test]
+    fn what_is_made_due_meanwhile_is_seen_before_the_sleep() {
+        let (alarms, _) = two();
+        let rounds = std::cell::Cell::new(0);
+        let until = alarms.lie_down(0, || {
+            rounds.set(rounds.get() + 1);
+            if rounds.get() == 1 {
+                alarms.due(5);
+                return Time::MAX;
+            }
+            Time::from_nanos(5)
+        });
+        assert_eq!((until, rounds.get()), (Time::from_nanos(5), 2));
+    }
+}

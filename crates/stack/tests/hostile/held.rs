@@ -1,0 +1,121 @@
+//! Connections of many clients who mean no good, what honest clients get beside them, and that nothing is left of them.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stack::Plan;
+use stack::call::Call;
+use stack::socket::TcpSocket;
+use sync::Real;
+use tcp::config::BufferSizes;
+use testbed::node::Node;
+
+use super::clients::Clients;
+use super::peers::{PORT, Wire, answer, routed};
+
+/// Send and receive buffer of every connection.
+pub const BUFFER: u32 = 8 << 10;
+
+/// A connection, and its client's side.
+pub struct Held {
+    pub socket: Arc<TcpSocket<Real>>,
+    pub from: (Ipv4Addr, u16),
+    /// What the stack sends next that the client has not acknowledged.
+    pub next: u32,
+    /// Octets that the client has sent.
+    pub sent: u32,
+}
+
+/// The `n`-th of the clients.
+pub fn host(n: usize) -> (Ipv4Addr, u16) {
+    (Ipv4Addr::new(172, 16, (n >> 8) as u8, n as u8), 4000)
+}
+
+/// A stack whose connections have small buffers.
+pub fn small(plan: Plan) -> Node<Real> {
+    routed(plan, |terms| {
+        let sizes = BufferSizes { min: 4096, initial: BUFFER, max: BUFFER };
+        (terms.tcp.send_buffer, terms.tcp.receive_buffer) = (sizes, sizes);
+        terms.tcp.max_time_wait = 0;
+    })
+}
+
+/// Connections of `count` clients with this window.
+pub fn open(node: &mut Node<Real>, count: usize, window: u16) -> Vec<Held> {
+    let listener = node.listen(PORT, 8);
+    let mut held = Vec::new();
+    for from in (0..count).map(host) {
+        let answers = node.answers(&Wire::syn(from).window(window).frame());
+        let next = answer(&answers[0]).expect("a SYN-ACK").1.seq.0.wrapping_add(1);
+        node.answers(&Wire::text(from, 0, next, &[]).window(window).frame());
+        held.push(Held { socket: listener.accept().expect("a child waits"), from, next, sent: 0 });
+    }
+    node.stack.unlisten(&listener);
+    held
+}
+
+/// Their users close them all.
+pub fn close(node: &Node<Real>, held: &[Held]) {
+    for Held { socket, .. } in held {
+        node.call(socket, Call::Close(tcp::Close));
+    }
+}
+
+/// How many answers honest clients get in a second beside whoever is there.
+fn goodput(node: &mut Node<Real>) -> usize {
+    let listener = node.listen(PORT, 64);
+    let mut clients = Clients::new(10, node.clock.now());
+    for _ in 0..20 {
+        clients.act(node);
+        loop {
+            let frames = node.settle();
+            clients.hear(node, &frames);
+            clients.serve(node, &listener);
+            if frames.is_empty() {
+                break;
+            }
+        }
+        node.clock.advance(Duration::from_millis(10));
+    }
+    assert_eq!((clients.refused, clients.repeated), (0, 0));
+    node.stack.unlisten(&listener);
+    clients.answered
+}
+
+/// What there was before the attack.
+pub struct Before {
+    /// Packet buffers.
+    pub buffers: usize,
+    /// Octets of tables.
+    pub tables: usize,
+    /// Answers that honest clients got.
+    alone: usize,
+}
+
+impl Before {
+    /// Measured on a stack that has no connection yet.
+    pub fn measure(node: &mut Node<Real>) -> Before {
+        let buffers = pktbuf::live();
+        let alone = goodput(node);
+        Before { buffers, tables: node.stack.census().bytes, alone }
+    }
+
+    /// Honest clients get nine tenths of that still.
+    pub fn honest_notice_nothing(&self, node: &mut Node<Real>) {
+        let (beside, alone) = (goodput(node), self.alone);
+        assert!(beside * 10 >= alone * 9, "{beside} answers beside the attack, {alone} without");
+    }
+
+    /// Octets of tables and packet buffers above what there was.
+    pub fn pinned(&self, node: &Node<Real>) -> usize {
+        node.stack.census().bytes.saturating_sub(self.tables) + pktbuf::live().saturating_sub(self.buffers) * 2048
+    }
+
+    /// Nothing is left of the connections.
+    pub fn nothing_is_left(&self, node: &Node<Real>, held: Vec<Held>) {
+        assert_eq!(node.stack.census().connections, 0, "of {}", held.len());
+        drop(held);
+        assert_eq!(pktbuf::live(), self.buffers);
+    }
+}
