@@ -61,6 +61,16 @@ pub enum TapError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// The process, or the machine, may have no more files open. A device takes two for each queue, and one more while
+    /// it is opened.
+    NoDescriptor {
+        /// The interface.
+        name: String,
+        /// What was being done.
+        doing: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
     /// Anything else.
     Io {
         /// The interface.
@@ -118,6 +128,11 @@ impl fmt::Display for TapError {
                 "TAP interface {name} refuses an MTU of {mtu} bytes ({source}): take 68 to 65521, and be root to \
                  change it"
             ),
+            TapError::NoDescriptor { name, doing, source } => write!(
+                f,
+                "TAP interface {name}: {doing} failed ({source}): raise the limit of open files (`ulimit -n`), or ask \
+                 for fewer queues"
+            ),
             TapError::Io { name, doing, source } => {
                 write!(f, "TAP interface {name}: {doing} failed ({source}); `ip -d link show {name}` tells its state")
             }
@@ -128,7 +143,9 @@ impl fmt::Display for TapError {
 impl std::error::Error for TapError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            TapError::BadMtu { source, .. } | TapError::Io { source, .. } => Some(source),
+            TapError::BadMtu { source, .. } | TapError::NoDescriptor { source, .. } | TapError::Io { source, .. } => {
+                Some(source)
+            }
             _ => None,
         }
     }

@@ -87,6 +87,8 @@ pub struct Tap {
     capabilities: Capabilities,
     host_mac: MacAddr,
     fds: Vec<OwnedFd>,
+    /// One for each queue: with it a waiting receiver is woken.
+    bells: Vec<OwnedFd>,
     header_len: usize,
     link: Arc<Link>,
 }
@@ -144,6 +146,8 @@ impl Tap {
     fn set_up(name: String, fds: Vec<OwnedFd>, header_len: usize, options: TapOptions) -> Result<Tap, TapError> {
         let offloads = if header_len == 0 { 0 } else { negotiate(&name, &fds, options.offloads)? };
         let netdevice = Netdevice::open().map_err(|source| failed(&name, "opening a socket", source))?;
+        let bell = |_| sys::event_fd().map_err(|source| failed(&name, "making a counter to wake a queue with", source));
+        let bells = fds.iter().map(bell).collect::<Result<Vec<_>, _>>()?;
         if let Some(mtu) = options.mtu {
             netdevice.set_mtu(&name, mtu).map_err(|source| TapError::BadMtu { name: name.clone(), mtu, source })?;
         }
@@ -162,7 +166,7 @@ impl Tap {
             coalescing: segments,
             rss_key: None,
         };
-        Ok(Tap { name, capabilities, host_mac, fds, header_len, link: Arc::new(Link::new()) })
+        Ok(Tap { name, capabilities, host_mac, fds, bells, header_len, link: Arc::new(Link::new()) })
     }
 
     /// The interface's own address, the kernel's end of the cable.
@@ -186,7 +190,7 @@ impl Device for Tap {
     }
 
     fn take_queues(&mut self) -> Vec<QueuePair> {
-        let fds = std::mem::take(&mut self.fds);
+        let fds = std::mem::take(&mut self.fds).into_iter().zip(std::mem::take(&mut self.bells));
         queue::pairs(fds, &self.capabilities, self.header_len, &self.link)
     }
 
@@ -251,7 +255,11 @@ fn opposite(mac: MacAddr) -> MacAddr {
 }
 
 fn failed(name: &str, doing: &'static str, source: io::Error) -> TapError {
-    TapError::Io { name: name.to_owned(), doing, source }
+    let name = name.to_owned();
+    match source.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => TapError::NoDescriptor { name, doing, source },
+        _ => TapError::Io { name, doing, source },
+    }
 }
 
 fn opening(name: &str, error: io::Error) -> TapError {
@@ -263,12 +271,12 @@ fn opening(name: &str, error: io::Error) -> TapError {
 }
 
 fn attaching(name: &str, queue: usize, error: io::Error) -> TapError {
-    let name = name.to_owned();
+    let own = || name.to_owned();
     match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => TapError::NotPermitted { name },
-        Some(libc::EBUSY) => TapError::Busy { name },
-        Some(libc::EINVAL) => TapError::WrongKind { name },
-        Some(libc::E2BIG) => TapError::BadQueueCount { name, queues: queue + 1 },
-        _ => TapError::Io { name, doing: "attaching a queue", source: error },
+        Some(libc::EPERM | libc::EACCES) => TapError::NotPermitted { name: own() },
+        Some(libc::EBUSY) => TapError::Busy { name: own() },
+        Some(libc::EINVAL) => TapError::WrongKind { name: own() },
+        Some(libc::E2BIG) => TapError::BadQueueCount { name: own(), queues: queue + 1 },
+        _ => failed(name, "attaching a queue", error),
     }
 }

@@ -102,6 +102,13 @@ impl PktBuf {
         Some(buf)
     }
 
+    /// Whether a copy of the packet would take a smaller block than this one: whoever keeps it for long had better make
+    /// one.
+    pub fn is_roomy(&self) -> bool {
+        let fitting = Class::fitting(HEADROOM, self.len());
+        fitting.is_some_and(|class| class.data_len() < self.block.header().data_len as usize)
+    }
+
     /// Bytes in the packet.
     #[inline]
     pub fn len(&self) -> usize {

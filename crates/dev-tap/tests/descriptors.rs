@@ -1,0 +1,68 @@
+//! A TAP device in a process that may open no more files: at whichever descriptor the limit comes, opening ends in a
+//! sentence that names the interface and the remedy, and leaves nothing open. The limit is a process's, so the attempts are
+//! made by this program again, as a child, in a network namespace of its own.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::Command;
+
+use dev::Device;
+use dev_tap::{Tap, TapError, TapOptions};
+
+/// Tells the program that it is the child.
+const CHILD: &str = "HEDDLE_TEST_TAP_WITH_FEW_DESCRIPTORS";
+const QUEUES: usize = 3;
+/// Two for each queue, and one for questions to the kernel.
+const NEEDED: u64 = 2 * QUEUES as u64 + 1;
+
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("it is there").count()
+}
+
+/// Lets the process open files up to this number.
+fn limit(files: u64) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a live local of the type that the call fills in.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
+    limit.rlim_cur = files;
+    // SAFETY: as above; it is only read.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+}
+
+/// The child. Numbers below the limit are all taken, so that what is left is what the limit leaves.
+fn attempts() {
+    let first: OwnedFd = std::fs::File::open("/dev/null").expect("it opens").into();
+    let next = first.as_raw_fd() as u64;
+    drop(first);
+    let before = open_files();
+    let options = TapOptions { queues: QUEUES, ..TapOptions::default() };
+    for left in 0..NEEDED {
+        limit(next + left);
+        let error = Tap::open("tap0", options.clone()).expect_err("a descriptor is missing");
+        limit(1000);
+        let said = error.to_string();
+        assert!(matches!(error, TapError::NoDescriptor { .. }), "{left} left: {error:?}");
+        assert!(said.contains("tap0") && said.contains("ulimit -n"), "{left} left: {said}");
+        assert_eq!(open_files(), before, "{left} left");
+    }
+    limit(next + NEEDED);
+    let mut tap = Tap::open("tap0", options).expect("that is enough");
+    assert_eq!(tap.take_queues().len(), QUEUES, "and queues take no more");
+}
+
+#[test]
+fn the_limit_may_come_at_any_descriptor() {
+    if std::env::var_os(CHILD).is_some() {
+        return attempts();
+    }
+    let own = std::env::current_exe().expect("this program");
+    let mut child = Command::new("unshare");
+    child.args(["-n", "--"]).arg(&own).args(["--exact", "the_limit_may_come_at_any_descriptor", "--nocapture"]);
+    let possible = Command::new("unshare").args(["-n", "--", "test", "-c", "/dev/net/tun"]).status();
+    if !possible.is_ok_and(|status| status.success()) {
+        println!("skipped: a network namespace, /dev/net/tun or the command `unshare` is not to be had here");
+        return;
+    }
+    let output = child.env(CHILD, "1").output().expect("a child");
+    let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}{error}");
+}
