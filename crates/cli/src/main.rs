@@ -4,6 +4,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod broken;
 mod compare;
 mod drill;
 mod failure;

@@ -242,7 +242,11 @@ impl NetworkArgs {
         Ok((network, stack))
     }
 
-    fn build(&self, device: Box<dyn Device>, addresses: &[Cidr]) -> Result<Network, Failure> {
+    /// A stack on any device.
+    ///
+    /// # Errors
+    /// The recording cannot be opened, or the addresses are wrong.
+    pub fn build(&self, device: Box<dyn Device>, addresses: &[Cidr]) -> Result<Network, Failure> {
         let name = device.name().to_owned();
         let mut device = device;
         if let Some(plan) = &self.fault {

@@ -246,8 +246,20 @@ impl Relay {
 }
 
 #[cfg(test)]
+mod scarce;
+
+#[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::broken;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        args: Args,
+    }
 
     fn place(text: &str) -> Place {
         text.parse().unwrap()
@@ -265,6 +277,23 @@ mod tests {
         ] {
             let Err(Failure::Usage(message)) = checked(place(listen), place(to)) else { panic!("{listen} {to}") };
             assert!(message.contains(remedy), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_given_up_ends_the_relay_with_the_failures_sentence() {
+        for arch in heddle::ALL_PLANS {
+            let words = "relay --json --listen kernel:127.0.0.1:0 --to 10.0.0.9:80 --addr 10.0.0.1/24 --arch";
+            let Words { args } = Words::parse_from(words.split(' ').chain([arch]));
+            let (network, breaker) = broken::network(&args.network);
+            let relay = Arc::new(Relay::new(network, &args));
+            let routes = routes(&args).expect("a route");
+            let broken = async { breaker.strike() };
+            let ran = async { tokio::join!(relay.clone().run(&routes, true), broken).0 };
+            let failure = runtime::new().expect("threads").block_on(ran).expect_err("the device is given up");
+            let Failure::Failed(sentence) = &failure else { panic!("{arch}: {failure:?}") };
+            let expected = "mem-a: thread heddle-rx0 panicked (planted): device 0 is given up";
+            assert!(sentence.starts_with(expected), "{arch}: {sentence}");
         }
     }
 

@@ -1,20 +1,32 @@
 //! The asynchronous runtime in which sockets are served, and the signals that end it.
 
+use std::fs::File;
 use std::future::Future;
+use std::io;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
 
+/// Descriptors that a runtime takes: an epoll set with its waker, and a pair for signals with copies of one end.
+const DESCRIPTORS: usize = 8;
+
 /// A runtime with one worker per CPU.
 ///
 /// # Errors
 /// The system gives us no threads or descriptors.
 pub fn new() -> Result<Runtime, Failure> {
-    Builder::new_multi_thread().enable_all().build().map_err(|error| {
+    let built = has_descriptors(DESCRIPTORS).and_then(|()| Builder::new_multi_thread().enable_all().build());
+    built.map_err(|error| {
         Failure::Failed(format!("cannot start threads: {error}; raise the limits (`ulimit -u`, `ulimit -n`)"))
     })
+}
+
+/// Whether so many descriptors can be had. A runtime that is short of one for signals panics where this is an error.
+fn has_descriptors(count: usize) -> io::Result<()> {
+    let first = File::open("/dev/null")?;
+    (1..count).map(|_| first.try_clone()).collect::<io::Result<Vec<_>>>().map(drop)
 }
 
 /// Ctrl-C, and the signal that ends services.

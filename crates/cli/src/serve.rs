@@ -306,3 +306,32 @@ fn announce(network: &Network, offer: &Offer, port: u16, json: bool) {
 fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::broken;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        args: ServiceArgs,
+    }
+
+    #[test]
+    fn a_device_that_is_given_up_ends_the_service_with_the_failures_sentence() {
+        for arch in ALL_PLANS {
+            let Words { args } = Words::parse_from(["serve", "--json", "--addr", "10.0.0.1/24", "--arch", arch]);
+            let (network, breaker) = broken::network(&args.network);
+            let (offer, totals) = (Offer::Simple(simple::Protocol::Echo), Arc::new(Totals::default()));
+            let broken = async { breaker.strike() };
+            let served = async { tokio::join!(serve(&network, &offer, &args, &totals), broken).0 };
+            let failure = runtime::new().expect("threads").block_on(served).expect_err("the device is given up");
+            let Failure::Failed(sentence) = &failure else { panic!("{arch}: {failure:?}") };
+            let expected = "mem-a: thread heddle-rx0 panicked (planted): device 0 is given up";
+            assert!(sentence.starts_with(expected), "{arch}: {sentence}");
+        }
+    }
+}

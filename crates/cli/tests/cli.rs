@@ -166,3 +166,30 @@ fn knobs_are_listed_and_set_by_name() {
     assert_eq!(wrong.status.code(), Some(2));
     assert!(text(&wrong.stderr).contains("did you mean `tcp_sack`?"), "{}", text(&wrong.stderr));
 }
+
+/// Every number of descriptors from those that a process is born with: either it is done, or a sentence says what is
+/// missing and what to do.
+#[test]
+fn a_limit_of_open_files_at_any_place_is_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("file"), vec![7; 100_000]).expect("a file");
+    let mut outcomes = Vec::new();
+    for most in 3..60 {
+        let get = "get http://10.0.0.1/file --root . -o got --pcap frames";
+        let limited = format!("ulimit -n {most}; exec timeout -k 5 120 {} {get}", env!("CARGO_BIN_EXE_heddle"));
+        let output = Command::new("sh").args(["-c", &limited]).current_dir(directory.path()).output().expect("a shell");
+        let (code, error) = (output.status.code(), text(&output.stderr));
+        match code {
+            Some(0) => {
+                let got = std::fs::read(directory.path().join("got")).expect("the file");
+                assert!(got == [7; 100_000], "{most} files: {} octets", got.len());
+            }
+            // Before the program begins it is the loader's word.
+            Some(127) => {}
+            Some(1) => assert!(error.starts_with("heddle: ") && error.lines().count() == 1, "{most} files: {error}"),
+            _ => panic!("{most} files: {code:?} {error}"),
+        }
+        outcomes.push(code);
+    }
+    assert!(outcomes.contains(&Some(1)) && outcomes.ends_with(&[Some(0)]), "{outcomes:?}");
+}

@@ -6,7 +6,7 @@ mod planted;
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Once, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use every_arch::every_arch;
@@ -25,22 +25,9 @@ struct Bench {
     gone: mpsc::Receiver<()>,
 }
 
-/// The planted panics say nothing; every other one does.
-fn mute_planted() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let print = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            if panic.payload_as_str() != Some("planted") {
-                print(panic);
-            }
-        }));
-    });
-}
-
 impl Bench {
     fn new(plan: Plan) -> Bench {
-        mute_planted();
+        planted::mute();
         let (left, right) = mem::pair(MemConfig::default());
         let (left, plant) = Planted::new(left);
         let (told, gone) = mpsc::channel();

@@ -1,0 +1,41 @@
+//! A network whose device panics when a test wants it to, with somebody at its other end.
+
+#[path = "../../heddle/tests/planted/mod.rs"]
+mod planted;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use heddle::mem::MemConfig;
+use heddle::{Stack, UdpSocket};
+
+use self::planted::{Plant, Planted};
+use crate::network::{Network, NetworkArgs};
+
+/// Who breaks the network.
+pub struct Breaker {
+    plant: Arc<Plant>,
+    peer: Stack,
+}
+
+/// A network at the addresses of `--addr`, one of which is on 10.0.0.0/24, beside 10.0.0.9.
+pub fn network(args: &NetworkArgs) -> (Network, Breaker) {
+    planted::mute();
+    let (left, right) = heddle::mem::pair(MemConfig::default());
+    let (left, plant) = Planted::new(left);
+    let network = args.build(Box::new(left), &args.addr).expect("a stack");
+    let peer = Stack::builder().device(right, ["10.0.0.9/24"]).build().expect("its peer");
+    (network, Breaker { plant, peer })
+}
+
+impl Breaker {
+    /// From now on the device panics whenever it is looked at, and is looked at.
+    pub fn strike(&self) {
+        self.plant.always.store(u32::MAX, Ordering::SeqCst);
+        let socket = UdpSocket::bind(&self.peer, "10.0.0.9:0").expect("a port");
+        let nobody: SocketAddr = "10.0.0.200:9".parse().expect("an address");
+        // Whoever has that address is asked for: a broadcast.
+        socket.send_to(b"anybody there?", nobody).expect("sent");
+    }
+}
