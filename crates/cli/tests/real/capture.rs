@@ -69,10 +69,21 @@ pub fn frames(file: &str, filter: &str) -> Vec<String> {
 }
 
 /// The frames at which tshark's analysis stumbles, and those that are wrong in themselves.
-///
+pub fn complaints(file: &str) -> Vec<String> {
+    // Linux writes a checksum of zero as 0xffff, as is right for UDP only; it sums up all the same.
+    let mangled = format!("tcp.checksum == 0xffff && (ip.src == {KERNEL_V4} || ipv6.src == {KERNEL_V6})");
+    let sums = format!("(tcp.checksum.status == 0 && !({mangled})) || ip.checksum.status == 0");
+    frames(file, &format!("{} || {sums} || _ws.malformed", analysis()))
+}
+
+/// The frames at which the analysis stumbles, but for those that `excused` shows; nobody has finished their checksums.
+pub fn stumbles(file: &str, excused: &str) -> Vec<String> {
+    frames(file, &format!("({} || _ws.malformed) && !({excused})", analysis()))
+}
+
 /// Window updates and keep-alives are no fault, and neither is it when a writer is faster than its reader, which is what
 /// a full or closed window says.
-pub fn complaints(file: &str) -> Vec<String> {
+fn analysis() -> String {
     const HARMLESS: [&str; 7] = [
         "window_update",
         "keep_alive",
@@ -83,12 +94,5 @@ pub fn complaints(file: &str) -> Vec<String> {
         "zero_window_probe_ack",
     ];
     let harmless: Vec<String> = HARMLESS.iter().map(|flag| format!("tcp.analysis.{flag}")).collect();
-    // Linux writes a checksum of zero as 0xffff, as is right for UDP only; it sums up all the same.
-    let mangled = format!("tcp.checksum == 0xffff && (ip.src == {KERNEL_V4} || ipv6.src == {KERNEL_V6})");
-    let filter = format!(
-        "(tcp.analysis.flags && !({})) || (tcp.checksum.status == 0 && !({mangled})) || ip.checksum.status == 0 \
-         || _ws.malformed",
-        harmless.join(" || ")
-    );
-    frames(file, &filter)
+    format!("(tcp.analysis.flags && !({}))", harmless.join(" || "))
 }
