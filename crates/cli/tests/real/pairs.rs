@@ -21,7 +21,7 @@ fn archs(pair: usize) -> Vec<&'static str> {
 
 /// Seconds that a load lasts.
 fn seconds() -> &'static str {
-    if full() { "10" } else { "1" }
+    if full() { "3" } else { "1" }
 }
 
 fn site(space: &Namespace) -> Site {

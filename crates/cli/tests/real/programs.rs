@@ -39,7 +39,7 @@ impl Server {
 pub fn nginx(site: &Site) -> Server {
     let (port, h2, path) = (8011, 8012, site.path("nginx2.conf"));
     let configuration = format!(
-        "daemon off; user root; pid {pid}; error_log stderr; worker_processes 1; events {{ worker_connections 2000; }}\n\
+        "daemon off; master_process off; user root; pid {pid}; error_log stderr; events {{ worker_connections 10000; }}\n\
          http {{ access_log off; root {root}; keepalive_requests 1000000;\n\
          server {{ listen 0.0.0.0:{port}; listen [::]:{port}; }}\n\
          server {{ listen 0.0.0.0:{h2} http2; listen [::]:{h2} http2; }} }}\n",

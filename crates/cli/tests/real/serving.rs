@@ -196,7 +196,7 @@ pub fn nginx(site: &Site) -> Option<(Process, u16)> {
     let path = site.path("nginx.conf");
     let (root, pid) = (site.root.display(), site.path("nginx.pid"));
     let configuration = format!(
-        "daemon off; user root; pid {pid}; error_log stderr; events {{}}\n\
+        "daemon off; master_process off; user root; pid {pid}; error_log stderr; events {{}}\n\
          http {{ access_log off; server {{ listen 0.0.0.0:{NGINX}; listen [::]:{NGINX}; root {root}; }} }}\n"
     );
     fs::write(&path, configuration).expect("room");

@@ -80,9 +80,7 @@ fn send<A: PcbAccess>(
             sent.accepted = chunk.len();
             chunks.pop().into_iter().for_each(|chunk| enqueue(rq, chunk, out, now));
             let told = output::transmit(sw, rq, ho, out, now, Ack::None);
-            if push != Push::Asked {
-                sw.hold.set_push(push.after_call());
-            }
+            sw.hold.set_push(push.after_call());
             return Ok(told);
         }
         Ok(append(sw, rq, ho, (chunks, push), &mut sent, out, now))
