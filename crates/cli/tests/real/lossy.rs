@@ -15,7 +15,7 @@ use heddle::device::{Device, RxQueue, TxQueue, with_faults};
 use heddle::tap::{Offloads, Tap, TapOptions};
 
 use crate::capture::{Capture, frames};
-use crate::namespace::{INTERFACE, Namespace, OURS_V4, in_namespace, say, second_namespace};
+use crate::namespace::{INTERFACE, Namespace, OURS_V4, OURS_V6, in_namespace, say, second_namespace};
 use crate::programs::{self, Ssh};
 use crate::relaying::Relaying;
 use crate::serving::{Serving, curl, sha256_of};
@@ -85,20 +85,21 @@ fn from_heddle(space: &Namespace, plan: &str, bytes: usize) -> Seen {
 }
 
 /// A TAP interface's end of the cable, in the namespace of the calling thread.
-fn cable() -> Tap {
+pub fn cable(interface: &str) -> Tap {
     let options = TapOptions { queues: 1, offloads: Offloads::None, ..TapOptions::default() };
-    Tap::open(INTERFACE, options).expect("the interface")
+    Tap::open(interface, options).expect("the interface")
 }
 
 fn from_linux(space: &Namespace, plan: &str, bytes: usize) -> Seen {
-    let near = with_faults(Box::new(cable()), plan.parse::<FaultPlan>().expect("a plan"));
+    let near = with_faults(Box::new(cable(INTERFACE)), plan.parse::<FaultPlan>().expect("a plan"));
     let (ready, far) = channel();
     let (served, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            second_namespace();
+            // There the kernel has Heddle's place at the other end of a cable.
+            second_namespace(OURS_V4, OURS_V6);
             let listener = TcpListener::bind((OURS_V4, 80)).expect("a listener");
-            ready.send(cable()).expect("somebody waits");
+            ready.send(cable(INTERFACE)).expect("somebody waits");
             let (mut stream, _) = listener.accept().expect("a client");
             let _ = stream.read(&mut [0; 1000]).expect("a request");
             stream.write_all(&vec![7; bytes]).expect("sent");
@@ -116,13 +117,13 @@ fn from_linux(space: &Namespace, plan: &str, bytes: usize) -> Seen {
     })
 }
 
-fn queues(mut device: impl Device) -> (Box<dyn RxQueue>, Box<dyn TxQueue>) {
+pub fn queues(mut device: impl Device) -> (Box<dyn RxQueue>, Box<dyn TxQueue>) {
     let pair = device.take_queues().remove(0);
     (pair.rx, pair.tx)
 }
 
 /// Carries frames one way until told to stop.
-fn carry(mut from: Box<dyn RxQueue>, mut to: Box<dyn TxQueue>, stop: &AtomicBool) {
+pub fn carry(mut from: Box<dyn RxQueue>, mut to: Box<dyn TxQueue>, stop: &AtomicBool) {
     let mut batch = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         from.wait(Some(Duration::from_millis(20)));

@@ -72,11 +72,10 @@ fn enter() -> bool {
         && Command::new("ip").args(probe).output().is_ok_and(|output| output.status.success())
 }
 
-/// Takes the calling thread to another new namespace, where the kernel has Heddle's place at the other end of a cable:
-/// an interface with Heddle's addresses.
-pub fn second_namespace() {
+/// Takes the calling thread to another new namespace, with an interface of these addresses.
+pub fn second_namespace(v4: &str, v6: &str) {
     assert!(enter(), "a namespace was permitted a moment ago");
-    make_interface(OURS_V4, OURS_V6);
+    make_interface(v4, v6);
 }
 
 /// Makes the interface, as an administrator would before an unprivileged user runs Heddle.
@@ -88,16 +87,15 @@ fn make_interface(v4: &str, v6: &str) {
     run(&["ip", "link", "set", INTERFACE, "txqueuelen", "20000", "up"]);
 }
 
+/// Sets a variable of the kernel's network stack in the calling thread's namespace, named as under `/proc/sys/net`.
+pub fn set(variable: &str, value: &str) {
+    std::fs::write(format!("/proc/sys/net/{variable}"), value).unwrap_or_else(|error| panic!("{variable}: {error}"));
+}
+
 impl Namespace {
     /// Makes the interface, again if it was deleted.
     pub fn restore(&self) {
         make_interface(KERNEL_V4, KERNEL_V6);
-    }
-
-    /// Sets a variable of the kernel's network stack in this namespace, named as under `/proc/sys/net`.
-    pub fn set(&self, variable: &str, value: &str) {
-        std::fs::write(format!("/proc/sys/net/{variable}"), value)
-            .unwrap_or_else(|error| panic!("{variable}: {error}"));
     }
 
     /// A command line of the binary, on the interface; with two queues, unless `arguments` say how many.

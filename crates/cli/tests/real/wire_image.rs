@@ -4,14 +4,18 @@
 //! One queue, no offloads: frames as they are on a cable, in one order. With two queues, and with offloads, the other side's
 //! recording alone can be judged, and not all of it; what is left out is said where it is.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+
 use heddle::ALL_PLANS;
 
 use crate::capture::{Capture, complaints, frames, stumbles};
-use crate::namespace::{INTERFACE, Namespace, OURS_V4, OURS_V6, in_namespace};
+use crate::lossy::{cable, carry, queues};
+use crate::namespace::{INTERFACE, KERNEL_V4, KERNEL_V6, Namespace, OURS_V4, OURS_V6, in_namespace, second_namespace};
 use crate::process::{output, run};
 use crate::relaying::Relaying;
 use crate::serving::{Serving, Site, curl};
-use crate::{MIB, full, programs};
+use crate::{MIB, full, namespace, programs};
 
 const CABLE: [&str; 6] = ["--queues", "1", "--threads", "2", "--offload", "none"];
 /// The architectures that are looked at in every run.
@@ -23,8 +27,8 @@ fn archs() -> &'static [&'static str] {
 
 /// Has the kernel wait for the retransmission time-out before it believes that something was lost: a tail loss probe, a
 /// few milliseconds after the segment, tells only that Heddle was not running on a CPU.
-fn patient(space: &Namespace) {
-    space.set("ipv4/tcp_early_retrans", "0");
+fn patient() {
+    namespace::set("ipv4/tcp_early_retrans", "0");
 }
 
 /// Asserts that tshark has no remark on a recording, which must have at least `least` frames with text.
@@ -94,9 +98,16 @@ const SEVERAL: [&str; 4] = ["connp-l:128", "msgp:2", "squeue:process", "connp-t:
 
 /// Serves a large file and many small ones, takes a large one; what crossed the interface meanwhile, as tcpdump saw it.
 fn serve(space: &Namespace, site: &Site, arch: &str, cable: &[&str]) -> String {
-    patient(space);
-    let capture = Capture::start(INTERFACE, &site.path("theirs.pcap"));
     let serving = Serving::start(space, site, arch, cable);
+    let theirs = exercise(&serving, site, arch);
+    serving.stop();
+    theirs
+}
+
+/// Clients of a server, in the namespace of the calling thread; what crossed the interface there.
+fn exercise(serving: &Serving, site: &Site, arch: &str) -> String {
+    patient();
+    let capture = Capture::start(INTERFACE, &site.path("theirs.pcap"));
     for host in [OURS_V4, OURS_V6] {
         assert_eq!(curl(&[&serving.url(host, "big")]), site.big, "{arch}: down from {host}");
         let words = ["curl", "-sSf", "-m", "120", "--data-binary", &site.big_at(), &serving.url(host, "x")];
@@ -106,9 +117,54 @@ fn serve(space: &Namespace, site: &Site, arch: &str, cable: &[&str]) -> String {
             run(&[&["ab", "-q", "-n", "300", "-c", "10", "-s", "60"][..], keep_alive, &[&url]].concat());
         }
     }
-    let theirs = capture.stop();
-    serving.stop();
-    theirs
+    capture.stop()
+}
+
+/// Heddle leaves checksums and segmentation to the kernel, which must do them on the way to an interface that cannot: over a
+/// bridge, to the kernel of a second namespace at the end of a cable. There every frame is looked at, of either side.
+#[test]
+fn tshark_has_no_remark_on_what_is_left_to_the_kernel() {
+    for arch in SEVERAL {
+        in_namespace(&["tshark", "tcpdump", "curl", "ab"], move |space| {
+            let site = space.site(4 * MIB);
+            let near = queues(bridge());
+            let serving = Serving::start(space, &site, arch, &["--queues", "1", "--threads", "2", "--offload", "all"]);
+            let (ready, far) = channel();
+            let (stop, place) = (AtomicBool::new(false), &site);
+            let theirs = std::thread::scope(|scope| {
+                let clients = scope.spawn(move || {
+                    second_namespace(KERNEL_V4, KERNEL_V6);
+                    ready.send(cable(INTERFACE)).expect("somebody waits");
+                    let theirs = exercise(&serving, place, arch);
+                    serving.stop();
+                    theirs
+                });
+                let far = queues(far.recv().expect("the other end"));
+                scope.spawn(|| carry(near.0, far.1, &stop));
+                scope.spawn(|| carry(far.0, near.1, &stop));
+                let theirs = clients.join();
+                stop.store(true, Ordering::Relaxed);
+                theirs.expect("the clients are served")
+            });
+            spotless(&theirs, 10_000, arch);
+        });
+    }
+}
+
+/// Joins Heddle's interface by a bridge with one that has no offloads; the latter's other end.
+fn bridge() -> heddle::tap::Tap {
+    let end = cable("far0");
+    for words in [
+        "addr flush dev tap0",
+        "link add br0 type bridge mcast_snooping 0",
+        "link set far0 txqueuelen 20000",
+        "link set far0 master br0",
+        "link set tap0 master br0",
+        "link set br0 up",
+    ] {
+        run(&std::iter::once("ip").chain(words.split(' ')).collect::<Vec<_>>());
+    }
+    end
 }
 
 #[test]
@@ -120,7 +176,7 @@ fn tshark_has_no_remark_on_our_relay() {
 }
 
 fn relay_and_look(space: &Namespace, site: &Site, arch: &str) {
-    patient(space);
+    patient();
     let nginx = programs::nginx(site);
     let (ours, theirs) = (site.path("ours.pcapng"), site.path("theirs.pcap"));
     let capture = Capture::start(INTERFACE, &theirs);
