@@ -14,7 +14,8 @@ use observe::{Counter, DropReason};
 use world::{Terms, World};
 
 const OCTETS: usize = 3 << 20;
-const SEEDS: u64 = 16;
+/// Enough that a bound is not a matter of luck: what is counted is a few hundred segments.
+const SEEDS: u64 = 64;
 
 /// Of several transfers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -90,11 +91,11 @@ fn over_seeds(plan: &str) -> Seen {
 /// that had never reordered before, or a retransmission was the one to be held.
 const BOUNDS: [(&str, u64); 6] = [
     ("loss 1% delay 1ms", 1),
-    ("reorder 2% delay 1ms", 0),
-    ("loss 1% reorder 2% delay 1ms", 3),
-    ("loss 1% reorder 2% delay 10ms", 6),
-    ("loss 1% reorder 2% distance 5 delay 10ms", 22),
-    ("loss 5% delay 10ms", 13),
+    ("reorder 2% delay 1ms", 1),
+    ("loss 1% reorder 2% delay 1ms", 6),
+    ("loss 1% reorder 2% delay 10ms", 7),
+    ("loss 1% reorder 2% distance 5 delay 10ms", 18),
+    ("loss 5% delay 10ms", 11),
 ];
 
 #[test]

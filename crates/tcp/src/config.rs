@@ -205,6 +205,9 @@ pub struct Config {
     /// RACK (RFC 8985), bits as `tcp_recovery` of Linux: 2 a reordering window that D-SACKs do not widen, 4 no entry into
     /// recovery for three SACKed segments alone. 1 is RACK itself, which cannot be done without.
     pub recovery: u8,
+    /// A loss leaves CUBIC a share of the congestion window instead of what is in flight. Both are RFC 9438's (section
+    /// 4.6), since a window that is not used does not grow; the first is what Linux and FreeBSD do.
+    pub cubic_cuts_window: bool,
     /// Tail-loss probe (RFC 8985 section 7), as `tcp_early_retrans` of Linux: 3 or 4 on, else off.
     pub tail_loss_probe: bool,
     /// F-RTO (RFC 5682), as `tcp_frto` of Linux: 0 off, 1 and 2 on.
@@ -321,6 +324,7 @@ impl Default for Config {
             fast_open_keys: FastOpenKeys::default(),
             slow_start_after_idle: true,
             recovery: 1,
+            cubic_cuts_window: true,
             tail_loss_probe: true,
             frto: 2,
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3

@@ -13,7 +13,6 @@
 //! cuts of the congestion window for one window of text.
 
 use observe::{Counter, Time};
-use wire::SeqNumber;
 use wire::tcp::{EcnCounters, Header, RareOptions, TcpFlags};
 
 use crate::access::PcbMut;
@@ -118,8 +117,9 @@ pub(crate) struct EcnState {
     news: bool,
     /// A segment of the peer was capable of ECN, or marked.
     seen: bool,
-    /// No further cut until this is acknowledged; `None` once more than this is.
-    cut_at: Option<SeqNumber>,
+    /// No further cut until so many octets of text are acknowledged in all. Not a sequence number: those return after
+    /// 2^32 octets, and no segment may have come here meanwhile.
+    cut_until: Option<u64>,
     /// Segments of the peer that arrived marked (r.cep).
     marks_in: u32,
     /// Octets of text that arrived with ECT(0), marked, with ECT(1) (r.e0b, r.ceb, r.e1b).
@@ -139,7 +139,7 @@ impl EcnState {
             option: false,
             news: true,
             seen: false,
-            cut_at: None,
+            cut_until: None,
             marks_in: FIRST_COUNT,
             octets_in: [FIRST_OCTETS, 0, FIRST_OCTETS],
             marks_out: FIRST_COUNT,
@@ -147,9 +147,9 @@ impl EcnState {
         }
     }
 
-    /// Was the window cut, and nothing below `una` left later?
-    pub(crate) fn reduced(&self, una: SeqNumber) -> bool {
-        self.cut_at.is_some_and(|at| una.le(at))
+    /// Was the window cut, and none of the first `acked` octets of text left later?
+    pub(crate) fn reduced(&self, acked: u64) -> bool {
+        self.cut_until.is_some_and(|until| acked <= until)
     }
 
     /// Our segments that arrived marked.
@@ -374,10 +374,7 @@ fn rare(segment: &Segment) -> RareOptions {
 /// A segment of an established connection has been found acceptable, and its acknowledgement processed; `acked`:
 /// octets of sequence space that it acknowledged for the first time. True: the peer must hear at once.
 pub(crate) fn arrives(segment: &Segment, acked: u32, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> bool {
-    let una = parts.send_window.una;
     let Some(ecn) = parts.header_out.ecn.as_deref_mut() else { return false };
-    // Not kept longer than it means something: half the sequence space later it would forbid cuts.
-    ecn.cut_at.take_if(|at| una.gt(*at));
     match ecn.mode {
         EcnMode::Off => false,
         EcnMode::Classic => classic(segment, acked, parts, out, now),
@@ -487,10 +484,10 @@ fn heard(ecn: &mut EcnState, header: &Header, segment: &Segment, acked: bool) ->
 /// octets, was in flight when it met congestion, and counts. True if it was cut.
 fn cut(sw: &mut SendWindow, ho: &mut HeaderOut, acked: u32, out: &Outbox<'_>, now: Time) -> bool {
     let Some(ecn) = ho.ecn.as_deref_mut() else { return false };
-    if ecn.cut_at.is_some_and(|at| sw.una.lt(at)) {
+    if ecn.cut_until.is_some_and(|until| sw.bytes_acked < until) {
         return false;
     }
-    ecn.cut_at = Some(sw.nxt);
+    ecn.cut_until = Some(sw.bytes_acked + u64::from(sw.sent_text()));
     // In recovery the window was cut already; the peer is told all the same.
     if !sw.mode.recovers() {
         let (flight, mss) = (sw.flight() + acked, u32::from(sw.mss));
@@ -508,4 +505,40 @@ fn cut(sw: &mut SendWindow, ho: &mut HeaderOut, acked: u32, out: &Outbox<'_>, no
         }
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ConnectionOptions;
+    use crate::event::Isn;
+    use crate::pcb::Pcb;
+
+    /// No segment with news of ECN comes for long: what was cut is forgotten all the same, also where sequence numbers have
+    /// come half around.
+    #[test]
+    fn a_cut_is_forgotten_whatever_was_acknowledged_since() {
+        let tuple = wire::FourTuple {
+            local_addr: [10, 0, 0, 1].into(),
+            remote_addr: [10, 0, 0, 2].into(),
+            local_port: 1,
+            remote_port: 2,
+        };
+        for since in [20_000, 1 << 31, (1 << 31) + (1 << 30), 1 << 32, (1 << 32) + 5000u64] {
+            let config = Config::default();
+            let counters = observe::Counters::new();
+            let out = Outbox::new(&config, &counters);
+            let isn = Isn { iss: wire::SeqNumber(7), ts_offset: 0, flow_hash: None };
+            let mut pcb = Pcb::closed(tuple, isn, 1000, &ConnectionOptions::default(), &config, Time::ZERO);
+            let (sw, ho) = (&mut pcb.send_window, &mut pcb.header_out);
+            ho.set_ecn(EcnMode::Classic, NOT_ECT);
+            sw.nxt = sw.una + 10_000;
+            assert!(cut(sw, ho, 0, &out, Time::ZERO));
+            assert!(!cut(sw, ho, 0, &out, Time::ZERO), "the same window of text");
+            sw.bytes_acked += since;
+            sw.una += since as u32;
+            sw.nxt += since as u32;
+            assert!(cut(sw, ho, 0, &out, Time::ZERO), "{since} octets later");
+        }
+    }
 }

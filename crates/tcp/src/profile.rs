@@ -88,6 +88,7 @@ fn rfc() -> Config {
         strict_timestamps: true,
         reset_on_timeout: true,
         hard_errors_abort: true,
+        cubic_cuts_window: false,
         fast_open: FastOpenMode(0),
         ..Config::default()
     }

@@ -16,7 +16,7 @@ use crate::pcb::{is_before, since, until};
 const MIN_WINDOW_US: u32 = 1_000;
 /// A delivery that took longer says nothing (18 minutes: a machine that was suspended). Times are kept modulo 2^32 and
 /// compared within half of that, round trip and window together.
-const LONGEST_US: u32 = 1 << 30;
+pub(crate) const LONGEST_US: u32 = 1 << 30;
 
 /// Recoveries for which a window widened by D-SACKs stays wide (RFC 8985 section 6.2, step 4).
 const PERSIST: u8 = 16;
@@ -64,10 +64,10 @@ pub(crate) struct Rack {
 impl Rack {
     /// Section 6.2, step 2: `sent` was delivered at `now`. Of a segment sent again, `again`, only a delivery that cannot
     /// be that of an earlier transmission counts: its timestamp echo must not be older (the caller's check), and it must
-    /// have taken at least the least round-trip time.
+    /// have taken the least round-trip time (or 1/32 less: that drifts upwards between samples that reach it).
     pub(crate) fn delivered(&mut self, sent: Sent, again: bool, now: u32, min_rtt: u32) {
         let rtt = since(now, sent.at);
-        if again && rtt < min_rtt || rtt >= LONGEST_US {
+        if again && rtt < min_rtt - min_rtt / 32 || rtt >= LONGEST_US {
             return;
         }
         self.rtt = rtt;
@@ -193,7 +193,9 @@ mod tests {
         let mut rack = Rack::default();
         rack.delivered(sent(1000, 100), true, 1200, 50_000);
         assert_eq!(rack.newest(), None);
-        rack.delivered(sent(1000, 100), true, 51_000, 50_000);
+        rack.delivered(sent(1000, 100), true, 49_000, 50_000);
+        assert_eq!(rack.newest(), None);
+        rack.delivered(sent(1000, 100), true, 50_900, 50_000);
         assert_eq!(rack.newest(), Some(sent(1000, 100)));
     }
 

@@ -86,6 +86,46 @@ fn a_lost_retransmission_is_sent_again_without_a_time_out() {
     assert_eq!((t.us.count(Counter::Timeouts), t.us.count(Counter::FastRetransmits)), (0, 1));
 }
 
+/// Found by the soak: as long as SND.UNA stands, the peer echoes the timestamp of before the hole. What is SACKed meanwhile
+/// left later all the same, and shows that the first retransmission is lost, too.
+#[test]
+fn a_lost_retransmission_is_found_although_the_echo_stands_still() {
+    let mut setup = Setup::default();
+    setup.config.congestion = Kind::NewReno;
+    let mut t = Script::connected_over(setup, ms(100), |peer| peer.sack_permitted().ts(1, 1000));
+    t.send(9880);
+    assert_eq!(t.ranges().len(), 10);
+    t.pass(ms(100));
+    t.inject(peer(".").ack(1).sack(&[(3953, 6917)]).ts(2, 1100));
+    assert_eq!(t.ranges(), ["1:989", "989:1977"]);
+    t.pass(ms(20));
+    t.inject(peer(".").ack(1).sack(&[(3953, 9881)]).ts(3, 1100));
+    assert_eq!(t.ranges(), ["1977:2965", "2965:3953"]);
+    t.pass(ms(100));
+    t.inject(peer(".").ack(1).sack(&[(1977, 9881)]).ts(4, 1100));
+    assert_eq!(t.ranges(), ["1:989", "989:1977"], "at once, not after a time-out");
+    assert_eq!((t.us.count(Counter::Timeouts), t.us.count(Counter::TailLossProbes)), (0, 0));
+}
+
+/// Found by the soak: a peer that talks and acknowledges nothing put the time-out off with each of its segments, on a path
+/// that had shown reordering: nothing was SACKed, and still the reordering window had the timer.
+#[test]
+fn a_peer_that_talks_does_not_put_off_the_time_out_behind_a_probe() {
+    let mut t = ten_out();
+    t.inject(peer(".").ack(1).sack(&[(1001, 2001)]));
+    t.inject(peer(".").ack(10_001));
+    assert_eq!(t.us.status().reorderings_seen, 1);
+    t.send(50_000);
+    t.take();
+    assert!(t.until_sent(ms(300)).is_some());
+    assert_eq!((t.ranges().len(), t.us.count(Counter::TailLossProbes)), (1, 1), "new text");
+    for said in 0..10u32 {
+        t.pass(ms(40));
+        t.inject(peer(".").seq(1 + said).ack(10_001).len(1));
+    }
+    assert_eq!(t.us.count(Counter::Timeouts), 1, "after 300 ms");
+}
+
 /// Two segments arrive in the wrong order; from then on the third duplicate waits for the window as well.
 //= https://www.rfc-editor.org/rfc/rfc8985#section-9.2
 //= type=test

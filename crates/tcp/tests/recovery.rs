@@ -526,3 +526,19 @@ fn every_round_trip_gives_a_sample() {
         assert!(t.us.count(Counter::RttSamples) >= round, "after {round} round trips");
     }
 }
+
+/// RFC 9438 section 4.6 lets CUBIC start from either; RFC 5681 does not.
+#[test]
+fn a_loss_leaves_a_share_of_the_window_or_of_what_is_in_flight() {
+    for (kind, cuts_window, left) in
+        [(Kind::Cubic, true, 7000), (Kind::Cubic, false, 2000), (Kind::NewReno, true, 2000)]
+    {
+        let mut setup = Setup::default();
+        (setup.config.congestion, setup.config.cubic_cuts_window) = (kind, cuts_window);
+        let mut t = Script::connected_over(setup, ms(100), |peer| peer);
+        t.send(1000);
+        t.take();
+        assert_eq!(t.until_sent(ms(1000)), Some(ms(300)));
+        assert_eq!((t.us.status().cwnd, t.us.status().ssthresh), (1000, left), "{kind}, {cuts_window}");
+    }
+}

@@ -196,7 +196,7 @@ pub enum RecoveryState {
 
 fn recovery_state(sw: &SendWindow, ho: &HeaderOut) -> RecoveryState {
     match sw.mode {
-        Mode::Open | Mode::Disorder if ho.ecn.as_deref().is_some_and(|ecn| ecn.reduced(sw.una)) => {
+        Mode::Open | Mode::Disorder if ho.ecn.as_deref().is_some_and(|ecn| ecn.reduced(sw.bytes_acked)) => {
             RecoveryState::Reduced
         }
         Mode::Open => RecoveryState::Open,

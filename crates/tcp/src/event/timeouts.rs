@@ -273,7 +273,7 @@ fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     // last time-out.
     let doubted = out.config.frto != 0 && (!sw.mode.recovers() || sw.unanswered > 1);
     let saved = (!sw.mode.recovers()).then(|| sw.congestion.save());
-    sw.congestion.on_timeout(sw.flight(), now);
+    sw.congestion.on_timeout(sw.outstanding(out.config), now);
     let repeated = sw.rtt.backoff_count() > 2;
     let first = sw.unanswered <= 1;
     let loss = sw.begin_disorder();

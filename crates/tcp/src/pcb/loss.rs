@@ -135,8 +135,8 @@ pub(crate) struct Loss {
     pub(crate) probed: bool,
     /// When something was last sent again.
     pub(crate) last_resent: u32,
-    /// When it was first seen that the segment at SND.UNA was overtaken, at the earliest.
-    pub(crate) overtaken: u32,
+    /// When it was first seen, while reordering is allowed for, that something was overtaken.
+    pub(crate) overtaken: Option<u32>,
     pub(crate) doubt: Doubt,
 }
 
@@ -162,7 +162,7 @@ impl Loss {
             resend_first: false,
             probed: false,
             last_resent: 0,
-            overtaken: 0,
+            overtaken: None,
             doubt: Doubt::None,
         })
     }
@@ -172,6 +172,7 @@ impl Loss {
         self.high_rxt = una;
         self.lost_edge = una;
         self.ambiguous = una;
+        self.overtaken = None;
         self.rack.forget_deliveries();
         self.drop_resent();
     }
@@ -230,6 +231,13 @@ impl Loss {
             self.board.hole_from(self.high_rxt.max(una), self.lost_edge)
         }?;
         Some((left, left + octets(left, right).min(mss)))
+    }
+
+    /// When the segment at `una` last left, if it was sent again or probed.
+    pub(crate) fn first_left_again(&self, una: SeqNumber) -> Option<u32> {
+        let resent = self.resent.front().filter(|run| run.left.le(una) && run.right.gt(una)).map(|run| run.last);
+        let probed = self.probe.filter(|probe| probe.left.le(una) && probe.right.gt(una)).map(|probe| probe.at);
+        probed.or(resent)
     }
 
     /// The end of the first segment of the flight: at most `mss` octets, none of them SACKed.

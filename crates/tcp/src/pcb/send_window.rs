@@ -11,7 +11,7 @@ use wire::SeqNumber;
 
 use super::{Hold, Limit, Loss, MtuSearch, Shaping, Tick};
 use crate::config::{Config, ConnectionOptions};
-use crate::congestion::Controller;
+use crate::congestion::{Controller, Kind};
 use crate::outbox::Outbox;
 use crate::rtt::RttEstimator;
 use crate::state::State;
@@ -181,6 +181,12 @@ impl SendWindow {
     #[inline]
     pub(crate) fn flight(&self) -> u32 {
         (self.nxt - self.una) as u32
+    }
+
+    /// The octets of which a loss leaves a share: what is in flight, or the window that was free to be in flight.
+    pub(crate) fn outstanding(&self, config: &Config) -> u32 {
+        let whole = config.cubic_cuts_window && self.congestion.kind() == Kind::Cubic;
+        if whole { self.flight().max(self.congestion.cwnd()) } else { self.flight() }
     }
 
     /// Octets of the send queue that were sent, FIN not counted.

@@ -58,7 +58,8 @@ pub(crate) fn process(
     let delivery = (sw.mode != Mode::Open).then(|| disorder::deliver_up_to(sw, rq, ack));
     let update = sw.wl1.lt(header.seq) || sw.wl1 == header.seq && sw.wl2.le(ack);
     if advance > 0 {
-        acknowledge(sw, rq, header, advance as u32, out, now);
+        let known = delivery.as_ref().map_or(0, |delivery| disorder::known_before(sw, delivery, advance as u32));
+        acknowledge(sw, rq, header, (advance as u32, known), out, now);
     }
     if update {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
@@ -101,13 +102,13 @@ pub(crate) fn process(
     Acked::Valid { work: sw.has_work(rq), fin: sw.fin_sent && ack == sw.nxt }
 }
 
-/// SND.UNA moves by `advance`, at least 1.
+/// SND.UNA moves by `advance`, at least 1; of that, `known` octets were known to have arrived.
 #[inline]
 fn acknowledge(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
     header: &Header,
-    advance: u32,
+    (advance, known): (u32, u32),
     out: &mut Outbox<'_>,
     now: Time,
 ) {
@@ -132,7 +133,7 @@ fn acknowledge(
     if limited && sw.mode == Mode::Open && sw.congestion.watches_round_trips() {
         sw.congestion.on_round_trip(since(now.as_micros() as u32, left_at), sw.una, sw.nxt);
     }
-    sw.congestion.on_ack(advance, flight, sw.rtt.srtt(), now, limited);
+    sw.congestion.on_ack(advance - known, flight - known, sw.rtt.srtt(), now, limited);
     if sw.flight() == 0 {
         sw.stop_timer();
     } else {

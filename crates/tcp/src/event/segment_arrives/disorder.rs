@@ -14,8 +14,8 @@ use wire::tcp::Header;
 
 use super::acknowledgement::sample_echo;
 use crate::outbox::Outbox;
-use crate::pcb::{Delivery, Detected, Doubt, Mode, RetransmitQueue, SendWindow, Timer, since, until};
-use crate::rack::{NO_DUP_THRESH, STATIC_WINDOW};
+use crate::pcb::{Delivery, Detected, Doubt, Loss, Mode, RetransmitQueue, SendWindow, Timer, since, until};
+use crate::rack::{LONGEST_US, NO_DUP_THRESH, STATIC_WINDOW};
 use crate::sack::{DUP_THRESH, dsack};
 
 /// What is known of the acknowledgement so far.
@@ -39,6 +39,19 @@ pub(super) fn deliver_up_to(sw: &mut SendWindow, rq: &RetransmitQueue, ack: SeqN
         Some(loss) if ack.gt(una) => loss.deliver_up_to(&rq.log, una, ack),
         _ => Delivery::default(),
     }
+}
+
+/// Of the octets by which SND.UNA moves, `advance`, how many had left the network before: what was SACKed, or stood for by
+/// duplicate acknowledgements. They open no window, as what arrives behind a hole lets limited transmit send already (RFC
+/// 3042), and would count twice.
+#[cold]
+pub(super) fn known_before(sw: &SendWindow, delivery: &Delivery, advance: u32) -> u32 {
+    if sw.sack {
+        return advance - delivery.octets;
+    }
+    let (mss, duplicates) = (u32::from(sw.mss), sw.loss.as_ref().map_or(0, |loss| u32::from(loss.duplicates)));
+    // One segment at least filled the hole.
+    (duplicates * mss).min(advance.saturating_sub(mss))
 }
 
 /// SND.UNA, the window and the round trip are up to date: draw the conclusions about losses.
@@ -94,7 +107,8 @@ fn conclude(
         //# If the incoming ACK is a cumulative acknowledgment, the TCP MUST reset DupAcks to zero.
         loss.duplicates = 0;
     }
-    take_blocks(sw, rq, header, &mut seen, out, now);
+    let cumulative = seen.delivery.octets;
+    take_blocks(sw, rq, header, &mut seen, out);
     observe(sw, header, &seen, out, now);
     // After the round trip is known: a sample ends the back-off.
     guard_recovery(sw, &seen, out, now);
@@ -108,6 +122,10 @@ fn conclude(
     finish(sw, out, now);
     if sw.mode == Mode::Recovery {
         reduce(sw, seen.delivery.octets, seen.advance > 0 && !more_lost);
+    } else if seen.sacked && sw.mode == Mode::Disorder && sw.loss.as_ref().is_some_and(|loss| loss.rack.reordering) {
+        // Where reordering is nothing unusual, what is SACKed opens the window at once; else it never would.
+        let (octets, srtt, limited) = (seen.delivery.octets - cumulative, sw.rtt.srtt(), sw.cwnd_limited);
+        sw.congestion.on_ack(octets, (sw.flight() + octets).saturating_sub(sw.sacked()), srtt, now, limited);
     }
 }
 
@@ -127,20 +145,13 @@ fn guard_recovery(sw: &mut SendWindow, seen: &Seen, out: &mut Outbox<'_>, now: T
 //# Upon the receipt of any ACK containing SACK information, the scoreboard MUST be updated via the Update () routine.
 //= https://www.rfc-editor.org/rfc/rfc6675#section-5
 //# Upon receipt of an ACK that does not cover RecoveryPoint, the following actions MUST be taken:
-fn take_blocks(
-    sw: &mut SendWindow,
-    rq: &RetransmitQueue,
-    header: &Header,
-    seen: &mut Seen,
-    out: &mut Outbox<'_>,
-    now: Time,
-) {
+fn take_blocks(sw: &mut SendWindow, rq: &RetransmitQueue, header: &Header, seen: &mut Seen, out: &mut Outbox<'_>) {
     let (una, nxt) = (sw.una, sw.nxt);
     let began = sw.mode == Mode::Open;
     let loss = sw.begin_disorder();
     let fack = loss.board.highest();
-    if fack.is_none() || seen.advance > 0 {
-        loss.overtaken = now.as_micros() as u32;
+    if seen.advance > 0 {
+        loss.overtaken = None;
     }
     if loss.board.ack_to(una) {
         out.count(Counter::SackReneges, 1);
@@ -187,9 +198,11 @@ fn observe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outbox<'
     if let Some(sent) = delivery.first {
         loss.rack.delivered(sent, false, clock, min_rtt);
     }
-    // An echo older than the retransmission is that of the original (the clock of timestamps ticks in ms).
-    let again =
-        delivery.again.filter(|sent| echo_age.is_none_or(|age| age <= since(clock, sent.at).saturating_add(1_000)));
+    // An echo older than the retransmission is that of the original (the clock of timestamps ticks in ms). As long as
+    // SND.UNA stands, the echo does too, and says nothing (RFC 7323 section 4.3): then the least round trip must do, or no
+    // retransmission behind one that was lost again would ever count.
+    let told = echo_age.filter(|_| seen.advance > 0);
+    let again = delivery.again.filter(|sent| told.is_none_or(|age| age <= since(clock, sent.at).saturating_add(1_000)));
     if let Some(sent) = again {
         loss.rack.delivered(sent, true, clock, min_rtt);
     }
@@ -295,7 +308,8 @@ fn judge_probe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outb
         loss.probe = None;
         if !recovers {
             out.count(Counter::CongestionEvents, 1);
-            sw.congestion.on_congestion(flight.max(seen.advance), now);
+            let outstanding = sw.outstanding(out.config).max(seen.advance);
+            sw.congestion.on_congestion(outstanding, now);
             sw.congestion.on_recovery_exit(flight, now);
         }
     }
@@ -316,15 +330,13 @@ fn detect(sw: &mut SendWindow, rq: &RetransmitQueue, delivered: u32, out: &mut O
     let switches = out.config.recovery;
     let certain = recovers || segments >= DUP_THRESH && switches & NO_DUP_THRESH == 0;
     let window = loss.rack.window(min_rtt, srtt, certain, switches & STATIC_WINDOW != 0);
-    // On a path that reorders, what left long before its successor may still be overtaken by it, and arrive right behind.
-    // RFC 8985 counts from when it left, and calls it lost at once; here it has the window from when that was seen.
-    let patience =
-        if recovers || !loss.rack.reordering { 0 } else { until(loss.overtaken.wrapping_add(window), clock) };
-    let (found, settles) = if patience > 0 {
-        (Detected::default(), Some(patience))
-    } else {
-        let found = loss.detect(&rq.log, una, nxt, clock, window);
-        (found, found.waiting.then(|| loss.rack.settles_in(window, clock)))
+    let patience = if recovers { None } else { patience(loss, rq, (una, nxt), clock, window) };
+    let (found, settles) = match patience {
+        Some(left) => (Detected::default(), Some(left)),
+        None => {
+            let found = loss.detect(&rq.log, una, nxt, clock, window);
+            (found, found.waiting.then(|| loss.rack.settles_in(window, clock)))
+        }
     };
     //= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
     //# a new recovery phase (as described in Section 5) MUST NOT be initiated until HighACK is greater than or equal to
@@ -339,16 +351,57 @@ fn detect(sw: &mut SendWindow, rq: &RetransmitQueue, delivered: u32, out: &mut O
             sw.set_timer(Timer::Reorder, at);
             sw.arm(out);
         }
-    } else if sw.timer_kind == Timer::Reorder || sw.timer_kind == Timer::Probe && sw.mode == Mode::Disorder {
+    } else if sw.timer_kind == Timer::Reorder {
+        guard_again(sw, rq, out, now);
+        sw.arm(out);
+    } else if sw.timer_kind == Timer::Probe && sw.mode == Mode::Disorder {
         sw.guard_flight(out.config, now);
         sw.arm(out);
     }
     found.newly
 }
 
+/// On a path that reorders, what left long before its successor may still be overtaken by it, and arrive right behind. RFC
+/// 8985 counts from when it left, and calls it lost at once; here it has the window from when that was first seen. How much
+/// of that is left, in microseconds; `None`: the RFC's rule holds.
+fn patience(
+    loss: &mut Loss,
+    rq: &RetransmitQueue,
+    (una, nxt): (SeqNumber, SeqNumber),
+    clock: u32,
+    window: u32,
+) -> Option<u32> {
+    let waits = loss.rack.reordering && loss.detect(&rq.log, una, nxt, clock, LONGEST_US).waiting;
+    if !waits {
+        loss.overtaken = None;
+        return None;
+    }
+    let seen = *loss.overtaken.get_or_insert(clock);
+    Some(until(seen.wrapping_add(window), clock)).filter(|left| *left > 0)
+}
+
+/// The reordering window has had the timer of the flight, which takes it over again. The retransmission time-out runs from
+/// when the first segment left last, or something was last acknowledged, not from now: else windows that follow each other
+/// would put it off for ever (RFC 6298 section 5.3).
+fn guard_again(sw: &mut SendWindow, rq: &RetransmitQueue, out: &Outbox<'_>, now: Time) {
+    if sw.flight() == 0 {
+        sw.stop_timer();
+        return;
+    }
+    sw.guard_flight(out.config, now);
+    if sw.timer_kind != Timer::Retransmit {
+        return;
+    }
+    let clock = now.as_micros() as u32;
+    let left = sw.loss.as_ref().and_then(|loss| loss.first_left_again(sw.una)).unwrap_or(rq.log.time_of(sw.una));
+    let age = Duration::from_micros(u64::from(since(clock, left))).min(sw.progress.elapsed(now));
+    // At least a microsecond: a deadline that is over would be looked at again at once.
+    sw.timer = sw.rtt.deadline(now - age).max(now + Duration::from_micros(1));
+}
+
 /// The end of the reordering window has come (RFC 8985 section 6.3): what has not arrived is lost.
 pub(crate) fn reordering_settled(sw: &mut SendWindow, rq: &RetransmitQueue, out: &mut Outbox<'_>, now: Time) {
-    sw.guard_flight(out.config, now);
+    guard_again(sw, rq, out, now);
     if sw.mode == Mode::Open {
         return;
     }
@@ -378,7 +431,7 @@ fn enter_recovery(sw: &mut SendWindow, delivered: u32, out: &mut Outbox<'_>, now
     sw.mode = Mode::Recovery;
     sw.rtt.cancel();
     loss.probed = false;
-    sw.congestion.on_congestion(flight, now);
+    sw.congestion.on_congestion(sw.outstanding(out.config), now);
     sw.guard_flight(out.config, now);
     sw.arm(out);
     out.count(Counter::FastRetransmits, 1);
@@ -518,7 +571,7 @@ fn duplicate_without_sack(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) 
     loss.prr = crate::congestion::Prr::begin(flight.saturating_sub((duplicates - 1) * mss));
     sw.mode = Mode::Recovery;
     sw.rtt.cancel();
-    sw.congestion.on_congestion(flight, now);
+    sw.congestion.on_congestion(sw.outstanding(out.config), now);
     reduce(sw, mss, false);
     sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
     sw.arm(out);
