@@ -342,7 +342,9 @@ fn draw_faults(rng: &mut Pcg) -> String {
         }
         let fault = match kind {
             0 => format!("loss {}", percent(rng, 30)),
-            1 => format!("burst 0.{}% {}%", 1 + rng.below(9), 10 + rng.below(60)),
+            // A burst is counted in frames, of which a connection that has nothing else to send sends one for each time-out:
+            // were it long, the last retransmission would fall into it as well.
+            1 => format!("burst 0.{}% {}%", 1 + rng.below(9), 40 + rng.below(30)),
             2 => format!("reorder {} distance {}", percent(rng, 25), 1 + rng.below(300)),
             3 => format!("reorder {}ms", 1 + rng.below(30)),
             4 => format!("dup {}", percent(rng, 50)),
