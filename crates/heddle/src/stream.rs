@@ -331,7 +331,7 @@ impl TcpStream {
             tcp::Shutdown::Read => Readiness::READABLE,
             tcp::Shutdown::Write => Readiness::WRITABLE,
         };
-        self.inner.socket.ready.raise(&self.inner.socket, ended);
+        self.inner.socket.ready.raise(ended);
         Ok(())
     }
 

@@ -9,14 +9,17 @@ use smallvec::SmallVec;
 use sync::Platform;
 
 use crate::shared::Shared;
-use crate::socket::readiness::Hearer;
-use crate::socket::{ListenerShared, PollSet, Pollable, Readiness, TcpSocket, UdpShared};
+use crate::socket::poll::Number;
+use crate::socket::{ListenerShared, PollSet, Readiness, ReadyState, TcpSocket, UdpShared};
 
 /// What is left to do when the guard is gone. Make one per guard (or per batch of events under one guard).
 pub struct After<P: Platform> {
-    /// Connections on which something rose: nearly all that is woken.
-    connections: SmallVec<[(Arc<TcpSocket<P>>, Readiness); 4]>,
-    others: SmallVec<[Wake<P>; 1]>,
+    /// Members of `set` on which something rose: nearly all that is woken. Their bits are set already.
+    members: SmallVec<[Number; 4]>,
+    /// The poll set of the first edge: one reference for a batch of them.
+    set: Option<Arc<PollSet<P>>>,
+    /// Sockets whose bits are to be raised.
+    others: SmallVec<[(Risen<P>, Readiness); 1]>,
     /// Bit `q` set: device queue `q` has been given frames since its doorbell was rung.
     doorbells: u64,
     /// The bells of these queues' devices that are to be rung, all queues taken together.
@@ -29,15 +32,17 @@ pub struct After<P: Platform> {
     used: bool,
 }
 
-enum Wake<P: Platform> {
+enum Risen<P: Platform> {
+    Connection(Arc<TcpSocket<P>>),
     Listener(Arc<ListenerShared<P>>),
-    Datagrams(Arc<UdpShared<P>>, Readiness),
+    Datagrams(Arc<UdpShared<P>>),
 }
 
 impl<P: Platform> Default for After<P> {
     fn default() -> Self {
         After {
-            connections: SmallVec::new(),
+            members: SmallVec::new(),
+            set: None,
             others: SmallVec::new(),
             doorbells: 0,
             touched: 0,
@@ -52,22 +57,39 @@ impl<P: Platform> After<P> {
     /// Something rose on a connection.
     #[inline]
     pub fn wake(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness) {
-        if !bits.is_empty() {
-            self.used = true;
-            self.connections.push((socket.clone(), bits));
+        if !bits.is_empty() && !self.noted(&socket.ready, bits) {
+            self.others.push((Risen::Connection(socket.clone()), bits));
         }
     }
 
     /// A connection waits to be accepted.
     pub fn wake_listener(&mut self, listener: &Arc<ListenerShared<P>>) {
-        self.used = true;
-        self.others.push(Wake::Listener(listener.clone()));
+        let bits = Readiness::ACCEPTABLE;
+        if !self.noted(&listener.ready, bits) {
+            self.others.push((Risen::Listener(listener.clone()), bits));
+        }
     }
 
     /// Something rose on a datagram socket.
     pub fn wake_datagrams(&mut self, socket: &Arc<UdpShared<P>>, bits: Readiness) {
+        if !self.noted(&socket.ready, bits) {
+            self.others.push((Risen::Datagrams(socket.clone()), bits));
+        }
+    }
+
+    /// Sets the bits of a socket in the one poll set that most edges of a batch are for, and notes its number. False: that is
+    /// not where it is to be told of, and it has to be raised.
+    #[inline]
+    fn noted(&mut self, socket: &ReadyState<P>, bits: Readiness) -> bool {
         self.used = true;
-        self.others.push(Wake::Datagrams(socket.clone(), bits));
+        let Some((set, number)) = socket.rise(bits) else { return false };
+        match &self.set {
+            Some(known) if !Arc::ptr_eq(known, set) => return false,
+            Some(_) => {}
+            None => self.set = Some(set.clone()),
+        }
+        self.members.push(number);
+        true
     }
 
     /// Device queue `port` was given frames; `touched` names the bells of its device that this concerns.
@@ -113,10 +135,10 @@ impl<P: Platform> After<P> {
         if self.alarm != u64::MAX {
             shared.alarms.due(std::mem::replace(&mut self.alarm, u64::MAX));
         }
-        if !self.connections.is_empty() || !self.others.is_empty() {
+        if self.set.is_some() || !self.others.is_empty() {
             self.tell();
         }
-        self.used = self.connections.spilled() || self.others.spilled();
+        self.used = self.members.spilled() || self.others.spilled();
     }
 
     /// Whether it owns nothing once performed, so that to drop it would find nothing to do: who served a single call then
@@ -127,51 +149,18 @@ impl<P: Platform> After<P> {
     }
 
     fn tell(&mut self) {
-        let mut round = Round { set: None, sockets: SmallVec::new() };
-        for (socket, bits) in self.connections.drain(..) {
+        if let Some(set) = self.set.take() {
             sync::walk::note(file!(), "no guard is held any more: wakes the socket's user");
-            round.tell(socket, bits);
+            set.mark_all(&self.members);
+            self.members.clear();
         }
-        for wake in self.others.drain(..) {
+        for (socket, bits) in self.others.drain(..) {
             sync::walk::note(file!(), "no guard is held any more: wakes the socket's user");
-            match wake {
-                Wake::Listener(listener) => round.tell(listener, Readiness::ACCEPTABLE),
-                Wake::Datagrams(socket, bits) => round.tell(socket, bits),
+            match socket {
+                Risen::Connection(socket) => socket.ready.raise(bits),
+                Risen::Listener(listener) => listener.ready.raise(bits),
+                Risen::Datagrams(socket) => socket.ready.raise(bits),
             }
-        }
-        round.end();
-    }
-}
-
-/// Sockets on their way into one poll set: a batch of edges costs one reference to the set, one lock of its queue and
-/// one wake.
-struct Round<P: Platform> {
-    set: Option<Arc<PollSet<P>>>,
-    sockets: SmallVec<[Arc<dyn Pollable<P>>; 16]>,
-}
-
-impl<P: Platform> Round<P> {
-    #[inline]
-    fn tell<S: Pollable<P>>(&mut self, socket: Arc<S>, bits: Readiness) {
-        let set = match socket.ready_state().rise(bits) {
-            Hearer::Nobody => return,
-            Hearer::Set(set) if self.set.as_ref().is_some_and(|same| Arc::ptr_eq(same, set)) => None,
-            Hearer::Set(set) => Some(set.clone()),
-            Hearer::Moved(set) => Some(set),
-        };
-        if let Some(set) = set {
-            self.end();
-            self.set = Some(set);
-        }
-        self.sockets.push(socket);
-    }
-
-    #[inline]
-    fn end(&mut self) {
-        if let Some(set) = &self.set
-            && !self.sockets.is_empty()
-        {
-            set.push_all(self.sockets.drain(..));
         }
     }
 }

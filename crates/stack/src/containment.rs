@@ -123,7 +123,7 @@ impl<P: Platform> Failures<P> {
     fn tell(&self) {
         self.owes.store(false, Ordering::Release);
         let owed = std::mem::take(&mut *self.owed.lock());
-        owed.into_iter().for_each(|(_, socket)| socket.ready.raise(&socket, call::CONDEMNED));
+        owed.into_iter().for_each(|(_, socket)| socket.ready.raise(call::CONDEMNED));
     }
 
     /// The connection that the calling thread's panic has ended, if it has ended one.

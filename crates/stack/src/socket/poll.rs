@@ -1,13 +1,17 @@
 //! A set of sockets that one thread watches: edge-triggered, O(ready), with one pollable file descriptor.
 //!
-//! Sockets push themselves into the set's queue when they become ready (at most one entry each); the watching thread
-//! takes them out. Nobody scans.
+//! A socket that registers becomes a *member*: the set keeps a reference to it and gives it a number. An edge is that
+//! number in the set's queue (at most one entry for each member); the watching thread takes the numbers out. Nobody
+//! scans, and an edge counts no reference. Members, numbers and queue are behind one lock, which is taken once for a batch
+//! of edges and once for a batch of reports.
+//!
+//! What may never happen: a number that outlives its member and names another (it carries a generation), or a set and its
+//! members that keep each other alive: a socket leaves when its handle is dropped, and all leave when the set closes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use sync::{Atomic, DoorbellLike, Lock, LockClass, LockKind, Ordering, Parker, Platform};
 
 use super::readiness::{Pollable, Readiness};
@@ -21,14 +25,14 @@ pub struct PollEvent {
     pub ready: Readiness,
 }
 
-/// Sockets taken out of the queue at a time.
+/// Reports taken out under one lock.
 const CHUNK: usize = 32;
 
-/// The ready queue of one watching thread. Any thread may push; one thread at a time waits.
+/// The ready queue of one watching thread. Any thread may mark members; one thread at a time waits.
 pub struct PollSet<P: Platform> {
     queue: Lock<Queue<P>, P>,
-    /// Entries in the queue, written under its lock and readable without: a hint. Who sleeps does not rely on it: a push
-    /// into an empty queue is followed by a permit for the parker, and [`PollSet::arm`] takes the lock.
+    /// Entries in the queue, written under its lock and readable without: a hint. Who sleeps does not rely on it: a mark
+    /// in an empty queue is followed by a permit for the parker, and [`PollSet::arm`] takes the lock.
     length: P::AtomicUsize,
     parker: Parker<P>,
     /// [`PollSet::wake`] was called and nobody has come back for it yet.
@@ -37,9 +41,86 @@ pub struct PollSet<P: Platform> {
 }
 
 struct Queue<P: Platform> {
-    sockets: VecDeque<Arc<dyn Pollable<P>>>,
+    members: Vec<Member<P>>,
+    /// Numbers to be given again.
+    free: Vec<u32>,
+    ready: VecDeque<Number>,
     /// Nobody will look again.
     closed: bool,
+}
+
+/// A registered socket, or a place for one.
+struct Member<P: Platform> {
+    socket: Option<Arc<dyn Pollable<P>>>,
+    token: usize,
+    generation: u32,
+    /// Its number stands in the queue.
+    queued: bool,
+}
+
+/// A member's name in its set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Number {
+    index: u32,
+    generation: u32,
+}
+
+impl Number {
+    /// Nobody's.
+    const NONE: Number = Number { index: u32::MAX, generation: 0 };
+}
+
+impl<P: Platform> Queue<P> {
+    #[inline]
+    fn member(&mut self, number: Number) -> Option<&mut Member<P>> {
+        self.members.get_mut(number.index as usize).filter(|member| member.generation == number.generation)
+    }
+
+    fn enrol(&mut self, socket: Arc<dyn Pollable<P>>, token: usize) -> Number {
+        let index = self.free.pop().unwrap_or(self.members.len() as u32);
+        match self.members.get_mut(index as usize) {
+            Some(place) => {
+                (place.socket, place.token, place.queued) = (Some(socket), token, false);
+                Number { index, generation: place.generation }
+            }
+            None => {
+                self.members.push(Member { socket: Some(socket), token, generation: 0, queued: false });
+                Number { index, generation: 0 }
+            }
+        }
+    }
+
+    /// The member leaves; its reference is the caller's.
+    fn strike(&mut self, number: Number) -> Option<Arc<dyn Pollable<P>>> {
+        let member = self.member(number)?;
+        member.generation = member.generation.wrapping_add(1);
+        let socket = member.socket.take();
+        self.free.push(number.index);
+        socket
+    }
+
+    #[inline]
+    fn mark(&mut self, number: Number) {
+        if let Some(member) = self.member(number)
+            && !member.queued
+        {
+            member.queued = true;
+            self.ready.push_back(number);
+        }
+    }
+
+    /// What the oldest entry has to report; `None` in the inner place: its member has left.
+    #[inline]
+    fn next(&mut self) -> Option<Option<PollEvent>> {
+        let number = self.ready.pop_front()?;
+        let member = self.member(number);
+        Some(member.and_then(|member| {
+            // Before the bits are read: an edge that comes now marks the member again.
+            member.queued = false;
+            let ready = member.socket.as_ref()?.ready_state().get();
+            Some(PollEvent { token: member.token, ready })
+        }))
+    }
 }
 
 impl<P: Platform> PollSet<P> {
@@ -49,12 +130,9 @@ impl<P: Platform> PollSet<P> {
     /// The descriptor cannot be had (the process has too many open files).
     pub fn new(pollable: bool) -> std::io::Result<Arc<Self>> {
         let doorbell = if pollable { Some(P::Doorbell::new()?) } else { None };
+        let queue = Queue { members: Vec::new(), free: Vec::new(), ready: VecDeque::new(), closed: false };
         Ok(Arc::new(PollSet {
-            queue: Lock::new(
-                LockKind::Blocking,
-                LockClass::SocketBuffer,
-                Queue { sockets: VecDeque::new(), closed: false },
-            ),
+            queue: Lock::new(LockKind::Blocking, LockClass::SocketBuffer, queue),
             length: P::AtomicUsize::new(0),
             parker: Parker::new(),
             woken: P::AtomicBool::new(false),
@@ -78,27 +156,37 @@ impl<P: Platform> PollSet<P> {
             doorbell.drain();
             doorbell.arm();
         }
-        // Under the lock: whoever pushes after this look takes the lock after it, and sees the doorbell armed.
-        self.queue.lock().sockets.is_empty()
+        // Under the lock: whoever marks after this look takes the lock after it, and sees the doorbell armed.
+        self.queue.lock().ready.is_empty()
     }
 
-    pub(super) fn push(&self, socket: Arc<dyn Pollable<P>>) {
-        self.push_all(std::iter::once(socket));
-    }
-
-    /// Appends sockets that have just set their queue bit, under one lock.
-    pub(crate) fn push_all(&self, sockets: impl Iterator<Item = Arc<dyn Pollable<P>>>) {
+    /// Makes `socket` a member that is reported under `token`, until [`PollSet::strike`]. No member of a closed set.
+    pub(super) fn enrol(&self, socket: Arc<dyn Pollable<P>>, token: usize) -> Number {
         let mut queue = self.queue.lock();
-        if queue.closed {
-            // Dropped with the lock released: the last reference to a socket may take much with it.
-            drop(queue);
-            return sockets.for_each(drop);
+        if !queue.closed {
+            return queue.enrol(socket, token);
         }
-        let first = queue.sockets.is_empty();
-        queue.sockets.extend(sockets);
-        self.length.store(queue.sockets.len(), Ordering::Relaxed);
+        // Dropped with the lock released: the last reference to a socket may take much with it.
         drop(queue);
-        if first {
+        drop(socket);
+        Number::NONE
+    }
+
+    /// The member leaves, and what stands in the queue of it is passed over.
+    pub(super) fn strike(&self, number: Number) {
+        let socket = self.queue.lock().strike(number);
+        drop(socket);
+    }
+
+    /// Edges of these members, under one lock. Their bits were set before.
+    pub(crate) fn mark_all(&self, numbers: &[Number]) {
+        let mut queue = self.queue.lock();
+        let first = queue.ready.is_empty();
+        numbers.iter().for_each(|number| queue.mark(*number));
+        let length = queue.ready.len();
+        self.length.store(length, Ordering::Relaxed);
+        drop(queue);
+        if first && length != 0 {
             self.parker.unpark();
             if let Some(doorbell) = &self.doorbell {
                 doorbell.ring();
@@ -106,15 +194,17 @@ impl<P: Platform> PollSet<P> {
         }
     }
 
-    /// Nobody will look again: the queue is emptied and stays empty. Sockets keep their registration, so without this
-    /// a set with something in its queue and the sockets in it would keep each other alive.
+    /// Nobody will look again: members leave, the queue is emptied and stays empty. Sockets keep their registration, so
+    /// without this a set and its members would keep each other alive.
     pub fn close(&self) {
         let mut queue = self.queue.lock();
         queue.closed = true;
-        let sockets = std::mem::take(&mut queue.sockets);
+        queue.ready = VecDeque::new();
+        queue.free = Vec::new();
+        let members = std::mem::take(&mut queue.members);
         self.length.store(0, Ordering::Relaxed);
         drop(queue);
-        drop(sockets);
+        drop(members);
     }
 
     /// Takes what is ready into `events` (cleared first), at most `max` of them, without sleeping.
@@ -128,27 +218,21 @@ impl<P: Platform> PollSet<P> {
         if self.length.load(Ordering::Acquire) == 0 {
             return 0;
         }
-        while events.len() < max {
-            let chunk = self.take_chunk((max - events.len()).min(CHUNK));
-            if chunk.is_empty() {
-                break;
-            }
-            for socket in chunk {
-                if let Some((token, ready)) = socket.ready_state().dequeue(self) {
-                    events.push(PollEvent { token, ready });
-                }
-            }
-        }
+        while events.len() < max && self.take_chunk(events, max) {}
         events.len()
     }
 
+    /// Takes a few out; whether there may be more.
     #[inline]
-    fn take_chunk(&self, most: usize) -> SmallVec<[Arc<dyn Pollable<P>>; CHUNK]> {
+    fn take_chunk(&self, events: &mut Vec<PollEvent>, max: usize) -> bool {
         let mut queue = self.queue.lock();
-        let count = queue.sockets.len().min(most);
-        let chunk = queue.sockets.drain(..count).collect();
-        self.length.store(queue.sockets.len(), Ordering::Relaxed);
-        chunk
+        for _ in 0..CHUNK.min(max - events.len()) {
+            let Some(report) = queue.next() else { break };
+            events.extend(report);
+        }
+        let left = queue.ready.len();
+        self.length.store(left, Ordering::Relaxed);
+        left != 0
     }
 
     /// As [`PollSet::try_wait`], but sleeps up to `timeout` (`None`: for ever) when nothing is ready. A

@@ -1,9 +1,10 @@
 //! Whether a socket has something for its user, and who is to be told.
 //!
-//! The truth is in the PCB. What is kept here are *level bits* that any thread may read without entering the cell:
-//! a bit is set after the guard of the event that raised it has dropped, and cleared inside the guard of the call
+//! The truth is in the PCB. What is kept here are *level bits* that any thread may read without entering the cell: a bit
+//! is set by the event that raised it, before or after its guard has dropped, and cleared inside the guard of the call
 //! that found nothing. So a bit may be set when there is nothing left (the user finds `WouldBlock`), but never clear
-//! while there is something: no wake-up is lost.
+//! while there is something once the event is over: no wake-up is lost. Whoever is to hear of it is told when no guard is
+//! held any more.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,15 +12,13 @@ use std::time::Duration;
 use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
 pub use tcp::Readiness;
 
-use super::poll::PollSet;
+use super::poll::{Number, PollSet};
 use crate::containment::attempt;
 
 /// Somebody sleeps on the word.
 const WAITING: u32 = 1 << 31;
 /// The socket is registered with a poll set, or watched.
 const POLLED: u32 = 1 << 30;
-/// The socket stands in its poll set's queue, or whoever set this is about to put it there.
-const QUEUED: u32 = 1 << 29;
 /// The registration that counts is not the first but the one behind the lock. Never cleared.
 const MOVED: u32 = 1 << 28;
 const BITS: u32 = 0xffff;
@@ -34,32 +33,24 @@ pub trait Pollable<P: Platform>: Send + Sync + 'static {
 ///
 /// Nearly every socket is registered with one poll set for life. That first registration is written once, before
 /// `POLLED` is set, and read without a lock by every edge. Whatever comes after it (another set, a watch) stands
-/// behind a lock that is made only then, and `MOVED` says so.
+/// behind a lock that is made only then, and `MOVED` says so. An edge whose bits are set already, as they are while the
+/// user never meets `WouldBlock`, writes nothing here: that the bits are seen set means that whoever clears them next will
+/// see what the edge is about, because the clearing is ordered with the event by the guard of the connection.
 pub struct ReadyState<P: Platform> {
     word: P::AtomicU32,
     first: OnceLock<Place<P>>,
     later: OnceLock<Box<Lock<Option<Registration<P>>, P>>>,
 }
 
-/// A poll set, and the socket's name there.
+/// A poll set, and the socket's number there.
 struct Place<P: Platform> {
     set: Arc<PollSet<P>>,
-    token: usize,
+    number: Number,
 }
 
 enum Registration<P: Platform> {
     Poll(Place<P>),
     Watch(Arc<dyn Watch>),
-}
-
-/// Who is to hear of an edge.
-pub(crate) enum Hearer<'a, P: Platform> {
-    /// Nobody, or it is in the queue already.
-    Nobody,
-    /// This set: the caller must push the socket.
-    Set(&'a Arc<PollSet<P>>),
-    /// The same, of a registration that was replaced at least once.
-    Moved(Arc<PollSet<P>>),
 }
 
 /// Told of every edge of one socket: how another event loop is attached. Called with no lock held.
@@ -90,35 +81,39 @@ impl<P: Platform> ReadyState<P> {
         level(self.word.load(Ordering::Acquire))
     }
 
-    /// Sets `bits` of the socket `owner`, wakes who sleeps and queues the socket with its poll set. Phase *after*: no
-    /// guard is held.
-    pub fn raise<S: Pollable<P>>(&self, owner: &Arc<S>, bits: Readiness) {
-        match self.rise(bits) {
-            Hearer::Nobody => {}
-            Hearer::Set(set) => set.push(owner.clone()),
-            Hearer::Moved(set) => set.push(owner.clone()),
-        }
-    }
-
-    /// As [`ReadyState::raise`], but leaves it to the caller to push the socket into its poll set: several at a time,
-    /// and without another reference. Whoever is answered with a set owes it the push.
-    #[inline]
-    pub(crate) fn rise(&self, bits: Readiness) -> Hearer<'_, P> {
-        let mut seen = self.word.load(Ordering::Relaxed);
-        // The bits and the place in the queue in one step: there is no edge between them that nobody queues.
-        loop {
-            let queued = if seen & POLLED != 0 { QUEUED } else { 0 };
-            let risen = seen | u32::from(bits.0) | queued;
-            match self.word.compare_exchange_weak(seen, risen, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => break,
-                Err(other) => seen = other,
-            }
-        }
+    /// Sets `bits`, wakes who sleeps and marks the socket in its poll set. Phase *after*: no guard is held.
+    pub fn raise(&self, bits: Readiness) {
+        let seen = self.set(bits);
         if seen & WAITING != 0 {
             self.wake();
         }
         // A poll set is edge-triggered: an edge is news even when the bit was already set.
-        if seen & POLLED == 0 || seen & QUEUED != 0 { Hearer::Nobody } else { self.hearer(seen) }
+        if seen & POLLED != 0 {
+            match self.first.get() {
+                Some(place) if seen & MOVED == 0 => place.set.mark_all(&[place.number]),
+                _ => self.tell_later(),
+            }
+        }
+    }
+
+    /// As [`ReadyState::raise`] for a socket with whom nobody sleeps and that never changed its set: sets `bits`, and leaves it
+    /// to the caller to mark this number in this set, once no guard is held. `None`: the caller has to raise them later.
+    #[inline]
+    pub(crate) fn rise(&self, bits: Readiness) -> Option<(&Arc<PollSet<P>>, Number)> {
+        // A look before the bits are set: a watch is told by who raises, and told once.
+        let before = self.word.load(Ordering::Relaxed);
+        if before & (POLLED | MOVED | WAITING) != POLLED || self.set(bits) & (MOVED | WAITING) != 0 {
+            return None;
+        }
+        self.first.get().map(|place| (&place.set, place.number))
+    }
+
+    /// Sets `bits`; the word as it was.
+    #[inline]
+    fn set(&self, bits: Readiness) -> u32 {
+        let bits = u32::from(bits.0);
+        let seen = self.word.load(Ordering::Acquire);
+        if seen & bits == bits { seen } else { self.word.fetch_or(bits, Ordering::AcqRel) }
     }
 
     #[cold]
@@ -127,28 +122,20 @@ impl<P: Platform> ReadyState<P> {
         P::futex_wake(&self.word, u32::MAX);
     }
 
-    /// Whom to tell of an edge that has just set [`QUEUED`]. A watch is told here.
-    #[inline]
-    fn hearer(&self, word: u32) -> Hearer<'_, P> {
-        match self.first.get() {
-            Some(place) if word & MOVED == 0 => Hearer::Set(&place.set),
-            _ => self.later_hearer(),
-        }
-    }
-
+    /// Tells whoever the latest registration names.
     #[cold]
-    fn later_hearer(&self) -> Hearer<'_, P> {
-        let watch = match &*self.later().lock() {
-            Some(Registration::Poll(place)) => return Hearer::Moved(place.set.clone()),
-            Some(Registration::Watch(watch)) => Some(watch.clone()),
-            None => None,
+    fn tell_later(&self) {
+        let (place, watch) = match &*self.later().lock() {
+            Some(Registration::Poll(place)) => (Some((place.set.clone(), place.number)), None),
+            Some(Registration::Watch(watch)) => (None, Some(watch.clone())),
+            None => return,
         };
-        // Cleared before the bits are read: an edge that comes now tells of itself.
-        let word = self.word.fetch_and(!QUEUED, Ordering::AcqRel);
-        if let Some(watch) = watch {
-            tell::<P>(&*watch, level(word));
+        if let Some((set, number)) = place {
+            set.mark_all(&[number]);
         }
-        Hearer::Nobody
+        if let Some(watch) = watch {
+            tell::<P>(&*watch, self.get());
+        }
     }
 
     fn later(&self) -> &Lock<Option<Registration<P>>, P> {
@@ -198,65 +185,52 @@ impl<P: Platform> ReadyState<P> {
     }
 
     /// Makes `set` hear of this socket under `token`; an earlier registration is replaced. What is ready already is
-    /// reported at once.
+    /// reported at once. The set keeps `owner` until the registration ends or the set closes.
     pub fn register<S: Pollable<P>>(&self, owner: &Arc<S>, set: &Arc<PollSet<P>>, token: usize) {
-        let place = Place { set: set.clone(), token };
+        let number = set.enrol(owner.clone(), token);
+        let place = Place { set: set.clone(), number };
         let refused =
             if self.word.load(Ordering::Acquire) & MOVED == 0 { self.first.set(place).err() } else { Some(place) };
-        let Some(place) = refused else {
-            let old = self.word.fetch_or(POLLED, Ordering::AcqRel);
-            if old & BITS != 0 && self.word.fetch_or(QUEUED, Ordering::AcqRel) & QUEUED == 0 {
-                set.push(owner.clone());
-            }
-            return;
+        let old = match refused {
+            None => self.word.fetch_or(POLLED, Ordering::AcqRel),
+            Some(place) => self.replace(Registration::Poll(place)),
         };
-        *self.later().lock() = Some(Registration::Poll(place));
-        let old = self.word.fetch_or(POLLED | MOVED, Ordering::AcqRel);
-        // The queue that it stands in may be the old set's, who will pass over it: it is put into the new one's, too.
-        if old & (BITS | QUEUED) != 0 {
-            self.word.fetch_or(QUEUED, Ordering::AcqRel);
-            set.push(owner.clone());
+        if old & BITS != 0 {
+            set.mark_all(&[number]);
         }
     }
 
     /// Makes `watch` hear of every edge; an earlier registration is replaced. Told at once of what is ready already.
     pub fn watch(&self, watch: Arc<dyn Watch>) {
-        *self.later().lock() = Some(Registration::Watch(watch.clone()));
-        self.word.fetch_or(POLLED | MOVED, Ordering::AcqRel);
-        // A place in the queue of an earlier set would keep edges from being told.
-        let old = self.word.fetch_and(!QUEUED, Ordering::AcqRel);
+        let old = self.replace(Registration::Watch(watch.clone()));
         if old & BITS != 0 {
             tell::<P>(&*watch, level(old));
         }
     }
 
+    /// A registration that is not the first; the word as it was.
+    fn replace(&self, registration: Registration<P>) -> u32 {
+        let before = self.later().lock().replace(registration);
+        let old = self.word.fetch_or(POLLED | MOVED, Ordering::AcqRel);
+        self.leave(before);
+        old
+    }
+
     /// No poll set hears of this socket any more; events already queued are skipped.
     pub fn deregister(&self) {
         let old = self.word.fetch_and(!POLLED, Ordering::AcqRel);
-        if old & MOVED != 0 {
-            // Dropped with the lock released: a watch may own anything.
-            drop(self.later().lock().take());
+        // Taken in a statement of its own: what ends here is dropped with the lock released, since a watch may own anything.
+        let before = if old & MOVED != 0 { self.later().lock().take() } else { None };
+        self.leave(before);
+    }
+
+    /// The registration `before` has ended, and so has the first.
+    fn leave(&self, before: Option<Registration<P>>) {
+        if let Some(Registration::Poll(Place { set, number })) = before {
+            set.strike(number);
         }
-    }
-
-    /// Called by the poll set that takes the socket out of its queue: the token and what is ready. `None` when the
-    /// socket is registered with `set` no more.
-    #[inline]
-    pub(super) fn dequeue(&self, set: &PollSet<P>) -> Option<(usize, Readiness)> {
-        let token = match self.first.get() {
-            Some(place) if self.word.load(Ordering::Acquire) & MOVED == 0 => place.token,
-            _ => self.later_token(set)?,
-        };
-        // Cleared before the bits are read: an edge that comes now queues the socket again.
-        let word = self.word.fetch_and(!QUEUED, Ordering::AcqRel);
-        (word & POLLED != 0).then(|| (token, level(word)))
-    }
-
-    #[cold]
-    fn later_token(&self, set: &PollSet<P>) -> Option<usize> {
-        match &*self.later().lock() {
-            Some(Registration::Poll(place)) if std::ptr::eq(&*place.set, set) => Some(place.token),
-            _ => None,
+        if let Some(place) = self.first.get() {
+            place.set.strike(place.number);
         }
     }
 }
@@ -304,12 +278,12 @@ mod tests {
     fn a_socket_that_moves_to_another_set_is_heard_of_there_and_only_there() {
         let (socket, old, new) = (socket(), set(), set());
         socket.ready.register(&socket, &old, 1);
-        socket.ready.raise(&socket, READABLE);
-        // It stands in the old set's queue, which nobody has looked at.
+        socket.ready.raise(READABLE);
+        // Its number stands in the old set's queue, which nobody has looked at.
         socket.ready.register(&socket, &new, 2);
         assert_eq!(events(&new), [(2, READABLE)]);
         assert_eq!(events(&old), []);
-        socket.ready.raise(&socket, READABLE);
+        socket.ready.raise(READABLE);
         assert_eq!((events(&old), events(&new)), (vec![], vec![(2, READABLE)]));
     }
 
@@ -318,10 +292,10 @@ mod tests {
     fn an_edge_after_a_move_is_not_lost_to_the_old_queue() {
         let (socket, old, new) = (socket(), set(), set());
         socket.ready.register(&socket, &old, 1);
-        socket.ready.raise(&socket, READABLE);
+        socket.ready.raise(READABLE);
         socket.ready.clear(READABLE);
         socket.ready.register(&socket, &new, 2);
-        socket.ready.raise(&socket, READABLE);
+        socket.ready.raise(READABLE);
         assert_eq!(events(&new), [(2, READABLE)]);
         assert_eq!(events(&old), []);
     }
@@ -330,13 +304,13 @@ mod tests {
     fn a_watch_that_replaces_a_set_hears_every_edge() {
         let (socket, set, heard) = (socket(), set(), Arc::new(Heard::default()));
         socket.ready.register(&socket, &set, 1);
-        socket.ready.raise(&socket, READABLE);
+        socket.ready.raise(READABLE);
         socket.ready.watch(heard.clone());
-        socket.ready.raise(&socket, Readiness::WRITABLE);
+        socket.ready.raise(Readiness::WRITABLE);
         assert_eq!(*heard.0.lock().unwrap(), [READABLE, READABLE | Readiness::WRITABLE]);
         assert_eq!(events(&set), []);
         socket.ready.deregister();
-        socket.ready.raise(&socket, READABLE);
+        socket.ready.raise(READABLE);
         assert_eq!(heard.0.lock().unwrap().len(), 2);
         assert_eq!(Arc::strong_count(&heard), 1, "a watch ends with its registration");
     }
@@ -345,7 +319,7 @@ mod tests {
     fn a_deregistered_socket_is_passed_over_and_may_come_back() {
         let (socket, set) = (socket(), set());
         socket.ready.register(&socket, &set, 1);
-        socket.ready.raise(&socket, READABLE);
+        socket.ready.raise(READABLE);
         socket.ready.deregister();
         assert_eq!(events(&set), []);
         socket.ready.register(&socket, &set, 3);
@@ -356,7 +330,7 @@ mod tests {
     fn a_closed_set_and_the_sockets_in_its_queue_do_not_keep_each_other() {
         let (socket, set) = (socket(), set());
         socket.ready.register(&socket, &set, 1);
-        socket.ready.raise(&socket, READABLE);
+        socket.ready.raise(READABLE);
         set.close();
         let gone = Arc::downgrade(&set);
         drop(set);
@@ -370,7 +344,7 @@ mod tests {
         let sockets: Vec<_> = (0..100).map(|_| socket()).collect();
         for (token, socket) in sockets.iter().enumerate() {
             socket.ready.register(socket, &set, token);
-            socket.ready.raise(socket, READABLE);
+            socket.ready.raise(READABLE);
         }
         let mut seen = Vec::new();
         assert_eq!(set.try_wait(&mut seen, 70), 70);

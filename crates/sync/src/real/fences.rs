@@ -26,21 +26,31 @@ pub(super) fn light() {
 
 #[cold]
 fn light_by_itself() {
+    if WAY.load(Ordering::Relaxed) == UNKNOWN {
+        decide();
+    }
     fence(Ordering::SeqCst);
 }
 
-/// The first call decides for the process: until it, nobody can have seen `ASYMMETRIC`.
+/// The heavy side always knows the way: a light side that saw `ASYMMETRIC` was not the only one to.
 pub(super) fn heavy() {
     fence(Ordering::SeqCst);
     if WAY.load(Ordering::Relaxed) == UNKNOWN {
-        let way = if membarrier(REGISTER_PRIVATE_EXPEDITED) { ASYMMETRIC } else { SYMMETRIC };
-        WAY.store(way, Ordering::SeqCst);
+        decide();
     }
     if WAY.load(Ordering::SeqCst) == ASYMMETRIC && !membarrier(PRIVATE_EXPEDITED) {
         // A child of fork(2) has to register anew.
         let again = membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED);
         assert!(again, "membarrier worked before and does not now: allow the system call (seccomp), or never");
     }
+}
+
+/// The first fence of either kind decides for the process: until it, nobody can have seen `ASYMMETRIC`. Where two threads
+/// come first, one of them does, and a light side that has not heard of it yet fences for itself.
+#[cold]
+fn decide() {
+    let way = if membarrier(REGISTER_PRIVATE_EXPEDITED) { ASYMMETRIC } else { SYMMETRIC };
+    let _ = WAY.compare_exchange(UNKNOWN, way, Ordering::SeqCst, Ordering::SeqCst);
 }
 
 fn membarrier(command: libc::c_int) -> bool {
