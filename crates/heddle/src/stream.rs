@@ -64,6 +64,24 @@ impl Residue {
         self.mark = self.mark.and_then(|before| before.checked_sub(octets));
     }
 
+    /// Keeps the last `octets` of these buffers, which were not read; it has no others.
+    #[cold]
+    fn keep(&mut self, buffers: impl IntoIterator<Item = PktBuf>, octets: usize) {
+        self.buffers.extend(buffers);
+        let mut read = self.buffers.iter().map(|buffer| buffer.len()).sum::<usize>() - octets;
+        while read > 0
+            && let Some(front) = self.buffers.front_mut()
+        {
+            let count = front.len().min(read);
+            read -= count;
+            if count == front.len() {
+                self.buffers.pop_front();
+            } else {
+                front.pull_front(count);
+            }
+        }
+    }
+
     /// Takes what the connection gave.
     fn refill(&mut self, received: tcp::Received) {
         let queued: usize = self.buffers.iter().map(|buffer| buffer.len()).sum();
@@ -224,6 +242,11 @@ impl TcpStream {
 
     pub(crate) fn driver(&self) -> Option<usize> {
         self.inner.stack.raw().driver_of(&self.inner.socket.target())
+    }
+
+    #[inline]
+    fn call_in_place(&self, call: &mut Call<Real>, reply: &mut Reply) {
+        self.inner.stack.raw().call_in_place(&self.inner.socket.target(), call, reply);
     }
 
     pub(crate) fn socket(&self) -> &Arc<TcpSocket<Real>> {
@@ -431,7 +454,10 @@ impl TcpStream {
     fn send_once(&self, chunk: Chunk) -> io::Result<(usize, Option<Chunk>)> {
         let mut chunks = Chunks::new();
         chunks.push(chunk);
-        match self.call(Call::Send(tcp::Send { chunks })) {
+        let (mut call, mut reply) = (Call::Send(tcp::Send { chunks }), Reply::Gone);
+        self.call_in_place(&mut call, &mut reply);
+        match reply {
+            Reply::Sent(Ok(sent)) if sent.rest.is_empty() => Ok((sent.accepted, None)),
             Reply::Sent(Ok(mut sent)) => Ok((sent.accepted, sent.rest.pop())),
             Reply::Sent(Err(error)) => Err(self.error(error)),
             _ => Err(self.gone()),
@@ -445,23 +471,39 @@ impl TcpStream {
         if !residue.buffers.is_empty() || residue.end {
             return Ok(Some(read_residue(&mut residue, max, copy)));
         }
-        let Some(received) = self.receive(max)? else { return Ok(None) };
+        let (mut call, mut reply) = (Call::Receive(tcp::Receive { max }), Reply::Gone);
+        self.call_in_place(&mut call, &mut reply);
+        let received = match &mut reply {
+            Reply::Received(Ok(received)) => received,
+            other => return self.nothing_received(std::mem::replace(other, Reply::Gone)),
+        };
         if received.urgent.is_some() || residue.mark.is_some() {
-            residue.refill(received);
+            residue.refill(std::mem::take(received));
             return Ok(Some(read_residue(&mut residue, max, copy)));
         }
         residue.end = received.end;
         let mut copied = 0;
-        for mut buffer in received.data {
+        for buffer in &received.data {
             let count = buffer.len().min(max - copied);
             copy(&buffer[..count]);
             copied += count;
-            if count < buffer.len() {
-                buffer.pull_front(count);
-                residue.buffers.push_back(buffer);
-            }
+        }
+        // Whole buffers were given: all but the last, or all, have been copied to their end.
+        let all: usize = received.data.iter().map(|buffer| buffer.len()).sum();
+        if all > copied {
+            residue.keep(std::mem::take(&mut received.data), all - copied);
         }
         Ok(Some(copied))
+    }
+
+    /// An answer without text. `None`: there is nothing now.
+    #[cold]
+    fn nothing_received(&self, reply: Reply) -> io::Result<Option<usize>> {
+        match reply {
+            Reply::Received(Err(tcp::Error::WouldBlock)) => Ok(None),
+            Reply::Received(Err(error)) => Err(self.error(error)),
+            _ => Err(self.gone()),
+        }
     }
 
     /// Sends from the front of `parts`, gathered into one buffer: copied on the caller's thread, before anything is

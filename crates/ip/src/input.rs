@@ -88,10 +88,12 @@ pub fn ethernet_to<R>(
     if header.ethertype != EtherType::Ipv4 {
         return other(rarer(frame, header.ethertype, link, interface, counters));
     }
-    match v4(frame, link, interface, counters) {
-        Ok(datagram) if datagram.protocol == protocol::TCP => segment(datagram),
-        Ok(datagram) => other(v4_deliver(datagram)),
-        Err(input) => other(input),
+    match v4(&mut frame, link, interface, counters) {
+        Ok((header, cast)) if header.protocol == protocol::TCP && !header.is_fragment() => {
+            segment(v4_datagram(frame, &header, cast))
+        }
+        Ok((header, cast)) => other(v4_rarer(frame, &header, cast)),
+        Err(reason) => other(Input::Drop(reason)),
     }
 }
 
@@ -161,35 +163,49 @@ pub fn reassembled(mut datagram: Datagram) -> Input {
     v6_deliver(datagram, &chain)
 }
 
-fn v4_input(packet: PktBuf, link: LinkCast, interface: &InterfaceView, counters: &Counters) -> Input {
-    v4(packet, link, interface, counters).map_or_else(|input| input, v4_deliver)
+fn v4_input(mut packet: PktBuf, link: LinkCast, interface: &InterfaceView, counters: &Counters) -> Input {
+    match v4(&mut packet, link, interface, counters) {
+        Ok((header, cast)) => v4_rarer(packet, &header, cast),
+        Err(reason) => Input::Drop(reason),
+    }
 }
 
-/// A whole packet for a transport, or what else it turned out to be.
+/// Checks a packet and advances it to what it carries, or says why it is dropped. Only small values leave this, so that
+/// they leave in registers.
 #[inline(always)]
-fn v4(mut buf: PktBuf, link: LinkCast, interface: &InterfaceView, counters: &Counters) -> Result<Datagram, Input> {
+fn v4(
+    buf: &mut PktBuf,
+    link: LinkCast,
+    interface: &InterfaceView,
+    counters: &Counters,
+) -> Result<(ipv4::Header, Cast), DropReason> {
     buf.mark_network_header();
-    let header = ipv4::parse(&buf).map_err(|error| Input::Drop(v4_fault(error, buf.len())))?;
+    let header = ipv4::parse(buf).map_err(|error| v4_fault(error, buf.len()))?;
     buf.truncate(header.total_len.into());
     let cast = interface.cast_v4(header.dst);
-    v4_addresses(&header, cast, link, interface).map_err(Input::Drop)?;
+    v4_addresses(&header, cast, link, interface)?;
     if usize::from(header.header_len) > ipv4::HEADER_LEN {
-        v4_options(&buf[ipv4::HEADER_LEN..header.header_len.into()]).map_err(Input::Drop)?;
+        v4_options(&buf[ipv4::HEADER_LEN..header.header_len.into()])?;
     }
     counters.increment(Counter::PacketsIn);
     buf.pull_front(header.header_len.into());
-    let (src, dst) = (IpAddr::V4(header.src), IpAddr::V4(header.dst));
-    let ipv4::Header { protocol, tos, ttl, .. } = header;
-    buf.meta_mut().traffic_class = tos;
-    let datagram = Datagram { buf, src, dst, protocol, tos, ttl, cast };
-    if header.is_fragment() {
-        return Err(v4_fragment(datagram, &header));
-    }
-    Ok(datagram)
+    buf.meta_mut().traffic_class = header.tos;
+    Ok((header, cast))
 }
 
-#[cold]
-fn v4_fragment(datagram: Datagram, header: &ipv4::Header) -> Input {
+#[inline(always)]
+fn v4_datagram(buf: PktBuf, header: &ipv4::Header, cast: Cast) -> Datagram {
+    let ipv4::Header { protocol, tos, ttl, .. } = *header;
+    Datagram { buf, src: IpAddr::V4(header.src), dst: IpAddr::V4(header.dst), protocol, tos, ttl, cast }
+}
+
+/// What a packet is that is no whole segment.
+#[inline(never)]
+fn v4_rarer(buf: PktBuf, header: &ipv4::Header, cast: Cast) -> Input {
+    let datagram = v4_datagram(buf, header, cast);
+    if !header.is_fragment() {
+        return v4_deliver(datagram);
+    }
     let (offset, more) = (header.fragment_offset.into(), header.more_fragments);
     Input::Fragment(Fragment { datagram, ident: header.ident.into(), offset, more })
 }

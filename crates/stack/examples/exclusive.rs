@@ -43,16 +43,17 @@ impl Way {
     }
 
     /// A user's call, which reads the clock, as any caller must, and leaves nothing undone.
-    fn call(&mut self, target: &Target, call: Call<Real>, shared: &Shared<Real>) -> Reply {
+    fn call(&mut self, target: &Target, mut call: Call<Real>, shared: &Shared<Real>) -> Reply {
+        let mut reply = Reply::Gone;
         match self {
             Way::Direct(cell) => {
                 let mut after = After::default();
-                let reply = cell.call(target, call, shared.clock.now(), &mut after);
+                cell.call(target, &mut call, shared.clock.now(), &mut after, &mut reply);
                 after.perform(shared);
-                reply
             }
-            Way::Trait(arch) => arch.call(target, call),
+            Way::Trait(arch) => arch.call(target, &mut call, &mut reply),
         }
+        reply
     }
 
     fn control(&mut self, change: Control<Real>) {

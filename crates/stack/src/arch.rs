@@ -33,8 +33,10 @@ pub trait Architecture<P: Platform>: Send + Sync {
     /// The receive thread has posted all of a batch: wake who has been given work.
     fn end_of_batch(&self, _after: &mut After<P>) {}
 
-    /// Runs a user's call on its connection and returns the answer; may sleep until the connection's owner has it.
-    fn call(&self, target: &Target, call: Call<P>) -> Reply;
+    /// Runs a user's call on its connection and puts the answer into `reply`; may sleep until the connection's owner has it.
+    /// Both stay where they stand, like the event of [`Architecture::post`], and for the same reason; what is left in `call`
+    /// means nothing.
+    fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply);
 
     /// Applies a change to every cell. Returns when each has it: from then on no segment can find the old state.
     fn control(&self, change: Control<P>);

@@ -44,6 +44,13 @@ pub enum Call<P: Platform> {
     TakeError(TakeError),
 }
 
+impl<P: Platform> Call<P> {
+    /// The call, out of a place that is handed on by reference.
+    pub fn take(&mut self) -> Call<P> {
+        std::mem::replace(self, Call::Receive(Receive { max: 0 }))
+    }
+}
+
 /// What an active open needs besides the tuple of its [`Target`].
 pub struct OpenRequest<P: Platform> {
     /// Parameters of the PCB.

@@ -416,52 +416,73 @@ impl<P: Platform> Cell<P> {
         self.shared.deliver(socket, datagram, &self.counters, after);
     }
 
-    /// Runs a user's call.
+    /// Runs a user's call and puts the answer into `reply`. Most calls are two, to send and to receive. They are large values,
+    /// as are their answers: the one is taken from where it stands, the other made where it is wanted.
     #[inline(never)]
-    pub fn call(&mut self, target: &Target, call: Call<P>, now: Time, after: &mut After<P>) -> Reply {
-        let slot = target.key.slot;
+    pub fn call(&mut self, target: &Target, call: &mut Call<P>, now: Time, after: &mut After<P>, reply: &mut Reply) {
         match call {
-            Call::Open(request) => Reply::Opened(self.open(target.flow, *request, now, after)),
-            // Most calls are these two. They are large values, as are their answers: each is moved once.
-            Call::Receive(event) => self.receive(target.key, event, now, after),
-            _ if self.table.get(target.key).is_none() => Reply::Gone,
-            Call::Send(event) => match self.run_contained(slot, event, now, after) {
-                Some(reply) => {
-                    if matches!(&reply, Ok(sent) if !sent.rest.is_empty()) {
-                        self.exhausted(slot, Readiness::WRITABLE);
-                    }
-                    Reply::Sent(reply)
-                }
-                None => Reply::Gone,
-            },
-            other => self.rarer_call(slot, other, now, after),
+            Call::Send(event) => self.send(target.key, event, now, after, reply),
+            Call::Receive(event) => self.receive(target.key, *event, now, after, reply),
+            _ => *reply = self.rarer_call(target, call.take(), now, after),
         }
+    }
+
+    /// Takes text.
+    #[inline(always)]
+    fn send(&mut self, key: Key, event: &mut tcp::Send, now: Time, after: &mut After<P>, reply: &mut Reply) {
+        let known = self.table.get(key).is_some();
+        let taken = if known { self.run_contained(key.slot, &mut *event, now, after) } else { None };
+        *reply = match taken {
+            Some(Ok(accepted)) if event.chunks.is_empty() => {
+                Reply::Sent(Ok(tcp::Sent { accepted, rest: tcp::Chunks::new() }))
+            }
+            Some(Ok(accepted)) => {
+                self.exhausted(key.slot, Readiness::WRITABLE);
+                Reply::Sent(Ok(tcp::Sent { accepted, rest: std::mem::take(&mut event.chunks) }))
+            }
+            Some(Err(error)) => Reply::Sent(Err(error)),
+            None => Reply::Gone,
+        };
     }
 
     /// Hands out text. As a rule that changes nothing but the receive side, and nothing needs be sent for it.
     #[inline(always)]
-    fn receive(&mut self, key: Key, event: tcp::Receive, now: Time, after: &mut After<P>) -> Reply {
-        let Some(connection) = self.table.get(key) else { return Reply::Gone };
-        match attempt(|| event.take(&mut connection.pcb.parts())) {
-            Ok(Ok(received)) => Reply::Received(Ok(received)),
-            Ok(Err(rest)) => self.receive_rest(key.slot, rest, now, after),
+    fn receive(&mut self, key: Key, event: tcp::Receive, now: Time, after: &mut After<P>, reply: &mut Reply) {
+        *reply = Reply::Received(Ok(tcp::Received::default()));
+        let Reply::Received(Ok(received)) = reply else { return };
+        let Some(connection) = self.table.get(key) else {
+            *reply = Reply::Gone;
+            return;
+        };
+        match attempt(|| event.take(&mut connection.pcb.parts(), received)) {
+            Ok(Ok(())) => {}
+            Ok(Err(rest)) => self.receive_rest(key.slot, rest, now, after, reply),
             Err(panic) => {
                 self.contain(key.slot, panic, now, after);
-                Reply::Gone
+                *reply = Reply::Gone;
             }
         }
     }
 
+    /// The second half of handing out text, of which `reply` has what the first has given.
     #[inline(never)]
-    fn receive_rest(&mut self, slot: u32, rest: tcp::ReceiveRest, now: Time, after: &mut After<P>) -> Reply {
+    fn receive_rest(
+        &mut self,
+        slot: u32,
+        rest: tcp::ReceiveRest,
+        now: Time,
+        after: &mut After<P>,
+        reply: &mut Reply,
+    ) {
         match self.run_contained(slot, rest, now, after) {
-            Some(reply) => {
-                if matches!(reply, Err(tcp::Error::WouldBlock)) {
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                if error == tcp::Error::WouldBlock {
                     self.exhausted(slot, Readiness::READABLE);
                 }
-                Reply::Received(reply)
+                *reply = Reply::Received(Err(error));
             }
-            None => Reply::Gone,
+            None => *reply = Reply::Gone,
         }
     }
 
@@ -474,7 +495,15 @@ impl<P: Platform> Cell<P> {
     }
 
     #[inline(never)]
-    fn rarer_call(&mut self, slot: u32, call: Call<P>, now: Time, after: &mut After<P>) -> Reply {
+    fn rarer_call(&mut self, target: &Target, call: Call<P>, now: Time, after: &mut After<P>) -> Reply {
+        let slot = target.key.slot;
+        let call = match call {
+            Call::Open(request) => return Reply::Opened(self.open(target.flow, *request, now, after)),
+            other => other,
+        };
+        if self.table.get(target.key).is_none() {
+            return Reply::Gone;
+        }
         let mut reply = None;
         let run = || reply = self.with_pcb(slot, now, after, |pcb, out| call::run(call, pcb, out, now));
         if let Err(panic) = attempt(run) {

@@ -37,7 +37,11 @@ impl<P: Platform> Message<P> {
                 cell.ingress(&mut ingress, now, after);
                 return None;
             }
-            Message::Call(target, call, asker) => (cell.call(&target, call, now, after), asker),
+            Message::Call(target, mut call, asker) => {
+                let mut reply = Reply::Gone;
+                cell.call(&target, &mut call, now, after, &mut reply);
+                (reply, asker)
+            }
             Message::Control(change, asker) => {
                 cell.control(change, now, after);
                 (Reply::Done, asker)

@@ -253,8 +253,17 @@ impl<P: Platform> Stack<P> {
 
     /// Runs a call on a connection.
     #[inline]
-    pub fn call(&self, target: &Target, call: Call<P>) -> Reply {
-        self.core.arch.call(target, call)
+    pub fn call(&self, target: &Target, mut call: Call<P>) -> Reply {
+        let mut reply = Reply::Gone;
+        self.core.arch.call(target, &mut call, &mut reply);
+        reply
+    }
+
+    /// The same without a move of call or answer: the call is taken from where it stands, and what is left there means
+    /// nothing. What `reply` holds before is dropped.
+    #[inline]
+    pub fn call_in_place(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
+        self.core.arch.call(target, call, reply);
     }
 
     /// Opens a connection to `remote` from `local` (or from an address and port that are chosen) and returns without

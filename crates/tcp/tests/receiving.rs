@@ -6,7 +6,7 @@ use observe::{Counter, DropReason};
 use support::endpoint::Setup;
 use support::ms;
 use support::script::{Peer, Script, peer};
-use tcp::{Disposition, Error, Readiness, Receive, SetOption, SocketOption};
+use tcp::{Disposition, Error, Readiness, Receive, Received, SetOption, SocketOption};
 
 fn delayed() -> Setup {
     let mut setup = Setup::default();
@@ -411,11 +411,13 @@ impl tcp::Event for ReadWhile {
     type Reply = usize;
 
     fn run<A: tcp::PcbAccess>(self, pcb: &mut A, out: &mut tcp::Outbox<'_>, now: observe::Time) -> usize {
-        let unfinished = Receive { max: usize::MAX }.take(pcb).expect_err("a window to tell of");
+        let mut received = Received::default();
+        let unfinished = Receive { max: usize::MAX }.take(pcb, &mut received).expect_err("a window to tell of");
         for segment in self.0 {
             let _ = tcp::SegmentArrives(&mut Some(segment)).run(pcb, out, now);
         }
-        unfinished.run(pcb, out, now).expect("text").data.iter().map(|chunk| chunk.len()).sum()
+        unfinished.run(pcb, out, now).expect("text");
+        received.data.iter().map(|chunk| chunk.len()).sum()
     }
 }
 

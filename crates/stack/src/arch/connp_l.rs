@@ -76,9 +76,9 @@ impl<P: Platform> Architecture<P> for ConnPL<P> {
         self.enter(group, |cell| cell.ingress(ingress, now, after));
     }
 
-    fn call(&self, target: &Target, call: Call<P>) -> Reply {
+    fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
         let now = self.shared.clock.now();
-        self.hold(target.flow.index(self.groups.len()), |cell, after| cell.call(target, call, now, after))
+        self.hold(target.flow.index(self.groups.len()), |cell, after| cell.call(target, call, now, after, reply));
     }
 
     fn control(&self, change: Control<P>) {

@@ -324,25 +324,19 @@ impl<P: Platform> Architecture<P> for ConnPT<P> {
         }
     }
 
-    fn call(&self, target: &Target, call: Call<P>) -> Reply {
+    fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
         let inner = &self.inner;
         let owner = inner.owner(target.flow.hash);
-        let mut call = Some(call);
-        let mut after = After::default();
         if owner.cell.owner() == Some(P::thread_index()) {
-            let own = owner.cell.with(|cell| {
-                let call = call.take()?;
-                Some(cell.call(target, call, inner.shared.clock.now(), &mut after))
-            });
+            let mut after = After::default();
+            let now = inner.shared.clock.now();
+            let own = owner.cell.with(|cell| cell.call(target, call, now, &mut after, reply));
             after.perform(&inner.shared);
-            if let Ok(Some(reply)) = own {
-                return reply;
+            if own.is_ok() {
+                return;
             }
         }
-        match call {
-            Some(call) => inner.ask(owner, |asker| Message::Call(*target, call, asker)),
-            None => Reply::Gone,
-        }
+        *reply = inner.ask(owner, |asker| Message::Call(*target, call.take(), asker));
     }
 
     fn control(&self, change: Control<P>) {

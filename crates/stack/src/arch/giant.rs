@@ -42,9 +42,9 @@ impl<P: Platform> Architecture<P> for Giant<P> {
         self.cell.lock().ingress(ingress, now, after);
     }
 
-    fn call(&self, target: &Target, call: Call<P>) -> Reply {
+    fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
         let now = self.shared.clock.now();
-        self.hold(|cell, after| cell.call(target, call, now, after))
+        self.hold(|cell, after| cell.call(target, call, now, after, reply));
     }
 
     fn control(&self, change: Control<P>) {

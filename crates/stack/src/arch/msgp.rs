@@ -593,11 +593,10 @@ impl<P: Platform> Architecture<P> for MsgP<P> {
         }
     }
 
-    fn call(&self, target: &Target, call: Call<P>) -> Reply {
+    fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
         let mut after = After::default();
-        let reply = self.answer(target, call, self.shared.clock.now(), &mut after);
+        *reply = self.answer(target, call.take(), self.shared.clock.now(), &mut after);
         after.perform(&self.shared);
-        reply
     }
 
     fn control(&self, change: Control<P>) {

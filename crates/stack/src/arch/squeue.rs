@@ -342,7 +342,7 @@ impl<P: Platform> Inner<P> {
     }
 
     /// A user's call: taken straight if the shard is free (`synch_enter`), else queued, and the caller sleeps.
-    fn call(&self, target: &Target, call: Call<P>) -> Reply {
+    fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
         let index = target.flow.index(self.queues.len());
         let squeue = &self.queues[index];
         let mut state = squeue.state.lock();
@@ -352,15 +352,15 @@ impl<P: Platform> Inner<P> {
             drop(state);
             let now = self.shared.clock.now();
             let running = (!own).then(|| Running::new(squeue));
-            let reply = self.process(squeue, |cell, after| cell.call(target, call, now, after));
+            self.process(squeue, |cell, after| cell.call(target, call, now, after, reply));
             running.into_iter().for_each(Running::goes_on);
             if !own {
                 self.leave(squeue, self.mode == Mode::Process);
             }
-            return reply;
+            return;
         }
         drop(state);
-        self.ask(index, self.mode, |asker| Message::Call(*target, call, asker))
+        *reply = self.ask(index, self.mode, |asker| Message::Call(*target, call.take(), asker));
     }
 }
 
@@ -370,8 +370,8 @@ impl<P: Platform> Architecture<P> for Squeues<P> {
         self.inner.enter(index, Message::Ingress(std::mem::take(ingress)), self.inner.mode, now, after);
     }
 
-    fn call(&self, target: &Target, call: Call<P>) -> Reply {
-        self.inner.call(target, call)
+    fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
+        self.inner.call(target, call, reply);
     }
 
     fn control(&self, change: Control<P>) {

@@ -125,9 +125,15 @@ impl<P: Platform> Up<P> {
         }
     }
 
-    /// A call by the owner. A function with one way out, so that the answer is built where the caller wants it.
+    /// A call by the owner.
     #[inline(always)]
-    fn call_here(&self, mut guard: OwnerGuard<'_, Cell<P>, P>, target: &Target, call: Call<P>) -> Reply {
+    fn call_here(
+        &self,
+        mut guard: OwnerGuard<'_, Cell<P>, P>,
+        target: &Target,
+        call: &mut Call<P>,
+        reply: &mut Reply,
+    ) {
         let mut after = After::default();
         let now = match call {
             // To read starts no timer and measures nothing, and who owns the stack has just polled: no clock is read.
@@ -135,30 +141,25 @@ impl<P: Platform> Up<P> {
             _ => self.shared.clock.now(),
         };
         let cell = &mut *guard;
-        let reply = cell.call(target, call, now, &mut after);
+        cell.call(target, call, now, &mut after, reply);
         drop(guard);
         after.perform(&self.shared);
         if after.is_plain() {
             std::mem::forget(after);
         }
-        reply
     }
 
     /// A call by a thread that does not own the cell.
     #[cold]
-    fn call_from_elsewhere(&self, target: &Target, call: Call<P>) -> Reply {
-        if !self.admits() {
-            return self.ask(|asker| Message::Call(*target, call, asker));
-        }
-        let now = self.shared.clock.now();
-        let mut call = Some(call);
-        let reply = self.hold(|cell, after| call.take().map(|call| cell.call(target, call, now, after)));
-        match (reply.flatten(), call) {
-            (Some(reply), _) => reply,
+    fn call_from_elsewhere(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
+        if self.admits() {
+            let now = self.shared.clock.now();
+            if self.hold(|cell, after| cell.call(target, call, now, after, reply)).is_some() {
+                return;
+            }
             // Another thread came first.
-            (None, Some(call)) => self.ask(|asker| Message::Call(*target, call, asker)),
-            (None, None) => Reply::Gone,
         }
+        *reply = self.ask(|asker| Message::Call(*target, call.take(), asker));
     }
 }
 
@@ -188,10 +189,10 @@ impl<P: Platform> Architecture<P> for Up<P> {
         cell.ingress(ingress, now, after);
     }
 
-    fn call(&self, target: &Target, call: Call<P>) -> Reply {
+    fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
         match self.cell.borrow_mine() {
-            Some(guard) => self.call_here(guard, target, call),
-            None => self.call_from_elsewhere(target, call),
+            Some(guard) => self.call_here(guard, target, call, reply),
+            None => self.call_from_elsewhere(target, call, reply),
         }
     }
 

@@ -37,28 +37,29 @@ pub struct Received {
 /// What taking text left to be done: there is a window to tell of, or no text.
 #[derive(Debug)]
 pub struct ReceiveRest {
-    received: Received,
+    /// Nothing was taken, neither text nor the end of the stream.
+    nothing: bool,
     update: Option<RecvSnapshot>,
     state: State,
 }
 
 impl Receive {
-    /// The first half of the event, which needs no outbox; mostly it is all.
+    /// The first half of the event, which needs no outbox; mostly it is all. The text is put into `received`, which is empty
+    /// before: an answer is too large to be moved from hand to hand.
     ///
     /// # Errors
-    /// There is a second half: run it.
+    /// There is a second half: run it. If that fails, nothing was taken.
     #[inline]
-    pub fn take<A: PcbAccess>(self, pcb: &mut A) -> Result<Received, ReceiveRest> {
+    pub fn take<A: PcbAccess>(self, pcb: &mut A, received: &mut Received) -> Result<(), ReceiveRest> {
         pcb.receive_side(|rw, ra| {
-            let mut received = Received::default();
-            take(rw, self.max, &mut received);
+            take(rw, self.max, received);
             // A call that got nothing made no room, whatever the buffer's limit has grown to meanwhile.
             let empty = received.data.is_empty();
             let update = if empty { None } else { window_update(rw, ra) };
             if empty || update.is_some() {
-                Err(ReceiveRest { received, update, state: rw.state })
+                Err(ReceiveRest { nothing: empty && !received.end, update, state: rw.state })
             } else {
-                Ok(received)
+                Ok(())
             }
         })
     }
@@ -71,19 +72,21 @@ impl Event for Receive {
 
     #[inline]
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Received, Error> {
-        match self.take(pcb) {
-            Ok(received) => Ok(received),
-            Err(unfinished) => unfinished.run(pcb, out, now),
+        let mut received = Received::default();
+        if let Err(unfinished) = self.take(pcb, &mut received) {
+            unfinished.run(pcb, out, now)?;
         }
+        Ok(received)
     }
 }
 
 impl Event for ReceiveRest {
+    /// # Errors
     /// As [`Receive`].
-    type Reply = Result<Received, Error>;
+    type Reply = Result<(), Error>;
 
-    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Received, Error> {
-        let ReceiveRest { received, update, state } = self;
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<(), Error> {
+        let ReceiveRest { nothing, update, state } = self;
         if let Some(snapshot) = update {
             let told = pcb.transmit(out, |sw, rq, ho, out| {
                 ho.merge(snapshot);
@@ -96,7 +99,7 @@ impl Event for ReceiveRest {
                 out.count(observe::Counter::WindowUpdatesOut, 1);
             }
         }
-        if received.data.is_empty() && !received.end {
+        if nothing {
             return Err(match state {
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6
                 //# If the local TCP connection is closed by the remote side due to a FIN or RST received from the
@@ -106,7 +109,7 @@ impl Event for ReceiveRest {
                 _ => Error::WouldBlock,
             });
         }
-        Ok(received)
+        Ok(())
     }
 }
 

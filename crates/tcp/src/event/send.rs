@@ -36,13 +36,28 @@ pub struct Sent {
 
 impl Event for Send {
     /// # Errors
-    /// [`Error::NotConnected`] or why the connection ended; [`Error::Shutdown`] after a close or shutdown of this
-    /// direction. The chunks are dropped then.
+    /// As where it stands; the chunks are dropped then.
     type Reply = Result<Sent, Error>;
 
     #[inline]
-    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Sent, Error> {
-        send(self.chunks, Push::Asked, pcb, out, now)
+    fn run<A: PcbAccess>(mut self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Sent, Error> {
+        let accepted = (&mut self).run(pcb, out, now)?;
+        Ok(Sent { accepted, rest: self.chunks })
+    }
+}
+
+/// The event taken from where it stands, since it is large: what was not taken, for lack of space, is left in it.
+impl Event for &mut Send {
+    /// Octets taken.
+    ///
+    /// # Errors
+    /// [`Error::NotConnected`] or why the connection ended; [`Error::Shutdown`] after a close or shutdown of this
+    /// direction.
+    type Reply = Result<usize, Error>;
+
+    #[inline]
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<usize, Error> {
+        send(&mut self.chunks, Push::Asked, pcb, out, now)
     }
 }
 
@@ -57,33 +72,37 @@ impl Event for SendMore {
     /// As [`Send`].
     type Reply = Result<Sent, Error>;
 
-    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Sent, Error> {
-        send(self.0.chunks, Push::Held, pcb, out, now)
+    fn run<A: PcbAccess>(mut self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Sent, Error> {
+        let accepted = send(&mut self.0.chunks, Push::Held, pcb, out, now)?;
+        Ok(Sent { accepted, rest: self.0.chunks })
     }
 }
 
+/// Take what there is space for out of `chunks`; octets taken.
 #[inline]
 fn send<A: PcbAccess>(
-    mut chunks: Chunks,
+    chunks: &mut Chunks,
     push: Push,
     pcb: &mut A,
     out: &mut Outbox<'_>,
     now: Time,
-) -> Result<Sent, Error> {
-    let mut sent = Sent::default();
+) -> Result<usize, Error> {
+    let mut accepted = 0;
     let told = pcb.transmit(out, |sw, rq, ho, out| {
         may_send(sw)?;
         sw.hold.set_push(push);
         if let [chunk] = &chunks[..]
             && sw.fits_easily(rq, chunk.len(), out.config)
         {
-            sent.accepted = chunk.len();
+            accepted = chunk.len();
             chunks.pop().into_iter().for_each(|chunk| enqueue(rq, chunk, out, now));
             let told = output::transmit(sw, rq, ho, out, now, Ack::None);
             sw.hold.set_push(push.after_call());
             return Ok(told);
         }
-        Ok(append(sw, rq, ho, (chunks, push), &mut sent, out, now))
+        let told;
+        (accepted, told) = append(sw, rq, ho, (&mut *chunks, push), out, now);
+        Ok(told)
     });
     if let Ok(Some((nxt, edge))) = told {
         pcb.receive_side(|rw, _| {
@@ -93,7 +112,7 @@ fn send<A: PcbAccess>(
         });
     }
     match told {
-        Ok(_) => Ok(sent),
+        Ok(_) => Ok(accepted),
         Err(Error::NotConnected) => Err(pcb.header_in(|header_in| header_in.error).unwrap_or(Error::NotConnected)),
         Err(error) => Err(error),
     }
@@ -153,44 +172,43 @@ fn may_send(sw: &SendWindow) -> Result<(), Error> {
     Ok(())
 }
 
-/// Queue as much of `chunks` as there is space for, and send what may leave: also in the middle, for what has left makes
-/// room for more.
+/// Queue as much of `chunks` as there is space for, leave the rest, and send what may leave: also in the middle, for what has
+/// left makes room for more. The octets queued.
 fn append(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
     ho: &mut HeaderOut,
-    (chunks, mut push): (Chunks, Push),
-    sent: &mut Sent,
+    (chunks, mut push): (&mut Chunks, Push),
     out: &mut Outbox<'_>,
     now: Time,
-) -> Told {
+) -> (usize, Told) {
     let mut told = None;
-    let mut seen = 0;
-    for mut chunk in chunks {
-        let mut portion = if sent.rest.is_empty() { room(sw, rq, chunk.len(), out) } else { 0 };
+    let (mut accepted, mut seen) = (0, 0);
+    for mut chunk in core::mem::take(chunks) {
+        let mut portion = if chunks.is_empty() { room(sw, rq, chunk.len(), out) } else { 0 };
         while portion > 0
             && chunk.len() > portion
             && let Some(head) = chunk.split(portion)
         {
-            sent.accepted += portion;
+            accepted += portion;
             enqueue(rq, head, out, now);
             // A reader wants to see something before half of its window is full.
-            let much = sent.accepted - seen > sw.max_wnd as usize / 2;
+            let much = accepted - seen > sw.max_wnd as usize / 2;
             if much {
-                seen = sent.accepted;
+                seen = accepted;
             }
             sw.hold.set_push(if much { Push::Asked } else { Push::Held });
             told = output::transmit(sw, rq, ho, out, now, Ack::None).or(told);
             portion = room(sw, rq, chunk.len(), out);
         }
         if chunk.len() > portion {
-            sent.rest.push(chunk);
+            chunks.push(chunk);
             continue;
         }
-        sent.accepted += chunk.len();
+        accepted += chunk.len();
         enqueue(rq, chunk, out, now);
     }
-    if !sent.rest.is_empty() {
+    if !chunks.is_empty() {
         sw.blocked = true;
         // Who waits for room wants what was taken to leave.
         push = Push::Asked;
@@ -198,7 +216,7 @@ fn append(
     sw.hold.set_push(push);
     let told = output::transmit(sw, rq, ho, out, now, Ack::None).or(told);
     sw.hold.set_push(push.after_call());
-    told
+    (accepted, told)
 }
 
 /// Octets to take now of `len` that are wanted, or more. A buffer that is too small for the beginning of a connection grows
