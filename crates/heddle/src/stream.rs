@@ -451,9 +451,10 @@ impl TcpStream {
         }
     }
 
+    /// Inlined, so that the chunk is made where the connection takes it from.
+    #[inline(always)]
     fn send_once(&self, chunk: Chunk) -> io::Result<(usize, Option<Chunk>)> {
-        let mut chunks = Chunks::new();
-        chunks.push(chunk);
+        let chunks = Chunks::from_buf([chunk]);
         let (mut call, mut reply) = (Call::Send(tcp::Send { chunks }), Reply::Gone);
         self.call_in_place(&mut call, &mut reply);
         match reply {

@@ -12,6 +12,8 @@ use tcp::{
     SetOption, Shutdown, Status, TakeError,
 };
 
+use wire::rss::Toeplitz;
+
 use crate::arch::Census;
 use crate::flow::{Key, Target};
 use crate::socket::{ListenerShared, Readiness, TcpSocket, UdpShared};
@@ -223,6 +225,16 @@ impl Ingress {
             Ingress::Datagram(datagram) => datagram.hash,
             Ingress::IcmpError { hash, .. } => *hash,
             Ingress::TransmitReady(target) => target.flow.hash,
+        }
+    }
+}
+
+impl Ingress {
+    /// Hashes the flow of a segment whose device has not.
+    #[cold]
+    pub(crate) fn rehash(&mut self, rss: &Toeplitz) {
+        if let Ingress::Segment(Segment { hash, segment: Some(segment) }) = self {
+            *hash = rss.hash_tcp(&segment.tuple);
         }
     }
 }

@@ -417,14 +417,20 @@ impl<P: Platform> Driver<P> {
             tcp::config::ChecksumPlacement::Before => Verify::Now,
             tcp::config::ChecksumPlacement::Inside => Verify::Later,
         };
-        match tcp::Segment::parse(datagram.dst, datagram.src, datagram.buf, verify) {
-            Ok(mut segment) => {
-                segment.followed = followed;
-                let hash = known.unwrap_or_else(|| rss.hash_tcp(&segment.tuple));
-                arch.post(&mut Ingress::Segment(Segment { hash, segment: Some(segment) }), now, after);
-            }
-            Err(reason) => Counters::drop(counters, reason),
+        let ip::Datagram { dst: local, src: remote, mut buf, .. } = datagram;
+        let checked = match tcp::Segment::check(local, remote, &mut buf, verify) {
+            Ok(checked) => checked,
+            Err(reason) => return Counters::drop(counters, reason),
+        };
+        // Made in one expression, and so where it is handed on from: a move right behind would stall.
+        let mut ingress = Ingress::Segment(Segment {
+            hash: known.unwrap_or_default(),
+            segment: Some(tcp::Segment::assemble(local, remote, buf, checked, followed)),
+        });
+        if known.is_none() {
+            ingress.rehash(rss);
         }
+        arch.post(&mut ingress, now, after);
     }
 
     fn udp(&mut self, datagram: ip::Datagram, now: Time, after: &mut After<P>) {

@@ -79,5 +79,5 @@ pub use pcb::Pcb;
 pub use pcb::Rate;
 pub use pcb::shaping::Limited;
 pub use profile::Profile;
-pub use segment::{Segment, Verify};
+pub use segment::{Checked, Segment, Verify};
 pub use state::State;

@@ -20,6 +20,13 @@ pub enum Verify {
     Later,
 }
 
+/// What [`Segment::check`] has read.
+#[derive(Debug)]
+pub struct Checked {
+    header: Header,
+    unchecked: Option<Sum>,
+}
+
 /// A parsed segment.
 #[derive(Debug)]
 pub struct Segment {
@@ -44,7 +51,18 @@ impl Segment {
     /// The reason for which the segment must be dropped; nothing has been counted.
     #[inline(always)]
     pub fn parse(local: IpAddr, remote: IpAddr, mut buf: PktBuf, verify: Verify) -> Result<Segment, DropReason> {
-        let header = wire::tcp::parse(&buf).map_err(reason)?;
+        let checked = Segment::check(local, remote, &mut buf, verify)?;
+        Ok(Segment::assemble(local, remote, buf, checked, false))
+    }
+
+    /// The first half of [`Segment::parse`]: checks the segment in `buf` and advances it to the text. For who has a place for
+    /// the segment to be made in, by [`Segment::assemble`].
+    ///
+    /// # Errors
+    /// As [`Segment::parse`].
+    #[inline(always)]
+    pub fn check(local: IpAddr, remote: IpAddr, buf: &mut PktBuf, verify: Verify) -> Result<Checked, DropReason> {
+        let header = wire::tcp::parse(buf).map_err(reason)?;
         let len = usize::from(header.header_len);
         let pseudo = |len: usize| pseudo_header(remote, local, PROTOCOL, len as u32);
         let unchecked = match (buf.meta().checksum, verify) {
@@ -52,7 +70,7 @@ impl Segment {
                 // Header and text in one pass.
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
                 //# and the receiver MUST check it (MUST-3).
-                if !pktbuf::sum(&buf).add(pseudo(buf.len())).is_valid() {
+                if !pktbuf::sum(buf).add(pseudo(buf.len())).is_valid() {
                     return Err(DropReason::TcpBadChecksum);
                 }
                 None
@@ -61,13 +79,20 @@ impl Segment {
             (Checksum::Verified | Checksum::Partial { .. }, _) => None,
         };
         buf.pull_front(len);
+        Ok(Checked { header, unchecked })
+    }
+
+    /// The second half of [`Segment::parse`]; `followed` as in the segment.
+    #[inline(always)]
+    pub fn assemble(local: IpAddr, remote: IpAddr, text: PktBuf, checked: Checked, followed: bool) -> Segment {
+        let Checked { header, unchecked } = checked;
         let tuple = FourTuple {
             local_addr: local,
             remote_addr: remote,
             local_port: header.dst_port,
             remote_port: header.src_port,
         };
-        Ok(Segment { header, text: buf, tuple, followed: false, unchecked })
+        Segment { header, text, tuple, followed, unchecked }
     }
 
     /// Parse and leave the checksum for `SegmentArrives` to check.

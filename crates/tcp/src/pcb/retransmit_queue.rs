@@ -89,8 +89,13 @@ impl RetransmitQueue {
 
     /// Copy the next `dst.len()` unsent octets, sum them if asked to, and move the cursor behind them.
     #[inline]
-    pub(crate) fn copy_unsent(&mut self, dst: &mut [u8], sum: bool) -> Sum {
-        let (sum, cursor) = self.copy_from(self.unsent, dst, sum);
+    pub(crate) fn copy_unsent(&mut self, dst: &mut [u8], summed: bool) -> Sum {
+        // Mostly one chunk has it all.
+        if let Some(sum) = self.copy_whole(self.unsent, dst, summed) {
+            self.unsent.octet += dst.len() as u32;
+            return sum;
+        }
+        let (sum, cursor) = self.copy_pieces(self.unsent, dst, summed);
         self.unsent = cursor;
         sum
     }
@@ -106,26 +111,22 @@ impl RetransmitQueue {
             cursor.octet -= len;
             cursor.chunk += 1;
         }
-        self.copy_from(cursor, dst, sum).0
+        self.copy_whole(cursor, dst, sum).unwrap_or_else(|| self.copy_pieces(cursor, dst, sum).0)
     }
 
-    #[inline]
-    fn copy_from(&self, cursor: Cursor, dst: &mut [u8], summed: bool) -> (Sum, Cursor) {
-        // Mostly one chunk has it all.
-        if let Some(chunk) = self.chunks.get(cursor.chunk as usize)
-            && let Some(text) = chunk.as_slice().get(cursor.octet as usize..cursor.octet as usize + dst.len())
-        {
-            let cursor = Cursor { octet: cursor.octet + dst.len() as u32, ..cursor };
-            if summed {
-                return (copy_and_sum(dst, text), cursor);
-            }
-            dst.copy_from_slice(text);
-            return (Sum::zero(), cursor);
+    /// Copy `dst.len()` octets from `cursor` on if one chunk has them all, and sum them if asked to.
+    #[inline(always)]
+    fn copy_whole(&self, cursor: Cursor, dst: &mut [u8], summed: bool) -> Option<Sum> {
+        let chunk = self.chunks.get(cursor.chunk as usize)?;
+        let text = chunk.as_slice().get(cursor.octet as usize..cursor.octet as usize + dst.len())?;
+        if summed {
+            return Some(copy_and_sum(dst, text));
         }
-        self.copy_pieces(cursor, dst, summed)
+        dst.copy_from_slice(text);
+        Some(Sum::zero())
     }
 
-    /// [`RetransmitQueue::copy_from`] across chunks.
+    /// The same across chunks; the cursor behind them.
     fn copy_pieces(&self, mut cursor: Cursor, dst: &mut [u8], summed: bool) -> (Sum, Cursor) {
         let mut sum = Sum::zero();
         let mut done = 0;
