@@ -69,7 +69,7 @@ struct Common {
     /// List the architectures and end
     #[arg(long)]
     list: bool,
-    /// Kinds of lock: tas, ttas, ticket, mcs, spin-park, blocking
+    /// Kinds of lock: tas, ttas, ticket, mcs, spin-park, blocking, reserved
     #[arg(long, value_delimiter = ',', value_name = "KIND,..", default_value = "blocking")]
     lock: Vec<LockKind>,
     /// Threads that run application and stack [default: one for each processor]
@@ -138,7 +138,7 @@ impl Common {
         let mut options = Options { workload, locks: self.lock.clone(), ..base };
         if self.lock.contains(&LockKind::Null) {
             return Err(Failure::usage(
-                "the null lock excludes nobody: choose tas, ttas, ticket, mcs, spin-park or blocking",
+                "the null lock excludes nobody: choose tas, ttas, ticket, mcs, spin-park, blocking or reserved",
             ));
         }
         if !self.arch.is_empty() {

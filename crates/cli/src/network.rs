@@ -59,7 +59,7 @@ pub struct NetworkArgs {
     #[arg(long, value_name = "NAME", default_value = "connp-l:128")]
     pub arch: Plan,
 
-    /// Kind of lock: tas, ttas, ticket, mcs, spin-park or blocking
+    /// Kind of lock: tas, ttas, ticket, mcs, spin-park, blocking or reserved
     #[arg(long, value_name = "KIND", default_value = "blocking")]
     pub lock: LockKind,
 

@@ -70,7 +70,7 @@ impl Run {
 pub fn run(args: Args) -> Result<(), Failure> {
     if args.lock == LockKind::Null {
         return Err(Failure::usage(
-            "the null lock excludes nobody: choose tas, ttas, ticket, mcs, spin-park or blocking",
+            "the null lock excludes nobody: choose tas, ttas, ticket, mcs, spin-park, blocking or reserved",
         ));
     }
     let mut runs = Vec::new();

@@ -109,8 +109,8 @@ impl Drop for Inner {
 
 impl TcpStream {
     pub(crate) fn new(stack: Stack, socket: Arc<TcpSocket<Real>>) -> Self {
-        // Two threads seldom read from one stream, and this kind gives the lock back with a plain store.
-        let residue = Lock::new(LockKind::Ttas, LockClass::UserHandle, Residue::default());
+        // Two threads seldom read from one stream.
+        let residue = Lock::new(LockKind::Reserved, LockClass::UserHandle, Residue::default());
         let inner = Inner {
             stack,
             socket,

@@ -174,8 +174,8 @@ impl<P: Platform> Stack<P> {
         let (mut built, mut machines) = (Vec::new(), Vec::new());
         let mut receivers: Vec<Vec<_>> = Vec::new();
         let mut first_port = 0;
-        // With one thread for everything nearly nobody waits, and this kind is given back with a plain store.
-        let tx_lock = if config.plan == Plan::Up { LockKind::Ttas } else { LockKind::Blocking };
+        // With one thread for everything the queue is that thread's, but for rare calls of others.
+        let tx_lock = if config.plan == Plan::Up { LockKind::Reserved } else { LockKind::Blocking };
         for (index, interface) in interfaces.into_iter().enumerate() {
             let seed = secrets.timing_seed(index);
             let Built { interface, queues, addresses } =

@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use sync::raw::{Blocking, Mcs, Null, SpinPark, Tas, Ticket, Ttas};
+use sync::raw::{Blocking, Mcs, Null, Reserved, SpinPark, Tas, Ticket, Ttas};
 use sync::{Condvar, Lock, LockClass, LockKind, RawLock, Real};
 
 type L<T> = Lock<T, Real>;
@@ -38,6 +38,39 @@ fn every_kind_excludes() {
         });
         assert_eq!(lock.into_inner(), (THREADS * TURNS, THREADS * TURNS), "{kind} lost an increment");
     }
+}
+
+/// One thread has the lock reserved over and over, and is disturbed in between by others that it does not expect.
+#[test]
+fn a_reserved_lock_excludes_whoever_comes_in_between() {
+    let lock: L<(usize, usize)> = Lock::new(LockKind::Reserved, LockClass::Group, (0, 0));
+    let turn = |lock: &L<(usize, usize)>| {
+        let mut pair = lock.lock();
+        assert_eq!(pair.0, pair.1, "two threads are in");
+        pair.0 += 1;
+        pair.1 += 1;
+    };
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let (owner, strangers) = thread::scope(|scope| {
+        let stranger = || {
+            scope.spawn(|| {
+                let mut turns = 0;
+                while !done.load(Acquire) {
+                    turn(&lock);
+                    turns += 1;
+                    thread::yield_now();
+                }
+                turns
+            })
+        };
+        let strangers = [stranger(), stranger()];
+        let owner = 20 * TURNS;
+        (0..owner).for_each(|_| turn(&lock));
+        done.store(true, Release);
+        (owner, strangers.map(|stranger| stranger.join().expect("it ends well")))
+    });
+    let all = owner + strangers[0] + strangers[1];
+    assert_eq!(lock.into_inner(), (all, all), "an increment was lost");
 }
 
 #[test]
@@ -157,7 +190,7 @@ fn raw_locks_are_small() {
         size_of::<R>()
     }
     assert_eq!([size::<Null>(), size::<Tas>(), size::<Ttas>(), size::<SpinPark>(), size::<Blocking>()], [4; 5]);
-    assert_eq!((size::<Ticket>(), size::<Mcs>()), (8, 16));
+    assert_eq!((size::<Ticket>(), size::<Mcs>(), size::<Reserved>()), (8, 16, 20));
     assert!(size_of::<L<()>>() <= 32, "a lock fits half a cache line: {}", size_of::<L<()>>());
 }
 

@@ -17,8 +17,15 @@ type Blind = Planted<Loom, BlindSleep>;
 type Fenceless = Planted<Loom, NoFence>;
 type Torn = Planted<Loom, TornUpdate>;
 
-const WAITING_KINDS: [LockKind; 6] =
-    [LockKind::Tas, LockKind::Ttas, LockKind::Ticket, LockKind::Mcs, LockKind::SpinPark, LockKind::Blocking];
+const WAITING_KINDS: [LockKind; 7] = [
+    LockKind::Tas,
+    LockKind::Ttas,
+    LockKind::Ticket,
+    LockKind::Mcs,
+    LockKind::SpinPark,
+    LockKind::Blocking,
+    LockKind::Reserved,
+];
 
 fn explore(model: impl Fn() + Send + Sync + 'static) -> Result<(), String> {
     outcome(move || {
@@ -78,6 +85,13 @@ fn sleeping_locks_that_do_not_wake_are_found() {
 #[test]
 fn sleeping_locks_that_do_not_look_before_sleeping_are_found() {
     fails(HANG, || models::exclusion::<Blind>(LockKind::Blocking));
+}
+
+#[test]
+fn a_reservation_ends_without_letting_two_in() {
+    holds(models::reservation_ends::<Loom>);
+    fails(RACE, models::reservation_ends::<Weak>);
+    fails(RACE, models::reservation_ends::<Fenceless>);
 }
 
 #[test]

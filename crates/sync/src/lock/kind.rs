@@ -21,12 +21,22 @@ pub enum LockKind {
     /// Sleeps at once. Newcomers may overtake sleepers.
     #[default]
     Blocking,
+    /// Sleeps at once; but a thread that is the only one to use the lock for a while takes it with plain stores.
+    Reserved,
 }
 
 impl LockKind {
     /// Every kind, in the order of their declaration.
-    pub const ALL: [LockKind; 7] =
-        [Self::Null, Self::Tas, Self::Ttas, Self::Ticket, Self::Mcs, Self::SpinPark, Self::Blocking];
+    pub const ALL: [LockKind; 8] = [
+        Self::Null,
+        Self::Tas,
+        Self::Ttas,
+        Self::Ticket,
+        Self::Mcs,
+        Self::SpinPark,
+        Self::Blocking,
+        Self::Reserved,
+    ];
 
     /// The name used in reports and on the command line.
     pub const fn name(self) -> &'static str {
@@ -38,6 +48,7 @@ impl LockKind {
             Self::Mcs => "mcs",
             Self::SpinPark => "spin-park",
             Self::Blocking => "blocking",
+            Self::Reserved => "reserved",
         }
     }
 

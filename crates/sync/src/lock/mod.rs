@@ -12,6 +12,7 @@ mod guard;
 mod kind;
 mod mcs;
 mod null;
+mod reserved;
 mod spin_park;
 mod tas;
 mod ticket;
@@ -30,6 +31,7 @@ pub mod raw {
     pub use super::blocking::Blocking;
     pub use super::mcs::Mcs;
     pub use super::null::Null;
+    pub use super::reserved::Reserved;
     pub use super::spin_park::SpinPark;
     pub use super::tas::Tas;
     pub use super::ticket::Ticket;
@@ -60,6 +62,7 @@ enum Chosen<P: Platform> {
     Mcs(raw::Mcs<P>),
     SpinPark(raw::SpinPark<P>),
     Blocking(raw::Blocking<P>),
+    Reserved(raw::Reserved<P>),
 }
 
 macro_rules! each {
@@ -72,6 +75,7 @@ macro_rules! each {
             Chosen::Mcs($lock) => $then,
             Chosen::SpinPark($lock) => $then,
             Chosen::Blocking($lock) => $then,
+            Chosen::Reserved($lock) => $then,
         }
     };
 }
@@ -86,6 +90,7 @@ impl<P: Platform> Chosen<P> {
             LockKind::Mcs => Self::Mcs(RawLock::new()),
             LockKind::SpinPark => Self::SpinPark(RawLock::new()),
             LockKind::Blocking => Self::Blocking(RawLock::new()),
+            LockKind::Reserved => Self::Reserved(RawLock::new()),
         }
     }
 
@@ -98,6 +103,7 @@ impl<P: Platform> Chosen<P> {
             Self::Mcs(_) => LockKind::Mcs,
             Self::SpinPark(_) => LockKind::SpinPark,
             Self::Blocking(_) => LockKind::Blocking,
+            Self::Reserved(_) => LockKind::Reserved,
         }
     }
 

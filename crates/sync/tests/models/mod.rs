@@ -43,6 +43,17 @@ pub fn exclusion<P: Platform>(kind: LockKind) {
     assert_eq!(*lock.lock(), 2, "an increment was lost");
 }
 
+/// The lock is reserved for the thread that made it, which uses it while another comes.
+pub fn reservation_ends<P: Platform>() {
+    let lock: Arc<Lock<usize, P>> = Arc::new(Lock::new(LockKind::Reserved, LockClass::Group, 0));
+    *lock.lock() += 1;
+    let other = lock.clone();
+    let thread = P::spawn("other", None, move || *other.lock() += 1);
+    *lock.lock() += 1;
+    join::<P>(thread);
+    assert_eq!(*lock.lock(), 3, "an increment was lost");
+}
+
 /// The waiting path alone: no first try, so that a queue lock queues.
 pub fn raw_exclusion<P: Platform, L: RawLock + 'static>(threads: usize) {
     let lock = Arc::new((L::new(), Shared::<P, usize>(P::Cell::new(0))));
