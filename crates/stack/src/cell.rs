@@ -466,14 +466,7 @@ impl<P: Platform> Cell<P> {
 
     /// The second half of handing out text, of which `reply` has what the first has given.
     #[inline(never)]
-    fn receive_rest(
-        &mut self,
-        slot: u32,
-        rest: tcp::ReceiveRest,
-        now: Time,
-        after: &mut After<P>,
-        reply: &mut Reply,
-    ) {
+    fn receive_rest(&mut self, slot: u32, rest: tcp::ReceiveRest, now: Time, after: &mut After<P>, reply: &mut Reply) {
         match self.run_contained(slot, rest, now, after) {
             Some(Ok(())) => {}
             Some(Err(error)) => {

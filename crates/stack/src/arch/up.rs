@@ -127,13 +127,7 @@ impl<P: Platform> Up<P> {
 
     /// A call by the owner.
     #[inline(always)]
-    fn call_here(
-        &self,
-        mut guard: OwnerGuard<'_, Cell<P>, P>,
-        target: &Target,
-        call: &mut Call<P>,
-        reply: &mut Reply,
-    ) {
+    fn call_here(&self, mut guard: OwnerGuard<'_, Cell<P>, P>, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
         let mut after = After::default();
         let now = match call {
             // To read starts no timer and measures nothing, and who owns the stack has just polled: no clock is read.

@@ -27,16 +27,8 @@ pub enum LockKind {
 
 impl LockKind {
     /// Every kind, in the order of their declaration.
-    pub const ALL: [LockKind; 8] = [
-        Self::Null,
-        Self::Tas,
-        Self::Ttas,
-        Self::Ticket,
-        Self::Mcs,
-        Self::SpinPark,
-        Self::Blocking,
-        Self::Reserved,
-    ];
+    pub const ALL: [LockKind; 8] =
+        [Self::Null, Self::Tas, Self::Ttas, Self::Ticket, Self::Mcs, Self::SpinPark, Self::Blocking, Self::Reserved];
 
     /// The name used in reports and on the command line.
     pub const fn name(self) -> &'static str {
