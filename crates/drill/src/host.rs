@@ -74,6 +74,8 @@ pub struct Terms {
     pub addresses: Addresses,
     /// The link's MTU in octets, 68 to 65535.
     pub mtu: usize,
+    /// The link takes super-segments and gives them to whoever looks as they are, their checksums unfinished.
+    pub super_segments: bool,
 }
 
 /// A frame and when it crossed the link.
@@ -110,7 +112,7 @@ impl Host {
     /// # Errors
     /// What the stack cannot be built with.
     pub fn new(terms: Terms) -> Result<Host, BuildError> {
-        let (near, far) = link(terms.mtu, MACS.0);
+        let (near, far) = link(terms.mtu, MACS.0, terms.super_segments);
         let clock = VirtualClock::new(START);
         let mut config = StackConfig::new(terms.plan);
         config.cpus = 2;

@@ -47,8 +47,11 @@ impl FarEnd {
     }
 }
 
-/// A link whose stack side has the address `mac`.
-pub(crate) fn link(mtu: usize, mac: MacAddr) -> (Link, FarEnd) {
+/// The largest super-segment that the link takes, behind the link header.
+const LARGEST: usize = 65_535;
+
+/// A link whose stack side has the address `mac`, and takes super-segments if `super_segments`.
+pub(crate) fn link(mtu: usize, mac: MacAddr, super_segments: bool) -> (Link, FarEnd) {
     let (to_stack, from_stack) = (Frames::default(), Frames::default());
     let capabilities = Capabilities {
         mtu,
@@ -56,7 +59,7 @@ pub(crate) fn link(mtu: usize, mac: MacAddr) -> (Link, FarEnd) {
         queue_pairs: 1,
         tx_checksum: false,
         rx_checksum: false,
-        segmentation: None,
+        segmentation: super_segments.then_some(LARGEST),
         coalescing: true,
         rss_key: Some(SYMMETRIC_KEY),
     };

@@ -125,7 +125,8 @@ impl Runner {
                 tcp::knobs::set(&mut tcp, name, value).map_err(|error| knob_error(*line, &error))?;
             }
         }
-        let terms = Terms { plan: options.plan, tcp, addresses: settings.addresses, mtu: settings.mtu };
+        let mtu = settings.mtu;
+        let terms = Terms { plan: options.plan, tcp, addresses: settings.addresses, mtu, super_segments: false };
         let host = Host::new(terms).map_err(|error| ScriptError::new(0, error.to_string()))?;
         let posix = Posix::new(host.stack.clone(), 3);
         let mut runner = Runner {

@@ -25,7 +25,7 @@ impl Flags {
     /// A sentence that names the flag and what it may be.
     pub(crate) fn read(text: &str) -> Result<Flags, String> {
         let (mut plan, mut profile, mut sysctls) = (Plan::Giant, Profile::Linux, None);
-        let (mut local, mut gateway, mut mtu) = (None, None, None);
+        let (mut local, mut gateway, mut mtu, mut super_segments) = (None, None, None, true);
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             let (name, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is not NAME=VALUE"))?;
             match name {
@@ -34,8 +34,9 @@ impl Flags {
                 "local" => local = Some(network(value)?),
                 "gateway" => gateway = Some(address(value)?),
                 "mtu" => mtu = Some(size(value)?),
+                "gso" => super_segments = switch(value)?,
                 "sysctls" => sysctls = Some(PathBuf::from(value)),
-                _ => return Err(format!("{name:?} is none of arch, profile, local, gateway, mtu and sysctls")),
+                _ => return Err(format!("{name:?} is none of arch, profile, local, gateway, mtu, gso and sysctls")),
             }
         }
         let mut addresses = match local {
@@ -56,7 +57,8 @@ impl Flags {
         let mut tcp = profile.config();
         // Scripts ask for `tcpi_busy_time` and its like.
         tcp.measure_limits = true;
-        Ok(Flags { terms: Terms { plan, tcp, addresses, mtu }, sysctls })
+        tcp.push_super_segments = profile == Profile::Linux;
+        Ok(Flags { terms: Terms { plan, tcp, addresses, mtu, super_segments }, sysctls })
     }
 }
 
@@ -71,6 +73,14 @@ fn network(text: &str) -> Result<(IpAddr, Option<u8>), String> {
     let longest = if local.is_ipv4() { 32 } else { 128 };
     let prefix = prefix.parse().ok().filter(|prefix| *prefix <= longest);
     Ok((local, Some(prefix.ok_or_else(|| format!("{text:?}: a prefix has 0 to {longest} bits"))?)))
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("gso={text}: it is on or off")),
+    }
 }
 
 fn size(text: &str) -> Result<usize, String> {

@@ -284,6 +284,9 @@ pub struct Config {
     pub hard_errors_abort: bool,
     /// What is alive in this stack, for the limits above. Every stack puts its own here.
     pub gauges: Shared<Gauges>,
+    /// Every super-segment that the device cuts carries PSH, as Linux's do, so that a receiver that gathers segments hands
+    /// over what belongs together. Off, PSH stands only where the text ends.
+    pub push_super_segments: bool,
     /// Leave the checksum to the device (`Meta::checksum` is `Partial`).
     pub tx_checksum_offload: bool,
     /// Where received checksums are checked.
@@ -372,6 +375,7 @@ impl Default for Config {
             reset_on_timeout: false,
             hard_errors_abort: false,
             gauges: Shared::default(),
+            push_super_segments: false,
             tx_checksum_offload: false,
             checksum_placement: ChecksumPlacement::Before,
             option_order: OptionOrder::Linux,

@@ -308,6 +308,9 @@ fn put_new(
     if whole {
         draft.segment_size = 0;
     }
+    if len > u32::from(sw.mss) && draft.segment_size != 0 && out.config.push_super_segments {
+        draft.flags.insert(TcpFlags::PSH);
+    }
     if len > 0 {
         draft.class = ho.marks.class();
         if ho.marks.tells_reduction() {

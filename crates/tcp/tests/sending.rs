@@ -57,6 +57,21 @@ fn the_initial_window_is_ten_segments_and_doubles() {
 }
 
 #[test]
+fn super_segments_are_pushed_where_that_is_wanted() {
+    let mut setup = Setup { super_segments: 4_500, ..Setup::default() };
+    setup.config.push_super_segments = true;
+    let mut t = Script::connected(setup, |syn| syn);
+    t.send(13_000);
+    t.expect(&[
+        "P. 1:4001(4000) ack 1 win 65535",
+        "P. 4001:8001(4000) ack 1 win 65535",
+        "P. 8001:10001(2000) ack 1 win 65535",
+    ]);
+    t.inject(peer(".").ack(1001).win(60_000));
+    t.expect(&["P. 10001:12001(2000) ack 1 win 65535"]);
+}
+
+#[test]
 fn a_super_segment_is_whole_segments() {
     let mut t = Script::connected(Setup { super_segments: 4_500, ..Setup::default() }, |syn| syn);
     t.send(6300);
