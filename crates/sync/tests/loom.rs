@@ -28,9 +28,13 @@ const WAITING_KINDS: [LockKind; 7] = [
 ];
 
 fn explore(model: impl Fn() + Send + Sync + 'static) -> Result<(), String> {
+    explore_to(2, model)
+}
+
+fn explore_to(preemptions: usize, model: impl Fn() + Send + Sync + 'static) -> Result<(), String> {
     outcome(move || {
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(2);
+        builder.preemption_bound = Some(preemptions);
         builder.check(model);
     })
 }
@@ -92,6 +96,12 @@ fn a_reservation_ends_without_letting_two_in() {
     holds(models::reservation_ends::<Loom>);
     fails(RACE, models::reservation_ends::<Weak>);
     fails(RACE, models::reservation_ends::<Fenceless>);
+}
+
+#[test]
+fn a_reservation_is_not_passed_on() {
+    // The former owner is interrupted before its store and after it, the other between its look and its store.
+    explore_to(3, models::reservation_is_not_passed_on::<Loom>).expect("the model holds");
 }
 
 #[test]

@@ -12,7 +12,10 @@
 //! | anybody else | `word` | the reservation ended, after a heavy fence, and `held` clear |
 //!
 //! Each ending doubles the acquisitions that it takes to reserve again: two threads that share soon have a plain lock.
-//! What may never happen: a thread that goes in by the word while `held` was not seen clear after the reservation ended.
+//! What may never happen: a thread that goes in by the word while `held` was not seen clear after the reservation ended;
+//! a second thread that writes `held`. For a former owner may have looked at the reservation and not have stored yet,
+//! however long ago that was, and it would clear the other's `held`. So a lock is never reserved for anybody but the
+//! first for whom it was.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -37,14 +40,18 @@ pub struct Reserved<P: Platform = Real> {
     word: Blocking<P>,
     /// Whoever is in came by the word. Written by the holder, as is all below.
     by_word: P::AtomicBool,
-    /// Who came by the word last.
-    last: P::AtomicU32,
-    /// How many times in a row: low 24 bits. And how many it takes, as a power of two: the bits above.
+    /// Who came by the word last; from the first reservation on, the one for whom that was, and for whom all others are.
+    heir: P::AtomicU32,
+    /// How many times in a row the heir came, how many it takes as a power of two, and whether the heir is settled.
     streak: P::AtomicU32,
 }
 
 /// Where the patience stands in [`Reserved::streak`].
 const SHIFT: u32 = 24;
+/// Where the count of acquisitions stands in it.
+const COUNT: u32 = (1 << SHIFT) - 1;
+/// The heir is settled.
+const SETTLED: u32 = 1 << 31;
 
 impl<P: Platform> Reserved<P> {
     /// The owner's way in. False: the lock is not reserved for the calling thread any more, or was not, or it is in already.
@@ -67,8 +74,8 @@ impl<P: Platform> Reserved<P> {
     fn end_reservation(&self) -> bool {
         if self.owner.load(Relaxed) != NOBODY {
             self.owner.store(NOBODY, Relaxed);
-            let patience = (self.streak.load(Relaxed) >> SHIFT) + 1;
-            self.streak.store(patience.min(MOST_PATIENCE) << SHIFT, Relaxed);
+            let patience = ((self.streak.load(Relaxed) & !SETTLED) >> SHIFT) + 1;
+            self.streak.store(SETTLED | patience.min(MOST_PATIENCE) << SHIFT, Relaxed);
             P::heavy_fence();
         }
         !self.held.load(Acquire)
@@ -78,11 +85,18 @@ impl<P: Platform> Reserved<P> {
     fn entered(&self) {
         self.by_word.store(true, Relaxed);
         let me = P::thread_index() as u32;
-        let before = self.streak.load(Relaxed);
-        // Short of its last value the count cannot come: at the patience the thread becomes the owner.
-        let streak = if self.last.load(Relaxed) == me { before + 1 } else { (before >> SHIFT << SHIFT) + 1 };
-        self.last.store(me, Relaxed);
-        self.streak.store(streak, Relaxed);
+        let streak = self.streak.load(Relaxed);
+        let (count, rest) = (streak & COUNT, streak & !COUNT);
+        let count = if self.heir.load(Relaxed) == me {
+            // More than the patience only where the owner's way was missed: `held` was not clear for a moment.
+            (count + 1).min(COUNT)
+        } else if rest & SETTLED != 0 {
+            0
+        } else {
+            self.heir.store(me, Relaxed);
+            1
+        };
+        self.streak.store(rest | count, Relaxed);
     }
 
     #[cold]
@@ -103,8 +117,9 @@ impl<P: Platform> Reserved<P> {
     #[inline(never)]
     fn leave_word(&self) {
         let streak = self.streak.load(Relaxed);
-        if streak & ((1 << SHIFT) - 1) >= 1 << (streak >> SHIFT) {
-            self.owner.store(self.last.load(Relaxed), Relaxed);
+        if streak & COUNT >= 1 << ((streak & !SETTLED) >> SHIFT) {
+            self.streak.store(streak | SETTLED, Relaxed);
+            self.owner.store(self.heir.load(Relaxed), Relaxed);
         }
         self.by_word.store(false, Relaxed);
         self.word.unlock();
@@ -118,7 +133,7 @@ impl<P: Platform> RawLock for Reserved<P> {
             held: P::AtomicBool::new(false),
             word: Blocking::new(),
             by_word: P::AtomicBool::new(false),
-            last: P::AtomicU32::new(NOBODY),
+            heir: P::AtomicU32::new(NOBODY),
             streak: P::AtomicU32::new(if P::EXPLORED { 0 } else { PATIENCE << SHIFT }),
         }
     }

@@ -54,6 +54,17 @@ pub fn reservation_ends<P: Platform>() {
     assert_eq!(*lock.lock(), 3, "an increment was lost");
 }
 
+/// The thread that the lock is reserved for comes back while another uses it often enough to have it reserved in turn.
+pub fn reservation_is_not_passed_on<P: Platform>() {
+    let lock: Arc<Lock<usize, P>> = Arc::new(Lock::new(LockKind::Reserved, LockClass::Group, 0));
+    *lock.lock() += 1;
+    let other = lock.clone();
+    let thread = P::spawn("other", None, move || (0..3).for_each(|_| *other.lock() += 1));
+    *lock.lock() += 1;
+    join::<P>(thread);
+    assert_eq!(*lock.lock(), 5, "an increment was lost");
+}
+
 /// The waiting path alone: no first try, so that a queue lock queues.
 pub fn raw_exclusion<P: Platform, L: RawLock + 'static>(threads: usize) {
     let lock = Arc::new((L::new(), Shared::<P, usize>(P::Cell::new(0))));
