@@ -476,3 +476,18 @@ fn segments_end_where_records_end() {
     t.inject(peer(".").ack(1901));
     assert_eq!(t.us.status().send_queue, 0);
 }
+
+/// Found by the soak: two ends that had each sent beyond the other's window refused each other's acknowledgements for ever.
+#[test]
+fn text_that_fills_a_hole_moves_the_window_with_its_acknowledgement() {
+    let mut t = Script::connected(Setup::default(), |syn| syn);
+    t.inject(peer(".").ack(1).win(3000));
+    t.send(8000);
+    assert_eq!(t.ranges(), ["1:1001", "1001:2001", "2001:3001"]);
+    t.inject(peer(".").seq(11).len(10).ack(1001).win(2000));
+    t.inject(peer(".").seq(1).len(10).ack(2001).win(1000));
+    t.pass(ms(100));
+    assert!(t.ranges().iter().all(|range| range == "3001:3001"), "the right edge is 3001");
+    t.inject(peer(".").seq(21).ack(3001).win(1000));
+    assert_eq!(t.ranges(), ["3001:4001"]);
+}

@@ -123,8 +123,8 @@ impl Cell {
             |text: &str| text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok()).unwrap_or(0.0) / 100.0;
         let lost = |pair: &[&str]| match pair[0] {
             "loss" | "corrupt" | "scramble" | "truncate" => chance(pair[1]),
-            // In a burst nearly all is lost.
-            "burst" => 0.25,
+            // In a burst nearly all is lost, and one burst meets many retransmissions where little else is sent.
+            "burst" => 0.5,
             _ => 0.0,
         };
         let lost: f64 = words.windows(2).map(lost).sum();

@@ -56,7 +56,9 @@ pub(crate) fn process(
     }
     let old_window = sw.wnd;
     let delivery = (sw.mode != Mode::Open).then(|| disorder::deliver_up_to(sw, rq, ack));
-    let update = sw.wl1.lt(header.seq) || sw.wl1 == header.seq && sw.wl2.le(ack);
+    // The window counts from the acknowledgement that it comes with: one that fills a hole and moves SND.UNA brings its own,
+    // though text behind the hole was heard before, or the right edge would move with SND.UNA beyond what was granted.
+    let update = advance > 0 || sw.wl1.lt(header.seq) || sw.wl1 == header.seq && sw.wl2.le(ack);
     if advance > 0 {
         let known = delivery.as_ref().map_or(0, |delivery| disorder::known_before(sw, delivery, advance as u32));
         acknowledge(sw, rq, header, (advance as u32, known), out, now);
@@ -73,7 +75,9 @@ pub(crate) fn process(
         if sw.wnd == 0 && old_window > 0 {
             out.count(Counter::ZeroWindowsIn, 1);
         }
-        sw.wl1 = header.seq;
+        if sw.wl1.lt(header.seq) {
+            sw.wl1 = header.seq;
+        }
         sw.wl2 = ack;
         if sw.timer_kind == Timer::Persist && sw.wnd > 0 {
             // The back-off was that of the probes, and says nothing about the text that follows.
