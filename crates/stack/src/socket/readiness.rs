@@ -112,8 +112,14 @@ impl<P: Platform> ReadyState<P> {
     #[inline]
     fn set(&self, bits: Readiness) -> u32 {
         let bits = u32::from(bits.0);
-        let seen = self.word.load(Ordering::Acquire);
-        if seen & bits == bits { seen } else { self.word.fetch_or(bits, Ordering::AcqRel) }
+        let mut seen = self.word.load(Ordering::Acquire);
+        while seen & bits != bits {
+            match self.word.compare_exchange_weak(seen, seen | bits, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(other) => seen = other,
+            }
+        }
+        seen
     }
 
     #[cold]
