@@ -354,14 +354,24 @@ fn draw_faults(rng: &mut Pcg) -> String {
             7 => format!("truncate {}", percent(rng, 5)),
             8 => format!("pad {} ce {}", percent(rng, 50), percent(rng, 20)),
             9 => format!("jitter {}ms", 1 + rng.below(50)),
-            // Up four times as long as down: retransmissions two minutes apart must not all meet the link down.
             10 => {
                 let down = 1 + rng.below(3000);
-                format!("flap {}ms {down}ms", 4 * down + rng.below(10_000))
+                format!("flap {}ms {down}ms", out_of_step(4 * down + rng.below(10_000), down))
             }
             _ => format!("full {0}ms {1}ms stall {0}ms {1}ms", 10 + rng.below(100), 1 + rng.below(50)),
         };
         words.push(format!("{scope} {fault}"));
     }
     words.join(" ")
+}
+
+/// How long a link may be up that is down for `down` milliseconds each time, `up` or a little more: retransmissions two
+/// minutes apart, the longest time-out, must not all meet the link down.
+fn out_of_step(up: u32, down: u32) -> u32 {
+    const LONGEST_TIMEOUT: u32 = 120_000;
+    let drifts = |up: &u32| {
+        let phase = LONGEST_TIMEOUT % (up + down);
+        phase.min(up + down - phase) > down
+    };
+    (up..).step_by(10).find(drifts).unwrap_or(up)
 }
