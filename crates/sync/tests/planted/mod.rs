@@ -72,6 +72,12 @@ fn torn<P: Platform, T: Copy + PartialEq>(word: &impl Atomic<T>, step: impl FnOn
     }
 }
 
+/// What `change` makes of a word that nobody else knows.
+fn applied<T: Copy + PartialEq, A: Atomic<T>>(word: &A, change: impl FnOnce(&A) -> T) -> T {
+    change(word);
+    word.load(Acquire)
+}
+
 impl<T: Copy + PartialEq, A: Atomic<T>, P: Platform, F: Fault> Atomic<T> for Word<A, P, F> {
     fn new(value: T) -> Self {
         Self(A::new(value), PhantomData)
@@ -98,9 +104,17 @@ impl<T: Copy + PartialEq, A: Atomic<T>, P: Platform, F: Fault> Atomic<T> for Wor
         self.compare_exchange(current, new, ok, err)
     }
     fn fetch_and(&self, mask: T, order: Ordering) -> T {
+        if F::TORN_UPDATE {
+            return torn::<P, T>(&self.0, |was| Some(applied(&A::new(was), |word| word.fetch_and(mask, order))))
+                .unwrap_or(mask);
+        }
         self.0.fetch_and(mask, weaken::<F>(order))
     }
     fn fetch_or(&self, mask: T, order: Ordering) -> T {
+        if F::TORN_UPDATE {
+            return torn::<P, T>(&self.0, |was| Some(applied(&A::new(was), |word| word.fetch_or(mask, order))))
+                .unwrap_or(mask);
+        }
         self.0.fetch_or(mask, weaken::<F>(order))
     }
 }
