@@ -32,6 +32,13 @@ fn fails(model: impl Fn() + Copy + Send + Sync + 'static) {
 }
 
 #[test]
+fn a_reservation_excludes() {
+    holds(models::reservation_ends::<Shuttle>);
+    fails(models::reservation_ends::<Torn>);
+    holds(models::reservation_is_not_passed_on::<Shuttle>);
+}
+
+#[test]
 fn spin_park() {
     holds(|| models::exclusion::<Shuttle>(LockKind::SpinPark));
     fails(|| models::exclusion::<Torn>(LockKind::SpinPark));

@@ -82,6 +82,13 @@ impl Rack {
         self.newest
     }
 
+    /// A delivery of what left too long before `now` to be compared with what leaves now is none any more.
+    pub(crate) fn forget_what_is_too_old(&mut self, now: u32) {
+        if self.newest.is_some_and(|newest| since(now, newest.at) >= LONGEST_US) {
+            self.newest = None;
+        }
+    }
+
     /// A new round of losses: what was delivered long ago says nothing (sequence numbers may have wrapped since).
     pub(crate) fn forget_deliveries(&mut self) {
         self.newest = None;
@@ -185,6 +192,20 @@ mod tests {
         rack.delivered(sent(0, 100), false, HOUR, 5_000);
         assert!(!rack.is_overdue(sent(HOUR, 200), rack.overdue(0, HOUR)));
         rack.delivered(sent(HOUR, 200), false, HOUR + 5_000, 5_000);
+        assert_eq!(rack.newest(), Some(sent(HOUR, 200)));
+    }
+
+    /// Found by the soak: the hour passed after the delivery, and before anything else left.
+    #[test]
+    fn a_delivery_before_a_long_silence_does_not_make_overdue_what_leaves_after_it() {
+        const HOUR: u32 = 3_600_000_000;
+        let mut rack = Rack::default();
+        rack.delivered(sent(0, 100), false, 5_000, 5_000);
+        assert!(rack.is_overdue(sent(HOUR, 200), rack.overdue(0, HOUR + 5_000)), "seen so modulo 2^32");
+        rack.forget_what_is_too_old(HOUR + 5_000);
+        assert!(!rack.is_overdue(sent(HOUR, 200), rack.overdue(0, HOUR + 5_000)));
+        rack.delivered(sent(HOUR, 200), false, HOUR + 5_000, 5_000);
+        rack.forget_what_is_too_old(HOUR + 10_000);
         assert_eq!(rack.newest(), Some(sent(HOUR, 200)));
     }
 

@@ -334,6 +334,7 @@ impl Loss {
 
     /// RACK_detect_loss (RFC 8985 section 6.2, step 5) at `now`, with this reordering window.
     pub(crate) fn detect(&mut self, log: &SendLog, una: SeqNumber, nxt: SeqNumber, now: u32, window: u32) -> Detected {
+        self.rack.forget_what_is_too_old(now);
         let Some(newest) = self.rack.newest() else { return Detected::default() };
         let overdue = self.rack.overdue(window, now);
         let mut found = self.detect_resent(overdue);
