@@ -38,7 +38,17 @@ pub(crate) struct Sent {
 impl Sent {
     /// Did this leave after `other`? Of what left together, the higher sequence number left later.
     pub(crate) fn is_after(self, other: Sent) -> bool {
-        is_before(other.at, self.at) || other.at == self.at && self.end.gt(other.end)
+        is_before(other.at, self.at) || self.left_with(other)
+    }
+
+    /// The same, however long before `now` `other` left, up to the hour and more that the times tell apart.
+    fn is_after_at(self, other: Sent, now: u32) -> bool {
+        since(now, other.at) > since(now, self.at) || self.left_with(other)
+    }
+
+    /// Did this leave at the same time as `other`, and behind it?
+    fn left_with(self, other: Sent) -> bool {
+        other.at == self.at && self.end.gt(other.end)
     }
 }
 
@@ -131,15 +141,15 @@ impl Rack {
         now.wrapping_sub(self.rtt).wrapping_sub(window)
     }
 
-    /// Has something arrived that left after the retransmission `sent`? What left together went by sequence number only if
-    /// both were retransmissions.
-    pub(crate) fn overtook(&self, sent: Sent) -> bool {
-        self.newest.is_some_and(|newest| newest.is_after(sent) && (self.newest_again || newest.at != sent.at))
+    /// Has something arrived by `now` that left after the retransmission `sent`? What left together went by sequence number
+    /// only if both were retransmissions.
+    pub(crate) fn overtook(&self, sent: Sent, now: u32) -> bool {
+        self.newest.is_some_and(|newest| newest.is_after_at(sent, now) && (self.newest_again || newest.at != sent.at))
     }
 
-    /// Is the retransmission `sent` lost? `overdue` is [`Rack::overdue`]'s.
-    pub(crate) fn is_overdue(&self, sent: Sent, overdue: u32) -> bool {
-        self.overtook(sent) && !is_before(overdue, sent.at)
+    /// Is the retransmission `sent` lost at `now`, with this reordering window?
+    pub(crate) fn is_overdue(&self, sent: Sent, window: u32, now: u32) -> bool {
+        self.overtook(sent, now) && since(now, sent.at) >= self.rtt.saturating_add(window)
     }
 
     /// How long from `now` until everything is overdue that left before the newest delivered.
@@ -177,9 +187,9 @@ mod tests {
         rack.delivered(sent(1000, 200), false, 51_000, 50_000);
         let old = sent(900, 100);
         for (now, lost) in [(51_000, false), (63_399, false), (63_400, true)] {
-            assert_eq!(rack.is_overdue(old, rack.overdue(12_500, now)), lost, "at {now}");
+            assert_eq!(rack.is_overdue(old, 12_500, now), lost, "at {now}");
         }
-        assert!(!rack.is_overdue(sent(1001, 100), rack.overdue(0, 1_000_000)), "it left after the one that arrived");
+        assert!(!rack.is_overdue(sent(1001, 100), 0, 1_000_000), "it left after the one that arrived");
         assert_eq!(rack.settles_in(12_500, 51_000), 12_500);
     }
 
@@ -190,7 +200,7 @@ mod tests {
         const HOUR: u32 = 3_600_000_000;
         let mut rack = Rack::default();
         rack.delivered(sent(0, 100), false, HOUR, 5_000);
-        assert!(!rack.is_overdue(sent(HOUR, 200), rack.overdue(0, HOUR)));
+        assert!(!rack.is_overdue(sent(HOUR, 200), 0, HOUR));
         rack.delivered(sent(HOUR, 200), false, HOUR + 5_000, 5_000);
         assert_eq!(rack.newest(), Some(sent(HOUR, 200)));
     }
@@ -201,12 +211,13 @@ mod tests {
         const HOUR: u32 = 3_600_000_000;
         let mut rack = Rack::default();
         rack.delivered(sent(0, 100), false, 5_000, 5_000);
-        assert!(rack.is_overdue(sent(HOUR, 200), rack.overdue(0, HOUR + 5_000)), "seen so modulo 2^32");
+        assert!(!rack.is_overdue(sent(HOUR, 200), 0, HOUR + 5_000));
         rack.forget_what_is_too_old(HOUR + 5_000);
-        assert!(!rack.is_overdue(sent(HOUR, 200), rack.overdue(0, HOUR + 5_000)));
+        assert_eq!(rack.newest(), None);
         rack.delivered(sent(HOUR, 200), false, HOUR + 5_000, 5_000);
         rack.forget_what_is_too_old(HOUR + 10_000);
         assert_eq!(rack.newest(), Some(sent(HOUR, 200)));
+        assert!(rack.is_overdue(sent(1_000, 50), 0, HOUR + 10_000), "and what left before the silence is lost");
     }
 
     #[test]

@@ -337,7 +337,7 @@ impl Loss {
         self.rack.forget_what_is_too_old(now);
         let Some(newest) = self.rack.newest() else { return Detected::default() };
         let overdue = self.rack.overdue(window, now);
-        let mut found = self.detect_resent(overdue);
+        let mut found = self.detect_resent(newest, window, now);
         let mut earlier = log.sent_by(newest.at.wrapping_sub(1), una, nxt);
         if newest.end.gt(una) && newest.end.le(nxt) && log.time_of(newest.end - 1) == newest.at {
             earlier = earlier.max(newest.end);
@@ -351,22 +351,23 @@ impl Loss {
     }
 
     /// The same for what was sent again.
-    fn detect_resent(&mut self, overdue: u32) -> Detected {
+    fn detect_resent(&mut self, newest: Sent, window: u32, now: u32) -> Detected {
         let mut found = Detected::default();
-        if self.under_way == 0 || self.rack.newest().is_none_or(|newest| is_before(newest.at, self.oldest)) {
+        // By age and not by time: what was sent again before a silence of an hour did leave before what leaves now.
+        if self.under_way == 0 || since(now, newest.at) > since(now, self.oldest) {
             return found;
         }
         let mut oldest = None;
         for run in self.resent.iter_mut().filter(|run| !run.lost) {
-            if self.rack.is_overdue(run.if_lost(), overdue) {
+            if self.rack.is_overdue(run.if_lost(), window, now) {
                 run.lost = true;
                 self.under_way -= run.len();
                 self.lost_again += run.len();
                 found.newly = true;
                 continue;
             }
-            found.waiting |= self.rack.overtook(run.if_lost());
-            if oldest.is_none_or(|oldest| is_before(run.last, oldest)) {
+            found.waiting |= self.rack.overtook(run.if_lost(), now);
+            if oldest.is_none_or(|oldest| since(now, run.last) > since(now, oldest)) {
                 oldest = Some(run.last);
             }
         }
