@@ -93,6 +93,9 @@ fn analysis() -> String {
         "zero_window_probe",
         "zero_window_probe_ack",
     ];
-    let harmless: Vec<String> = HARMLESS.iter().map(|flag| format!("tcp.analysis.{flag}")).collect();
+    // Which ports its clients take again the kernel decides.
+    let again = format!("(tcp.analysis.reused_ports && (ip.src == {KERNEL_V4} || ipv6.src == {KERNEL_V6}))");
+    let harmless = HARMLESS.iter().map(|flag| format!("tcp.analysis.{flag}"));
+    let harmless: Vec<String> = harmless.chain([again]).collect();
     format!("(tcp.analysis.flags && !({}))", harmless.join(" || "))
 }

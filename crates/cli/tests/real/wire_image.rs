@@ -17,7 +17,10 @@ use crate::relaying::Relaying;
 use crate::serving::{Serving, Site, curl};
 use crate::{MIB, full, namespace, programs};
 
-const CABLE: [&str; 6] = ["--queues", "1", "--threads", "2", "--offload", "none"];
+/// Heddle with so many queues and such offloads. It waits as [`patient`] has the kernel wait.
+const fn cabled(queues: &'static str, offload: &'static str) -> [&'static str; 8] {
+    ["--queues", queues, "--threads", "2", "--offload", offload, "--sysctl", "tcp_early_retrans=0"]
+}
 /// The architectures that are looked at in every run.
 const LOOKED_AT: [&str; 4] = ["connp-l:128", "connp-t:spsc", "msgp:6", "squeue:process"];
 
@@ -49,7 +52,7 @@ fn tshark_has_no_remark_on_our_server() {
         in_namespace(&["tshark", "tcpdump", "curl", "ab"], move |space| {
             let site = space.site(4 * MIB);
             let ours = site.path("ours.pcapng");
-            let theirs = serve(space, &site, arch, &[&CABLE[..], &["--pcap", &ours]].concat());
+            let theirs = serve(space, &site, arch, &[&cabled("1", "none")[..], &["--pcap", &ours]].concat());
             // Twice 4 MiB in both families, in segments of 1448 bytes and less.
             for file in [ours, theirs] {
                 spotless(&file, 10_000, arch);
@@ -60,14 +63,14 @@ fn tshark_has_no_remark_on_our_server() {
 
 /// The kernel opens a connection on two queues: it learns which one is ours from the SYN,ACK, but only after it has answered
 /// that. The request may then overtake the end of the handshake, which, being old by then, is answered with a duplicate ACK.
-/// (In Heddle's own recording the two stand in the other order.)
+/// (In Heddle's own recording the two stand in the other order.) Rarely, with more to do than processors, one such stands in
+/// the middle of an upload.
 #[test]
 fn tshark_has_one_remark_on_two_queues() {
     for arch in SEVERAL {
         in_namespace(&["tshark", "tcpdump", "curl", "ab"], move |space| {
-            let cable = ["--queues", "2", "--threads", "2", "--offload", "none"];
-            let theirs = serve(space, &space.site(4 * MIB), arch, &cable);
-            let late = format!("tcp.analysis.duplicate_ack_num == 1 && tcp.ack < 20000 && tcp.len == 0 && ({OURS})");
+            let theirs = serve(space, &space.site(4 * MIB), arch, &cabled("2", "none"));
+            let late = format!("tcp.analysis.duplicate_ack_num == 1 && tcp.len == 0 && ({OURS})");
             let remarks = stumbles(&theirs, &late);
             assert!(remarks.is_empty(), "{arch}: {}", remarks.join("\n"));
             let wrong = frames(&theirs, &format!("(tcp.checksum.status == 0 || ip.checksum.status == 0) && ({OURS})"));
@@ -81,8 +84,7 @@ fn tshark_has_one_remark_on_two_queues() {
 fn tshark_has_no_remark_on_super_segments() {
     for arch in SEVERAL {
         in_namespace(&["tshark", "tcpdump", "curl", "ab"], move |space| {
-            let cable = ["--queues", "1", "--threads", "2", "--offload", "all"];
-            let theirs = serve(space, &space.site(4 * MIB), arch, &cable);
+            let theirs = serve(space, &space.site(4 * MIB), arch, &cabled("1", "all"));
             let remarks = stumbles(&theirs, "frame.number == 0");
             assert!(remarks.is_empty(), "{arch}: {}", remarks.join("\n"));
             let large = frames(&theirs, "tcp.len > 3000");
@@ -128,7 +130,7 @@ fn tshark_has_no_remark_on_what_is_left_to_the_kernel() {
         in_namespace(&["tshark", "tcpdump", "curl", "ab"], move |space| {
             let site = space.site(4 * MIB);
             let near = queues(bridge());
-            let serving = Serving::start(space, &site, arch, &["--queues", "1", "--threads", "2", "--offload", "all"]);
+            let serving = Serving::start(space, &site, arch, &cabled("1", "all"));
             let (ready, far) = channel();
             let (stop, place) = (AtomicBool::new(false), &site);
             let theirs = std::thread::scope(|scope| {
@@ -180,7 +182,7 @@ fn relay_and_look(space: &Namespace, site: &Site, arch: &str) {
     let nginx = programs::nginx(site);
     let (ours, theirs) = (site.path("ours.pcapng"), site.path("theirs.pcap"));
     let capture = Capture::start(INTERFACE, &theirs);
-    let relaying = Relaying::start(space, nginx.port, arch, &[&CABLE[..], &["--pcap", &ours]].concat());
+    let relaying = Relaying::start(space, nginx.port, arch, &[&cabled("1", "none")[..], &["--pcap", &ours]].concat());
     for target in relaying.targets() {
         assert_eq!(curl(&[&target.url("big")]), site.big, "{arch}: {target:?}");
         for keep_alive in [&["-k"][..], &[]] {
