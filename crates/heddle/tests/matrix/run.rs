@@ -74,7 +74,8 @@ pub fn run(cell: &Cell, recorder: Option<Box<dyn Write + Send>>) -> Result<Outco
 }
 
 fn config(cell: &Cell) -> Config {
-    let mut config = Config { syn_retries: 14, syn_ack_retries: 14, ..Config::default() };
+    // Where two of three tries fail, fifteen in a row do now and then: giving up then is right, and not what is tested here.
+    let mut config = Config { syn_retries: 14, syn_ack_retries: 14, retries: 60, ..Config::default() };
     if let Some(window) = cell.window {
         config.receive_buffer = BufferSizes { min: window, initial: window, max: window };
         let send = window.max(config.send_buffer.initial);
