@@ -185,6 +185,7 @@ fn iperf3_through_the_relay() {
             for target in relaying.targets() {
                 for direction in [&[][..], &["-R"], &["--bidir"]] {
                     measure(&target, direction, arch);
+                    server.until_it_says(programs::LISTENING);
                 }
             }
             relaying.stop();

@@ -9,7 +9,7 @@ use crate::serving::{Site, bracketed};
 
 /// A server and the port on which it listens, on every address.
 pub struct Server {
-    _process: Process,
+    process: Process,
     /// The port.
     pub port: u16,
 }
@@ -24,14 +24,19 @@ impl Server {
             let retry = ["--retry", "50", "--retry-delay", "1", "--retry-connrefused", "--retry-max-time", "60"];
             output(&[&["curl", "-sf", "-m", "60", "-o", "/dev/null"][..], &retry, &[&url]].concat());
         }
-        Server { _process: process, port }
+        Server { process, port }
     }
 
     /// Starts a server that says on its standard output when it is ready.
     fn says(words: &[&str], ready: &str, port: u16) -> Server {
         let process = Process::start(words);
         process.line_with(ready);
-        Server { _process: process, port }
+        Server { process, port }
+    }
+
+    /// Waits until the server says so (again).
+    pub fn until_it_says(&self, ready: &str) {
+        self.process.line_with(ready);
     }
 }
 
@@ -76,10 +81,13 @@ pub fn haproxy(site: &Site, behind: &[&Target]) -> Server {
     Server::web(&["haproxy", "-db", "-q", "-f", &path], port)
 }
 
+/// What iperf3's server says when it is ready for the next client; it serves one at a time.
+pub const LISTENING: &str = "Server listening";
+
 /// iperf3's server.
 pub fn iperf3() -> Server {
     let port = 5201;
-    Server::says(&["iperf3", "-s", "-p", &port.to_string(), "--forceflush"], "Server listening", port)
+    Server::says(&["iperf3", "-s", "-p", &port.to_string(), "--forceflush"], LISTENING, port)
 }
 
 /// redis, which keeps nothing on a disk.
@@ -125,7 +133,7 @@ impl Ssh {
         fs::write(at("sshd_config"), configuration).expect("room");
         let made = fs::create_dir(SEPARATION).is_ok().then_some(SEPARATION);
         let process = Process::start(&["/usr/sbin/sshd", "-D", "-e", "-f", &at("sshd_config")]);
-        let ssh = Ssh { server: Server { _process: process, port }, key: at("user"), made };
+        let ssh = Ssh { server: Server { process, port }, key: at("user"), made };
         // ssh tries again for as long as the connection is refused.
         let words = ssh.command(port, &["-o", "ConnectionAttempts=60"]);
         run(&[&words[..], &[format!("root@{KERNEL_V4}"), "true".to_owned()]].concat());
