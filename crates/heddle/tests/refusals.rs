@@ -151,7 +151,7 @@ fn every_single_buffer_may_be_refused(plan: Plan) {
         before += 1;
         assert!(before < MOST);
     }
-    assert!(before > 20, "the conversation took only {before} buffers");
+    assert!(before > 10, "the conversation took only {before} buffers");
 }
 
 #[every_arch]
@@ -161,5 +161,5 @@ fn three_in_a_row_may_be_refused(plan: Plan) {
         before += 1;
         assert!(before < MOST);
     }
-    assert!(before > 20, "the conversation took only {before} buffers");
+    assert!(before > 10, "the conversation took only {before} buffers");
 }
