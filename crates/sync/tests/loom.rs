@@ -93,15 +93,15 @@ fn sleeping_locks_that_do_not_look_before_sleeping_are_found() {
 
 #[test]
 fn a_reservation_ends_without_letting_two_in() {
-    holds(models::reservation_ends::<Loom>);
-    fails(RACE, models::reservation_ends::<Weak>);
-    fails(RACE, models::reservation_ends::<Fenceless>);
+    holds(|| models::reservation::<Loom>(1));
+    fails(RACE, || models::reservation::<Weak>(1));
+    fails(RACE, || models::reservation::<Fenceless>(1));
 }
 
 #[test]
 fn a_reservation_is_not_passed_on() {
-    // The former owner is interrupted before its store and after it, the other between its look and its store.
-    explore_to(3, models::reservation_is_not_passed_on::<Loom>).expect("the model holds");
+    // After three turns the other would have it. The former owner is interrupted before its store and after it, the other between its look and its store.
+    explore_to(3, || models::reservation::<Loom>(3)).expect("the model holds");
 }
 
 #[test]

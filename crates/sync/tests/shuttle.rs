@@ -33,9 +33,10 @@ fn fails(model: impl Fn() + Copy + Send + Sync + 'static) {
 
 #[test]
 fn a_reservation_excludes() {
-    holds(models::reservation_ends::<Shuttle>);
-    fails(models::reservation_ends::<Torn>);
-    holds(models::reservation_is_not_passed_on::<Shuttle>);
+    for turns in [1, 3] {
+        holds(move || models::reservation::<Shuttle>(turns));
+    }
+    fails(|| models::reservation::<Torn>(1));
 }
 
 #[test]

@@ -81,7 +81,7 @@ impl Rack {
             return;
         }
         self.rtt = rtt;
-        if self.newest.is_none_or(|newest| sent.is_after(newest)) {
+        if self.newest.is_none_or(|newest| sent.is_after_at(newest, now)) {
             self.newest = Some(sent);
             self.newest_again = again;
         }
@@ -212,6 +212,9 @@ mod tests {
         let mut rack = Rack::default();
         rack.delivered(sent(0, 100), false, 5_000, 5_000);
         assert!(!rack.is_overdue(sent(HOUR, 200), 0, HOUR + 5_000));
+        let mut late = rack.clone();
+        late.delivered(sent(HOUR, 200), false, HOUR + 5_000, 5_000);
+        assert_eq!(late.newest(), Some(sent(HOUR, 200)), "the first delivery after it is the newest");
         rack.forget_what_is_too_old(HOUR + 5_000);
         assert_eq!(rack.newest(), None);
         rack.delivered(sent(HOUR, 200), false, HOUR + 5_000, 5_000);

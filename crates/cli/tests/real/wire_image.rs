@@ -63,8 +63,8 @@ fn tshark_has_no_remark_on_our_server() {
 
 /// The kernel opens a connection on two queues: it learns which one is ours from the SYN,ACK, but only after it has answered
 /// that. The request may then overtake the end of the handshake, which, being old by then, is answered with a duplicate ACK.
-/// (In Heddle's own recording the two stand in the other order.) Rarely, with more to do than processors, one such stands in
-/// the middle of an upload.
+/// (In Heddle's own recording the two stand in the other order.) Rarely, with more to do than processors, one
+/// such stands in the middle of an upload; why is not known.
 #[test]
 fn tshark_has_one_remark_on_two_queues() {
     for arch in SEVERAL {
@@ -73,6 +73,8 @@ fn tshark_has_one_remark_on_two_queues() {
             let late = format!("tcp.analysis.duplicate_ack_num == 1 && tcp.len == 0 && ({OURS})");
             let remarks = stumbles(&theirs, &late);
             assert!(remarks.is_empty(), "{arch}: {}", remarks.join("\n"));
+            let amid = frames(&theirs, &format!("{late} && tcp.ack >= 20000"));
+            assert!(amid.len() <= 1, "{arch}: {}", amid.join("\n"));
             let wrong = frames(&theirs, &format!("(tcp.checksum.status == 0 || ip.checksum.status == 0) && ({OURS})"));
             assert!(wrong.is_empty(), "{arch}: {}", wrong.join("\n"));
         });

@@ -43,26 +43,15 @@ pub fn exclusion<P: Platform>(kind: LockKind) {
     assert_eq!(*lock.lock(), 2, "an increment was lost");
 }
 
-/// The lock is reserved for the thread that made it, which uses it while another comes.
-pub fn reservation_ends<P: Platform>() {
+/// The lock is reserved for the thread that made it, which uses it while another comes, for so many turns.
+pub fn reservation<P: Platform>(turns: usize) {
     let lock: Arc<Lock<usize, P>> = Arc::new(Lock::new(LockKind::Reserved, LockClass::Group, 0));
     *lock.lock() += 1;
     let other = lock.clone();
-    let thread = P::spawn("other", None, move || *other.lock() += 1);
+    let thread = P::spawn("other", None, move || (0..turns).for_each(|_| *other.lock() += 1));
     *lock.lock() += 1;
     join::<P>(thread);
-    assert_eq!(*lock.lock(), 3, "an increment was lost");
-}
-
-/// The thread that the lock is reserved for comes back while another uses it often enough to have it reserved in turn.
-pub fn reservation_is_not_passed_on<P: Platform>() {
-    let lock: Arc<Lock<usize, P>> = Arc::new(Lock::new(LockKind::Reserved, LockClass::Group, 0));
-    *lock.lock() += 1;
-    let other = lock.clone();
-    let thread = P::spawn("other", None, move || (0..3).for_each(|_| *other.lock() += 1));
-    *lock.lock() += 1;
-    join::<P>(thread);
-    assert_eq!(*lock.lock(), 5, "an increment was lost");
+    assert_eq!(*lock.lock(), 2 + turns, "an increment was lost");
 }
 
 /// The waiting path alone: no first try, so that a queue lock queues.
