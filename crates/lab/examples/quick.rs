@@ -10,6 +10,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut params = Params::new(arg(1, "up").parse()?);
     params.connections = arg(2, "6").parse()?;
     params.threads = arg(3, "1").parse()?;
+    if let Ok(kind) = std::env::var("LOCK") {
+        params.lock = kind.parse()?;
+    }
     let seconds: f64 = arg(4, "1").parse()?;
     let mut bench = match arg(5, "bulk").as_str() {
         "rpc" => Bench::open_rpc(&params)?,
@@ -32,6 +35,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             slice.exact.out_of_order,
             slice.exact.retransmits
         );
+        for lock in slice.exact.locks.iter().filter(|lock| lock.acquired > 0) {
+            print!("  {} {} of {}", lock.class, lock.first_try_failed, lock.acquired);
+        }
+        println!("  switches {:?} wakes {:?} handoffs {}", slice.switches, slice.exact.wakes, slice.exact.handoffs);
     }
     for (name, value) in bench.counters().iter().filter(|(_, value)| *value > 0) {
         println!("  {name}: {value}");

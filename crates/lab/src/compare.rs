@@ -11,8 +11,9 @@ use heddle::device::fault::FaultPlan;
 use heddle::{LockKind, Plan};
 use serde_json::{Map, Value, json};
 
+use crate::distance::Distance;
 use crate::kernel::{self, KernelBench, KernelError};
-use crate::machine::{Machine, Probe};
+use crate::machine::{Machine, Probe, Spread};
 use crate::result::{KERNEL, Key, Results, Row, Workload};
 use crate::sampling::{self, Contender, Runner, Samples};
 use crate::workload::{Bench, Params, SendMode};
@@ -190,6 +191,7 @@ pub struct Standing {
 pub struct Comparison<'a> {
     options: &'a Options,
     probe: Option<Probe>,
+    distance: Option<Distance>,
     rows: Vec<Row>,
     remarks: Vec<String>,
     started: Instant,
@@ -209,6 +211,8 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(Standing)) -> Results {
     let mut comparison = Comparison {
         options,
         probe: Some(Probe::start()),
+        // Without it the figures are the same, and say less.
+        distance: Distance::start().ok().flatten(),
         rows: Vec::new(),
         remarks: Vec::new(),
         started: Instant::now(),
@@ -328,11 +332,15 @@ impl Comparison<'_> {
         let runner = Runner::new(self.options.plan_for(self.options.connections[load]));
         let mut contenders: Vec<&mut dyn Contender> =
             entries.iter_mut().map(|entry| entry.contender.as_mut() as &mut dyn Contender).collect();
-        runner.run(&mut contenders, |progress| {
+        let mut distance = self.distance.take();
+        let round_trip = || distance.as_mut().and_then(Distance::round_trip_ns);
+        let samples = runner.run(&mut contenders, round_trip, |progress| {
             let part = progress.done as f64 / progress.total.max(1) as f64;
             let what = if progress.warming_up { "warming up" } else { "measuring" };
             self.tell(format!("{what} {}", progress.contender), load, 0.3 + 0.6 * part);
-        })
+        });
+        self.distance = distance;
+        samples
     }
 
     /// One slice of each contender with timed locks.
@@ -349,10 +357,11 @@ impl Comparison<'_> {
     }
 
     fn finish(mut self) -> Results {
-        let machine: Machine = match self.probe.take() {
+        let mut machine: Machine = match self.probe.take() {
             Some(probe) => probe.finish(),
             None => Probe::start().finish(),
         };
+        machine.round_trip_ns = Spread::of(self.rows.iter().flat_map(|row| &row.round_trip_ns).flatten());
         let mut parameters = self.options.parameters();
         if !self.remarks.is_empty() {
             parameters.insert("not_measured".into(), json!(self.remarks));

@@ -5,7 +5,7 @@
 
 use crate::result::Row;
 
-const HEADER: [&str; 27] = [
+const HEADER: [&str; 28] = [
     "workload",
     "arch",
     "lock",
@@ -32,6 +32,7 @@ const HEADER: [&str; 27] = [
     "out_of_order",
     "retransmits",
     "bytes_per_connection",
+    "round_trip_ns",
     "notes",
 ];
 
@@ -51,6 +52,8 @@ fn cells(row: &Row) -> [String; HEADER.len()] {
     let locks: Vec<String> =
         row.locks.iter().map(|lock| format!("{}={}/{}", lock.class, lock.acquired, lock.first_try_failed)).collect();
     let samples: Vec<String> = row.gbps.samples.iter().map(f64::to_string).collect();
+    let round_trips: Vec<String> =
+        row.round_trip_ns.iter().map(|ns| ns.map_or("-".to_owned(), |ns| format!("{ns:.0}"))).collect();
     let operations = row.operations_per_s.as_ref();
     [
         format!("{:?}", row.key.workload).to_lowercase(),
@@ -79,6 +82,7 @@ fn cells(row: &Row) -> [String; HEADER.len()] {
         optional(row.out_of_order),
         optional(row.retransmits),
         optional(row.bytes_per_connection),
+        round_trips.join(" "),
         row.notes.join("; "),
     ]
 }
@@ -118,7 +122,8 @@ mod tests {
             threads: 2,
         };
         let slice = Slice { bytes: 1_000_000_000, wall: Duration::from_secs(1), ..Slice::default() };
-        let samples = Samples { slices: vec![slice.clone(), slice], ..Samples::default() };
+        let samples =
+            Samples { slices: vec![slice.clone(), Slice { round_trip_ns: Some(81.2), ..slice }], ..Samples::default() };
         let mut row = Row::new(key, &samples, None).unwrap();
         row.notes = vec!["one, two".into()];
         let text = write(&[row]);
@@ -126,6 +131,6 @@ mod tests {
         assert_eq!(lines.len(), 2);
         assert_eq!(lines[0].split(',').count(), HEADER.len());
         assert!(lines[1].starts_with("bulk,connp-l,mcs,4,192,2,8,0,8 8,,,,,"));
-        assert!(lines[1].ends_with(",\"one, two\""));
+        assert!(lines[1].ends_with(",- 81,\"one, two\""), "{}", lines[1]);
     }
 }

@@ -7,7 +7,7 @@
 //! | 1 | [`machine`] | the machine before and after the run, and what makes its figures doubtful |
 //! | 2 | [`kernel`] | the Linux kernel's own TCP as one of the contenders |
 //! | 3 | [`sampling`] | contenders in short slices, side by side, in a fixed rotated order |
-//! | 4 | [`cpu`] | CPU time and context switches of a slice |
+//! | 4 | [`cpu`], [`distance`] | CPU time and context switches of a slice; how far apart the processors are |
 //! | 5 | [`stats`] | means, Student-t intervals, fairness |
 //! | 6 | [`result`], [`csv`] | the document, as JSON and CSV |
 //! | 7 | [`recommend`] | one sentence of advice |
@@ -23,6 +23,7 @@ pub mod compare;
 pub mod cpu;
 mod crew;
 pub mod csv;
+pub mod distance;
 pub mod kernel;
 pub mod machine;
 pub mod recommend;

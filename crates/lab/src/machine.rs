@@ -28,6 +28,10 @@ pub struct Machine {
     pub load_before: Option<[f64; 3]>,
     /// The same when it ended: our own threads are in it.
     pub load_after: Option<[f64; 3]>,
+    /// Nanoseconds in which a cache line goes from one processor to another and back, over the run; `None` with one
+    /// processor, and where nobody looked.
+    #[serde(default)]
+    pub round_trip_ns: Option<Spread>,
     /// Percentage of processor time that the hypervisor gave to others during the run, 0 to 100.
     pub steal_percent: Option<f64>,
     /// Clock source of the kernel, such as "tsc".
@@ -40,6 +44,27 @@ pub struct Machine {
     pub rustc: String,
     /// Cargo profile of this build: figures from "debug" say nothing.
     pub profile: String,
+}
+
+/// What a figure was over a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// The least.
+    pub min: f64,
+    /// The middle one; the higher of two.
+    pub median: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of some samples; `None` of none.
+    pub fn of<'a>(samples: impl IntoIterator<Item = &'a f64>) -> Option<Spread> {
+        let mut sorted: Vec<f64> = samples.into_iter().copied().collect();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        Some(Spread { min, median: sorted[sorted.len() / 2], max })
+    }
 }
 
 impl Machine {
@@ -61,6 +86,15 @@ impl Machine {
             && steal > 1.0
         {
             remarks.push(format!("The hypervisor took {steal:.1} % of the processor time away during the run."));
+        }
+        if let Some(Spread { min, median, max }) = self.round_trip_ns
+            && max > 2.0 * min
+        {
+            remarks.push(format!(
+                "A cache line went to another processor and back in {min:.0} to {max:.0} ns (median {median:.0}): the processors \
+                 were moved nearer to each other and farther apart during the run, which changes figures of several threads \
+                 as much as twofold. Compare samples of like distance: results.json has it beside each."
+            ));
         }
         if let Some(governor) = &self.governor
             && governor != "performance"
@@ -96,6 +130,7 @@ impl Probe {
             governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             load_before: self.load,
             load_after: load(),
+            round_trip_ns: None,
             steal_percent: steal,
             clock_source: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             memory_bytes: fs::read_to_string("/proc/meminfo").ok().and_then(|text| memory_in(&text)),
@@ -216,13 +251,14 @@ mod tests {
         let noisy = Machine {
             load_before: Some([3.0, 1.0, 1.0]),
             steal_percent: Some(12.0),
+            round_trip_ns: Spread::of(&[400.0, 80.0, 390.0, 400.0]),
             governor: Some("powersave".into()),
             profile: "debug".into(),
             ..clean
         };
         let remarks = noisy.remarks();
-        assert_eq!(remarks.len(), 4);
-        for word in ["debug build", "load 3.00", "12.0 %", "powersave"] {
+        assert_eq!(remarks.len(), 5);
+        for word in ["debug build", "load 3.00", "12.0 %", "80 to 400 ns (median 400)", "powersave"] {
             assert!(remarks.iter().any(|remark| remark.contains(word)), "nothing says {word}");
         }
     }

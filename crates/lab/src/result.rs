@@ -170,6 +170,10 @@ pub struct Row {
     pub retransmits: Option<u64>,
     /// Memory of an open connection, both ends, in bytes; `null` where it was not measured.
     pub bytes_per_connection: Option<u64>,
+    /// Nanoseconds in which a cache line went to another processor and back, just before each sample; a `null`
+    /// where that is not known (one processor). Samples of several threads compare only at like distances.
+    #[serde(default)]
+    pub round_trip_ns: Vec<Option<f64>>,
     /// Whatever a reader of the figures must know.
     pub notes: Vec<String>,
 }
@@ -207,6 +211,7 @@ impl Row {
             retransmits: ours.then_some(sum.exact.retransmits),
             locks: sum.exact.locks,
             bytes_per_connection: None,
+            round_trip_ns: samples.slices.iter().map(|slice| slice.round_trip_ns).collect(),
             notes,
             key,
         })
@@ -301,6 +306,7 @@ mod tests {
             operations: bytes / 1000,
             wall: Duration::from_secs(1),
             cpu: Duration::from_millis(500),
+            round_trip_ns: Some(80.0),
             switches: Switches { voluntary: 4, involuntary: 1 },
             exact: Exact {
                 locks: vec![LockCount {

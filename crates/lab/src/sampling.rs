@@ -30,6 +30,9 @@ pub struct Slice {
     pub switches: Switches,
     /// Exact counters of the stack; all zero and empty where the contender has none to give.
     pub exact: Exact,
+    /// Nanoseconds in which a cache line goes to another processor and back, just before the slice; `None` where that
+    /// is not known.
+    pub round_trip_ns: Option<f64>,
 }
 
 impl Slice {
@@ -269,8 +272,14 @@ impl Runner {
         Runner { plan }
     }
 
-    /// Measures the contenders and returns their samples in the same order. `progress` is called before every slice.
-    pub fn run(&self, contenders: &mut [&mut dyn Contender], mut progress: impl FnMut(Progress<'_>)) -> Vec<Samples> {
+    /// Measures the contenders and returns their samples in the same order. `progress` is called before every slice, and
+    /// so is `distance`, whose answer stands beside the sample ([`Slice::round_trip_ns`]).
+    pub fn run(
+        &self,
+        contenders: &mut [&mut dyn Contender],
+        mut distance: impl FnMut() -> Option<f64>,
+        mut progress: impl FnMut(Progress<'_>),
+    ) -> Vec<Samples> {
         let mut samples: Vec<Samples> =
             contenders.iter().map(|c| Samples { name: c.name().to_owned(), ..Samples::default() }).collect();
         let n = contenders.len();
@@ -286,8 +295,9 @@ impl Runner {
                 }
                 let left = self.left(started.elapsed(), done, total);
                 progress(Progress { contender: contenders[turn].name(), done, total, warming_up, left });
+                let round_trip_ns = distance();
                 match contenders[turn].run_slice(self.plan.slice()) {
-                    Ok(slice) if !warming_up => samples[turn].slices.push(slice),
+                    Ok(slice) if !warming_up => samples[turn].slices.push(Slice { round_trip_ns, ..slice }),
                     Ok(_) => {}
                     Err(error) => samples[turn].failed = Some(error.to_string()),
                 }
@@ -339,11 +349,16 @@ mod tests {
         let mut b = scripted("b", &[Ok(5), Ok(6), Ok(7), Ok(8)], &log);
         let mut c = scripted("c", &[Ok(0); 4], &log);
         let mut seen = Vec::new();
-        let samples = Runner::new(SECOND).run(&mut [&mut a, &mut b, &mut c], |p| {
-            seen.push((p.contender.to_owned(), p.done, p.total, p.warming_up));
-        });
+        let samples = Runner::new(SECOND).run(
+            &mut [&mut a, &mut b, &mut c],
+            || Some(80.0),
+            |p| {
+                seen.push((p.contender.to_owned(), p.done, p.total, p.warming_up));
+            },
+        );
         assert_eq!(*log.borrow(), "abcbcacababc");
         assert_eq!(samples[0].slices.iter().map(|s| s.bytes).collect::<Vec<_>>(), [2, 3, 4]);
+        assert!(samples.iter().flat_map(|s| &s.slices).all(|slice| slice.round_trip_ns == Some(80.0)));
         assert_eq!(samples[1].slices.iter().map(|s| s.bytes).collect::<Vec<_>>(), [6, 7, 8]);
         assert_eq!(seen[0], ("a".to_owned(), 0, 12, true));
         assert_eq!(seen[3], ("b".to_owned(), 3, 12, false));
@@ -355,7 +370,7 @@ mod tests {
         let log = Rc::default();
         let mut a = scripted("a", &[Ok(1), Ok(2), Err("no memory")], &log);
         let mut b = scripted("b", &[Ok(1), Ok(4), Ok(4), Ok(4)], &log);
-        let samples = Runner::new(SECOND).run(&mut [&mut a, &mut b], |_| {});
+        let samples = Runner::new(SECOND).run(&mut [&mut a, &mut b], || None, |_| {});
         assert_eq!(samples[0].failed.as_deref(), Some("no memory"));
         assert_eq!((samples[0].slices.len(), samples[1].slices.len()), (1, 3));
         let ratio = samples[0].ratio_to(&samples[1], Slice::gbps).unwrap();
@@ -392,6 +407,7 @@ mod tests {
             cpu: Duration::from_secs(1),
             switches: Switches { voluntary: 3, involuntary: 1 },
             exact: Exact { locks, handoffs: 2, ..Exact::default() },
+            round_trip_ns: None,
         };
         let samples = Samples {
             slices: vec![

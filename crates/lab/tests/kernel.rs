@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lab::kernel::{Ends, KernelBench, KernelError, Params, SendMode, most_connections};
-use lab::sampling::{Contender, Plan, Runner};
+use lab::sampling::{Contender, Plan, Runner, Slice};
 
 const SHORT: Duration = Duration::from_millis(20);
 
@@ -11,14 +11,20 @@ fn params() -> Params {
     Params { connections: 5, threads: 2, message: 16_384, ..Params::default() }
 }
 
+/// A slice in which something was done: on a machine that is busy with other work a short one may pass without.
+fn busy_slice(bench: &mut KernelBench) -> Slice {
+    let mut slices = (0..500).map(|_| bench.run_slice(SHORT).unwrap());
+    slices.find(|slice| slice.operations > 0).expect("ten seconds are enough to do something")
+}
+
 #[test]
 fn bulk_delivers_in_every_mode() {
     for send in [SendMode::Sendfile, SendMode::Write] {
         for ends in [Ends::Together, Ends::Apart] {
             let mut bench = KernelBench::open(&Params { send, ends, ..params() }).unwrap();
-            let slices = [bench.run_slice(SHORT).unwrap(), bench.run_slice(SHORT).unwrap()];
-            for slice in slices {
-                assert!(slice.bytes > 0 && slice.operations > 0 && !slice.cpu.is_zero(), "{send:?} {ends:?}");
+            for _ in 0..2 {
+                let slice = busy_slice(&mut bench);
+                assert!(slice.bytes > 0 && !slice.cpu.is_zero(), "{send:?} {ends:?}");
                 assert!(slice.bytes <= slice.operations * 16_384);
                 assert!(slice.wall >= SHORT);
             }
@@ -31,7 +37,9 @@ fn bulk_delivers_in_every_mode() {
 fn request_response_counts_whole_transactions() {
     let mut bench = KernelBench::open_rpc(&params()).unwrap();
     let (mut bytes, mut operations) = (0, 0);
-    for _ in 0..3 {
+    let mut slices = 0;
+    while slices < 3 || (operations == 0 && slices < 500) {
+        slices += 1;
         let slice = bench.run_slice(SHORT).unwrap();
         bytes += slice.bytes;
         operations += slice.operations;
@@ -44,7 +52,7 @@ fn request_response_counts_whole_transactions() {
 #[test]
 fn connections_are_set_up_and_closed() {
     let mut bench = KernelBench::open_connect(&params()).unwrap();
-    assert!(bench.run_slice(SHORT).unwrap().operations > 0);
+    assert!(busy_slice(&mut bench).operations > 0);
     assert!(bench.name().contains("connection rate"));
 }
 
@@ -72,9 +80,9 @@ fn nonsense_and_too_many_descriptors_are_refused_in_one_sentence() {
 fn it_takes_part_in_a_comparison() {
     let mut sendfile = KernelBench::open(&params()).unwrap();
     let mut write = KernelBench::open(&Params { send: SendMode::Write, ..params() }).unwrap();
-    let plan = Plan { warmup_slices: 1, repetitions: 2, slice_ms: 10 };
-    let samples = Runner::new(plan).run(&mut [&mut sendfile, &mut write], |_| {});
+    let plan = Plan { warmup_slices: 1, repetitions: 2, slice_ms: 100 };
+    let samples = Runner::new(plan).run(&mut [&mut sendfile, &mut write], || None, |_| {});
     assert!(samples.iter().all(|s| s.slices.len() == 2 && s.failed.is_none()));
-    let ratio = samples[0].ratio_to(&samples[1], lab::sampling::Slice::gbps).unwrap();
+    let ratio = samples[0].ratio_to(&samples[1], Slice::gbps).unwrap();
     assert!(ratio.mean > 0.0 && ratio.ci95.is_some());
 }

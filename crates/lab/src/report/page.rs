@@ -10,7 +10,7 @@ use minijinja::value::Serde;
 use serde::Serialize;
 
 use super::figures::{self, Figure};
-use crate::machine::Machine;
+use crate::machine::{Machine, Spread};
 use crate::result::{Recommendation, Results, Row};
 use crate::stats::Estimate;
 use crate::units::{bytes, count, estimate};
@@ -195,10 +195,15 @@ fn facts(results: &Results) -> Vec<(&'static str, String)> {
         ("frequency governor", machine.governor.clone().unwrap_or_else(none)),
         ("load before (1, 5, 15 min)", load(machine.load_before)),
         ("load after", load(machine.load_after)),
+        ("cache line to another processor and back", machine.round_trip_ns.map_or_else(none, round_trip)),
         ("stolen by the hypervisor", machine.steal_percent.map_or_else(none, |s| format!("{s:.2} %"))),
         ("mitigations", mitigations.clone()),
         ("build", format!("{rustc}, {profile}, commit {}", results.commit)),
     ]
+}
+
+fn round_trip(Spread { min, median, max }: Spread) -> String {
+    format!("{median:.0} ns (median; {min:.0} to {max:.0})")
 }
 
 /// A parameter's value in plain words: a text without its quotes, a list with spaces.

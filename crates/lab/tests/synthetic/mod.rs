@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use lab::cpu::Switches;
-use lab::machine::Machine;
+use lab::machine::{Machine, Spread};
 use lab::result::{KERNEL, Key, Results, Row, Workload};
 use lab::sampling::{Exact, LockCount, Samples, Slice, Wakes};
 
@@ -49,6 +49,7 @@ fn samples(shape: &Shape, load: usize) -> Samples {
         };
         let handoffs = if *arch == "connp-t" { bytes / 1448 } else { 0 };
         Slice {
+            round_trip_ns: Some(80.0),
             bytes,
             operations: bytes / 65_536,
             wall: Duration::from_secs(1),
@@ -95,6 +96,7 @@ pub fn results() -> Results {
         governor: None,
         load_before: Some([0.1, 0.2, 0.3]),
         load_after: Some([2.0, 1.1, 0.6]),
+        round_trip_ns: Spread::of(&[81.0, 79.0, 84.0]),
         steal_percent: Some(2.5),
         clock_source: Some("tsc".into()),
         memory_bytes: Some(8 << 30),

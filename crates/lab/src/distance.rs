@@ -1,0 +1,132 @@
+//! How far apart two processors are: the time in which a cache line goes from one to the other and back.
+//!
+//! What threads share (a lock, a ring, a connection) costs them just this, so a figure of several threads says little
+//! without it. It is no constant: a hypervisor moves virtual processors between cores that share a cache and cores that do
+//! not, within seconds and without a word, and the same benchmark then runs at half its speed. A [`Distance`] is therefore
+//! taken before every slice and kept beside the sample.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::crew::{Crew, Tally, Work};
+
+/// Round trips between two looks at the clock.
+const BATCH: u32 = 100;
+/// Time for one answer: about ten batches where the processors are far apart.
+const SLICE: Duration = Duration::from_micros(500);
+/// Spins between two looks at the clock while an answer does not come.
+const SPINS: u32 = 4096;
+
+/// Two threads that pass a cache line to and fro, pinned to the first two processors that benchmark threads run on.
+#[derive(Debug)]
+pub struct Distance {
+    crew: Crew,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    line: Line,
+    /// Nanoseconds of the quickest batch; 0 where none was completed.
+    best: Line,
+}
+
+/// Odd while it is the other's turn. Alone on its cache line, and on the one that is fetched along with it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+impl Distance {
+    /// Starts the threads; `None` where there is one processor only.
+    ///
+    /// # Errors
+    /// A thread cannot be had.
+    pub fn start() -> io::Result<Option<Distance>> {
+        if crate::machine::cores() < 2 {
+            return Ok(None);
+        }
+        let shared = Arc::new(Shared::default());
+        let crew = Crew::start("distance", vec![Box::new(There(shared.clone())), Box::new(Back(shared.clone()))])?;
+        Ok(Some(Distance { crew, shared }))
+    }
+
+    /// Nanoseconds of a round trip now, the mean of the quickest hundred within half a millisecond; `None` where other
+    /// work kept a processor busy all the while.
+    pub fn round_trip_ns(&mut self) -> Option<f64> {
+        self.crew.run_slice(SLICE).ok()?;
+        let best = self.shared.best.0.load(Ordering::Relaxed);
+        (best > 0).then(|| best as f64 / f64::from(BATCH))
+    }
+}
+
+struct There(Arc<Shared>);
+
+impl Work for There {
+    fn run(&mut self, deadline: Instant, _: &mut Tally) -> io::Result<()> {
+        let mut best = u64::MAX;
+        loop {
+            let started = Instant::now();
+            let whole = (0..BATCH).all(|_| self.trip(deadline));
+            if !whole {
+                break;
+            }
+            best = best.min(started.elapsed().as_nanos() as u64);
+        }
+        self.0.best.0.store(if best == u64::MAX { 0 } else { best }, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl There {
+    /// Sends the line and waits until it is back; false where the time is over first. The next slice goes on from there.
+    fn trip(&self, deadline: Instant) -> bool {
+        let line = &self.0.line.0;
+        let sent = line.load(Ordering::Acquire) | 1;
+        line.store(sent, Ordering::Release);
+        spin(deadline, || line.load(Ordering::Acquire) != sent)
+    }
+}
+
+struct Back(Arc<Shared>);
+
+impl Work for Back {
+    fn run(&mut self, deadline: Instant, _: &mut Tally) -> io::Result<()> {
+        let line = &self.0.line.0;
+        while spin(deadline, || line.load(Ordering::Acquire) % 2 == 1) {
+            line.store(line.load(Ordering::Relaxed) + 1, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+/// Waits until `done`, and says whether it came to that before the deadline.
+fn spin(deadline: Instant, done: impl Fn() -> bool) -> bool {
+    loop {
+        if (0..SPINS).any(|_| done()) {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_goes_there_and_back() {
+        let Some(mut distance) = Distance::start().unwrap() else { return };
+        // A busy machine may keep one of the two from running for longer than a slice.
+        let round_trip =
+            (0..1000).find_map(|_| distance.round_trip_ns()).expect("two processors work at a time now and then");
+        assert!((1.0..1e6).contains(&round_trip), "{round_trip} ns");
+        assert!(
+            distance.shared.line.0.load(Ordering::Relaxed) >= 2 * u64::from(BATCH),
+            "each trip changes the line twice"
+        );
+    }
+}
