@@ -214,7 +214,7 @@ fn redis_through_the_relay() {
             for target in relaying.targets() {
                 let port = target.port.to_string();
                 let at = ["-h", target.host, "-p", &port];
-                let number = if full() { "100000" } else { "5000" };
+                let number = if full() { "20000" } else { "5000" };
                 let load = ["-n", number, "-c", "50", "-d", "1000", "-t", "set,get,lpush,lrange_100", "--csv"];
                 for pipeline in ["1", "16"] {
                     let report = output(&[&["redis-benchmark"][..], &at, &load, &["-P", pipeline]].concat());
