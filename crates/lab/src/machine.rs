@@ -49,12 +49,12 @@ pub struct Machine {
 /// What a figure was over a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The least.
-    pub min: f64,
+    /// One in ten samples is less.
+    pub p10: f64,
     /// The middle one; the higher of two.
     pub median: f64,
-    /// The greatest.
-    pub max: f64,
+    /// One in ten is more.
+    pub p90: f64,
 }
 
 impl Spread {
@@ -62,8 +62,8 @@ impl Spread {
     pub fn of<'a>(samples: impl IntoIterator<Item = &'a f64>) -> Option<Spread> {
         let mut sorted: Vec<f64> = samples.into_iter().copied().collect();
         sorted.sort_by(f64::total_cmp);
-        let (min, max) = (*sorted.first()?, *sorted.last()?);
-        Some(Spread { min, median: sorted[sorted.len() / 2], max })
+        let at = |tenths: usize| sorted.get(sorted.len() * tenths / 10).copied();
+        Some(Spread { p10: at(1)?, median: at(5)?, p90: at(9)? })
     }
 }
 
@@ -87,11 +87,11 @@ impl Machine {
         {
             remarks.push(format!("The hypervisor took {steal:.1} % of the processor time away during the run."));
         }
-        if let Some(Spread { min, median, max }) = self.round_trip_ns
-            && max > 2.0 * min
+        if let Some(Spread { p10, median, p90 }) = self.round_trip_ns
+            && p90 > 2.0 * p10
         {
             remarks.push(format!(
-                "A cache line went to another processor and back in {min:.0} to {max:.0} ns (median {median:.0}): the processors \
+                "A cache line went to another processor and back in {p10:.0} to {p90:.0} ns (median {median:.0}): the processors \
                  were moved nearer to each other and farther apart during the run, which changes figures of several threads \
                  as much as twofold. Compare samples of like distance: results.json has it beside each."
             ));

@@ -202,8 +202,8 @@ fn facts(results: &Results) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn round_trip(Spread { min, median, max }: Spread) -> String {
-    format!("{median:.0} ns (median; {min:.0} to {max:.0})")
+fn round_trip(Spread { p10, median, p90 }: Spread) -> String {
+    format!("{median:.0} ns (median; eight in ten from {p10:.0} to {p90:.0})")
 }
 
 /// A parameter's value in plain words: a text without its quotes, a list with spaces.
