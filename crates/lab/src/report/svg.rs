@@ -246,7 +246,7 @@ impl BarChart<'_> {
             error_bar(svg, "over", x + width / 2.0 - 1.0, *y, *ci, v);
         }
         // "connp-l, 128 groups, ticket" over several lines, since categories are narrow.
-        for (line, part) in name.split(", ").enumerate() {
+        for (line, part) in name.split(", ").flat_map(broken).enumerate() {
             text(svg, "middle", left + room / 2.0, BOTTOM + 18.0 + 14.0 * line as f64, part);
         }
     }
@@ -295,9 +295,24 @@ fn escaped(content: &str) -> String {
     content.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// A long name, "msgp:1+coupled", in two parts.
+fn broken(name: &str) -> Vec<&str> {
+    match name.rfind([':', '+']) {
+        Some(at) if name.len() > 12 => vec![&name[..=at], &name[at + 1..]],
+        _ => vec![name],
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_names_are_broken_where_they_may_be() {
+        assert_eq!(broken("msgp:1+coupled"), ["msgp:1+", "coupled"]);
+        assert_eq!(broken("connp-t:spsc"), ["connp-t:spsc"]);
+        assert_eq!(broken("128 groups of them"), ["128 groups of them"]);
+    }
 
     #[test]
     fn the_axis_is_round_and_holds_every_error_bar() {
