@@ -1,16 +1,13 @@
 //! A network whose device panics when a test wants it to, with somebody at its other end.
 
-#[path = "../../heddle/tests/planted/mod.rs"]
-mod planted;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use heddle::mem::MemConfig;
 use heddle::{Stack, UdpSocket};
+use testbed::planted::{self, Plant, Planted};
 
-use self::planted::{Plant, Planted};
 use crate::network::{Network, NetworkArgs};
 
 /// Who breaks the network.

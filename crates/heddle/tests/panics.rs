@@ -2,8 +2,6 @@
 //! and the process, the other connections and the listeners live on. No wait here has an end of its own: a thread that was
 //! lost in silence would hang the test.
 
-mod planted;
-
 use std::io::{ErrorKind, Read, Write};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
@@ -13,7 +11,7 @@ use every_arch::every_arch;
 use heddle::mem::{self, MemConfig};
 use heddle::{Casualty, Failure, Plan, Stack, TcpListener, TcpStream, UdpSocket};
 use observe::Counter;
-use planted::{MARK, Plant, Planted};
+use testbed::planted::{self, MARK, Plant, Planted};
 
 /// Two stacks with their threads; the device of `server` panics on demand.
 struct Bench {

@@ -1,11 +1,12 @@
 //! What tests and fuzz targets of whole stacks share: one stack on one thread in virtual time ([`node`]), the frames of
-//! the host that the test plays to it ([`frames`]), steps that happen to it ([`subject`]), and a device that looks at what
-//! crosses it ([`witness`]).
+//! the host that the test plays to it ([`frames`]), steps that happen to it ([`subject`]), a device that looks at what
+//! crosses it ([`witness`]), and one that panics when it is told to ([`planted`]).
 //!
 //! Nothing here belongs to the product; no crate of it depends on this one but for its tests.
 #![forbid(unsafe_code)]
 
 pub mod frames;
 pub mod node;
+pub mod planted;
 pub mod subject;
 pub mod witness;

@@ -57,12 +57,14 @@ fn syn_and_ack(frame: &[u8]) -> (bool, bool) {
     (flags & 2 != 0, flags & 16 != 0)
 }
 
+/// The device: it panics as its [`Plant`] says, and is `inner` otherwise.
 pub struct Planted<D> {
     inner: D,
     plant: Arc<Plant>,
 }
 
 impl<D: Device> Planted<D> {
+    /// Around `inner`, and what makes it panic: nothing yet.
     pub fn new(inner: D) -> (Self, Arc<Plant>) {
         let plant = Arc::new(Plant::default());
         (Planted { inner, plant: plant.clone() }, plant)
