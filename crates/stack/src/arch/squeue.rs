@@ -10,9 +10,15 @@
 //! events of a shard, in both directions, run in the order of one queue.
 //!
 //! # Modes
-//! `fill` always queues and leaves the work to the shard's worker. `nodrain` runs its own event if it can, and leaves
-//! what arrived meanwhile to the worker. `process` drains what arrived meanwhile, up to a bound in events and time, and
-//! leaves only the rest to the worker.
+//! The mode says what a thread does that brings a segment, and nobody waits for. `fill` always queues it and leaves the
+//! work to the shard's worker. `nodrain` runs it if it can, and leaves what arrived meanwhile to the worker. `process`
+//! drains what arrived meanwhile, too, up to a bound in events and time, and leaves only the rest to the worker.
+//!
+//! A user's call is not of that kind: its caller sleeps until it is done. Solaris lets such operations past the queue in
+//! every mode (`squeue_synch_enter`): who finds the flag free and the queue empty takes the flag and runs the call on
+//! the spot, and only who does not is queued. So does this file, `fill` included: there it is *asynchronous* events that
+//! always wait for the worker. The order is that of the queue all the same, because nobody passes what stands in it.
+//! A write is taken the same way, for its caller must be told how much of it was; Solaris would send it after the mode.
 //!
 //! # What may never happen
 //! The queue is not empty, nobody runs, and no wake of the worker is pending: every path that gives up the flag with
@@ -41,7 +47,7 @@ const DRAIN_TIME: Duration = Duration::from_millis(20);
 /// What the thread that brings an event does with the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Queue, and leave it to the worker (`SQ_FILL`).
+    /// Queue what nobody waits for, and leave it to the worker (`SQ_FILL`).
     Fill,
     /// Run one's own event if the shard is free (`SQ_NODRAIN`).
     NoDrain,
@@ -341,13 +347,14 @@ impl<P: Platform> Inner<P> {
         slot.wait()
     }
 
-    /// A user's call: taken straight if the shard is free (`synch_enter`), else queued, and the caller sleeps.
+    /// A user's call: taken straight if the shard is free (`squeue_synch_enter`), in every mode; else queued, and the caller
+    /// sleeps.
     fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
         let index = target.flow.index(self.queues.len());
         let squeue = &self.queues[index];
         let mut state = squeue.state.lock();
         let own = state.is_own();
-        if own || (self.mode != Mode::Fill && !state.running && state.queue.is_empty()) {
+        if own || (!state.running && state.queue.is_empty()) {
             state.take();
             drop(state);
             let now = self.shared.clock.now();
