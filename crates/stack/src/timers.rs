@@ -13,20 +13,38 @@ use observe::Time;
 const TICK_SHIFT: u32 = 20;
 const LEVEL_BITS: u32 = 6;
 const SLOTS: usize = 1 << LEVEL_BITS;
-/// Five levels of 64: 2^30 ticks, thirteen days. Later deadlines wait in the last slot and are placed again.
+/// Five levels of 64: 2^30 ticks, thirteen days.
 const LEVELS: usize = 5;
 const NONE: u32 = u32::MAX;
+/// An entry may wait for so many ticks, thirteen days; one that wants to wait for longer is woken then, and asks again.
+const HORIZON: u64 = 1 << (LEVEL_BITS * LEVELS as u32);
+/// In the place of a bucket: unarmed.
+const NOWHERE: u16 = u16::MAX;
 
+/// One slot's entry: 16 octets, because each connection has one, armed or not.
 #[derive(Clone, Copy)]
 struct Link {
     next: u32,
     prev: u32,
-    /// In ticks; `u64::MAX` while unarmed.
-    deadline: u64,
+    /// In ticks modulo 2^32, [`HORIZON`] from the wheel's at most.
+    deadline: u32,
     bucket: u16,
 }
 
-const UNARMED: Link = Link { next: NONE, prev: NONE, deadline: u64::MAX, bucket: 0 };
+const UNARMED: Link = Link { next: NONE, prev: NONE, deadline: 0, bucket: NOWHERE };
+
+impl Link {
+    #[inline]
+    fn is_armed(&self) -> bool {
+        self.bucket != NOWHERE
+    }
+
+    /// Its deadline in ticks, for a wheel that stands at `tick`.
+    #[inline]
+    fn due(&self, tick: u64) -> u64 {
+        tick.wrapping_add_signed((self.deadline.wrapping_sub(tick as u32) as i32).into())
+    }
+}
 
 /// Timer entries for slots `0..n`, at most one each.
 pub struct Wheel {
@@ -78,11 +96,13 @@ impl Wheel {
             self.links.resize(index + 1, UNARMED);
         }
         // Rounded up: a wake before the deadline would only find nothing due.
-        let ticks = (deadline.as_nanos().saturating_add((1 << TICK_SHIFT) - 1) >> TICK_SHIFT).max(self.tick + 1);
-        if self.links[index].deadline <= ticks {
-            return u64::MAX;
-        }
-        if self.links[index].deadline != u64::MAX {
+        let ticks = deadline.as_nanos().saturating_add((1 << TICK_SHIFT) - 1) >> TICK_SHIFT;
+        let ticks = ticks.clamp(self.tick + 1, self.tick + HORIZON);
+        let link = &self.links[index];
+        if link.is_armed() {
+            if link.due(self.tick) <= ticks {
+                return u64::MAX;
+            }
             self.unlink(slot);
         }
         self.place(slot, ticks);
@@ -92,7 +112,7 @@ impl Wheel {
 
     /// Forgets `slot`; called when the slot is freed.
     pub fn cancel(&mut self, slot: u32) {
-        if self.links.get(slot as usize).is_some_and(|link| link.deadline != u64::MAX) {
+        if self.links.get(slot as usize).is_some_and(Link::is_armed) {
             self.unlink(slot);
         }
     }
@@ -154,7 +174,7 @@ impl Wheel {
             while slot != NONE {
                 let link = self.links[slot as usize];
                 self.armed -= 1;
-                self.place(slot, link.deadline);
+                self.place(slot, link.due(self.tick));
                 slot = link.next;
             }
         }
@@ -180,7 +200,7 @@ impl Wheel {
         let position = (deadline >> shift).min((self.tick >> shift) + SLOTS as u64 - 1);
         let bucket = level * SLOTS + (position as usize & (SLOTS - 1));
         let head = self.heads[bucket];
-        self.links[slot as usize] = Link { next: head, prev: NONE, deadline, bucket: bucket as u16 };
+        self.links[slot as usize] = Link { next: head, prev: NONE, deadline: deadline as u32, bucket: bucket as u16 };
         if head != NONE {
             self.links[head as usize].prev = slot;
         }
@@ -239,6 +259,27 @@ mod tests {
         wheel.expire(at(50), &mut due);
         assert_eq!(due, [1]);
         assert!(wheel.is_empty());
+    }
+
+    const DAY: u64 = 86_400_000;
+
+    /// The 32 bits of a deadline go around after 52 days, and nothing waits beyond thirteen.
+    #[test]
+    fn who_wants_to_wait_for_weeks_is_woken_to_ask_again() {
+        let mut wheel = Wheel::new(at(45 * DAY));
+        let mut due = Vec::new();
+        wheel.arm(1, at(75 * DAY));
+        wheel.arm(2, at(53 * DAY));
+        wheel.expire(at(53 * DAY - 3), &mut due);
+        assert!(due.is_empty());
+        wheel.expire(at(53 * DAY + 3), &mut due);
+        assert_eq!(std::mem::take(&mut due), [2]);
+        wheel.expire(at(58 * DAY), &mut due);
+        assert!(due.is_empty(), "not before the horizon");
+        wheel.expire(at(59 * DAY), &mut due);
+        assert_eq!(std::mem::take(&mut due), [1]);
+        wheel.arm(1, at(75 * DAY));
+        assert_eq!(wheel.len(), 1);
     }
 
     /// Against the naive model: a thousand timers, random steps, every timer fires in the step that contains its
