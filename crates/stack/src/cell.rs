@@ -33,8 +33,8 @@ pub struct Connection<P: Platform> {
     pcb: Pcb,
     route: RouteCache,
     socket: Arc<TcpSocket<P>>,
-    /// What it owes its listener, until the handshake is complete.
-    admission: Option<Admission<P>>,
+    /// What it owes its listener, where it stands here before its handshake is complete: one that opens early.
+    admission: Option<Box<Admission<P>>>,
 }
 
 impl<P: Platform> Entry for Connection<P> {
@@ -273,7 +273,7 @@ impl<P: Platform> Cell<P> {
         self.wheel.cancel(slot);
         let (Connection { flow, mut pcb, mut route, socket, admission }, _) = self.table.remove(slot)?;
         socket.condemn();
-        admission.into_iter().for_each(Admission::abandon);
+        admission.into_iter().for_each(|admission| admission.abandon());
         let (shared, counters) = (&self.shared, &self.counters);
         let _ = attempt(move || {
             let mut out = shared.outbox(&flow, &route, counters);
@@ -334,14 +334,22 @@ impl<P: Platform> Cell<P> {
         }
     }
 
-    /// A child's handshake is complete: it enters the accept queue, or is reset if the listener has closed.
+    /// The handshake of a connection is complete: if it is a child that opened early, it has kept what it owes its listener.
     #[inline(never)]
     fn established(&mut self, slot: u32, now: Time, after: &mut After<P>) {
+        let kept = self.table.at(slot).and_then(|connection| connection.admission.take());
+        if let Some(admission) = kept {
+            self.admit(slot, *admission, now, after);
+        }
+    }
+
+    /// A child enters the accept queue, or is reset if the listener has closed.
+    #[inline]
+    fn admit(&mut self, slot: u32, admission: Admission<P>, now: Time, after: &mut After<P>) {
         let Some(connection) = self.table.at(slot) else { return };
-        let Some(admission) = connection.admission.take() else { return };
         match admission.enter(&connection.socket) {
             Admitted::New(listener, owed) => {
-                connection.admission = owed;
+                connection.admission = owed.map(Box::new);
                 self.counters.add(Counter::ConnectionsAccepted, 1);
                 after.wake_listener(&listener);
             }
@@ -401,14 +409,25 @@ impl<P: Platform> Cell<P> {
     fn adopt(&mut self, child: Child<P>, now: Time, after: &mut After<P>) {
         let Child { flow, pcb, route, admission, ready, deadline, table, starved, absent } = child;
         let socket = TcpSocket::new(flow);
-        let connection = Connection { flow, pcb: *pcb, route, socket: socket.clone(), admission: Some(admission) };
+        // Nearly every child is complete when it comes here, and what it owes is paid before this returns.
+        let (paid, kept) = match table {
+            TableChange::Established => (Some(admission), None),
+            _ => (None, Some(Box::new(admission))),
+        };
+        let connection = Connection { flow, pcb: *pcb, route, socket: socket.clone(), admission: kept };
         let key = self.table.insert(connection, absent);
         socket.placed(key);
         after.wake(&socket, ready);
         if starved {
             self.shared.starve(&flow, &route, socket.target(), after);
         }
-        self.settle(key.slot, Effects { deadline, table }, now, after);
+        match paid {
+            Some(admission) => {
+                self.settle(key.slot, Effects { deadline, table: TableChange::None }, now, after);
+                self.admit(key.slot, admission, now, after);
+            }
+            None => self.settle(key.slot, Effects { deadline, table }, now, after),
+        }
     }
 
     fn datagram(&mut self, datagram: Datagram, after: &mut After<P>) {
