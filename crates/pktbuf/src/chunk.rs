@@ -11,22 +11,43 @@ use crate::buffer::PktBuf;
 pub enum Chunk {
     /// A packet buffer that the queue owns.
     Pooled(PktBuf),
-    /// A part of memory that others hold too.
+    /// A part of memory that others hold too; [`Chunk::part`] makes it. Its length has 32 bits so that a chunk has 32 bytes:
+    /// each connection has room for one.
     Shared {
         /// The memory.
         data: Arc<[u8]>,
-        /// The part that is meant; within `data`.
-        range: Range<usize>,
+        /// Where the part begins.
+        start: usize,
+        /// How long it is; it ends within `data`.
+        len: u32,
     },
     /// A constant of the program.
     Static(&'static [u8]),
 }
 
+const _: () = assert!(size_of::<Chunk>() <= 32);
+
 impl Chunk {
-    /// All of `data`, shared.
+    /// All of `data`, shared; the first 4 GiB - 1 of it if there is more.
+    ///
+    /// ```
+    /// let chunk = pktbuf::Chunk::shared(b"text".as_slice().into());
+    /// assert_eq!(&*chunk, b"text");
+    /// ```
     pub fn shared(data: Arc<[u8]>) -> Chunk {
         let range = 0..data.len();
-        Chunk::Shared { data, range }
+        Chunk::part(data, range)
+    }
+
+    /// The part `range` of `data`, shared; the first 4 GiB - 1 of it if it is longer.
+    ///
+    /// # Panics
+    /// If `range` does not lie within `data`.
+    #[inline]
+    pub fn part(data: Arc<[u8]>, range: Range<usize>) -> Chunk {
+        assert!(range.start <= range.end && range.end <= data.len(), "{range:?} of {} bytes", data.len());
+        let len = u32::try_from(range.len()).unwrap_or(u32::MAX);
+        Chunk::Shared { data, start: range.start, len }
     }
 
     /// Bytes left in the chunk.
@@ -34,7 +55,7 @@ impl Chunk {
     pub fn len(&self) -> usize {
         match self {
             Chunk::Pooled(buf) => buf.len(),
-            Chunk::Shared { range, .. } => range.len(),
+            Chunk::Shared { len, .. } => *len as usize,
             Chunk::Static(bytes) => bytes.len(),
         }
     }
@@ -48,12 +69,12 @@ impl Chunk {
     /// The bytes.
     ///
     /// # Panics
-    /// If a `Shared` chunk was made with a range outside its data.
+    /// If a `Shared` chunk was made with a part outside its data.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
         match self {
             Chunk::Pooled(buf) => buf,
-            Chunk::Shared { data, range } => &data[range.clone()],
+            Chunk::Shared { data, start, len } => &data[*start..*start + *len as usize],
             Chunk::Static(bytes) => bytes,
         }
     }
@@ -67,7 +88,10 @@ impl Chunk {
         assert!(n <= self.len(), "a chunk of {} bytes advanced by {n}", self.len());
         match self {
             Chunk::Pooled(buf) => buf.pull_front(n),
-            Chunk::Shared { range, .. } => range.start += n,
+            Chunk::Shared { start, len, .. } => {
+                *start += n;
+                *len -= n as u32;
+            }
             Chunk::Static(bytes) => *bytes = &bytes[n..],
         }
     }
@@ -81,10 +105,11 @@ impl Chunk {
         assert!(n <= self.len(), "a chunk of {} bytes split at {n}", self.len());
         match self {
             Chunk::Pooled(buf) => split_pooled(buf, n).map(Chunk::Pooled),
-            Chunk::Shared { data, range } => {
-                let front = range.start..range.start + n;
-                range.start += n;
-                Some(Chunk::Shared { data: Arc::clone(data), range: front })
+            Chunk::Shared { data, start, len } => {
+                let front = Chunk::Shared { data: Arc::clone(data), start: *start, len: n as u32 };
+                *start += n;
+                *len -= n as u32;
+                Some(front)
             }
             Chunk::Static(bytes) => {
                 let (front, back) = bytes.split_at(n);
@@ -155,7 +180,7 @@ mod tests {
     const TEXT: &[u8] = b"the quick brown fox";
 
     fn one_of_each() -> [Chunk; 3] {
-        let shared = Chunk::Shared { data: [b"__", TEXT, b"__"].concat().into(), range: 2..2 + TEXT.len() };
+        let shared = Chunk::part([b"__", TEXT, b"__"].concat().into(), 2..2 + TEXT.len());
         [PktBuf::from_slice(TEXT).unwrap().into(), shared, TEXT.into()]
     }
 

@@ -415,7 +415,7 @@ impl TcpSock {
         let range = transfer.done()..transfer.data.len();
         let mut chunks = Chunks::new();
         if !range.is_empty() {
-            chunks.push(Chunk::Shared { data: transfer.data.clone(), range });
+            chunks.push(Chunk::part(transfer.data.clone(), range));
         }
         let send = tcp::Send { chunks };
         let call = match flags & (libc::MSG_OOB | libc::MSG_EOR) {

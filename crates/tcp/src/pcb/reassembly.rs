@@ -46,14 +46,14 @@ pub enum Inserted {
 /// The out-of-order queue of a connection. No heap while it is empty.
 #[derive(Debug, Default)]
 pub struct Reassembly {
-    queue: Option<Box<Queue>>,
     /// From the first segment out of order, or received twice, on.
     record: Option<Box<Record>>,
 }
 
-/// What is kept of disorder when the queue is empty again.
+/// The queue, and what is kept of disorder when it is empty again.
 #[derive(Debug)]
 struct Record {
+    queue: Option<Box<Queue>>,
     /// A duplicate not yet reported (RFC 2883); empty for none.
     dsack: (SeqNumber, SeqNumber),
     /// Segments that did not begin at RCV.NXT, modulo 2^32.
@@ -63,37 +63,42 @@ struct Record {
 impl Reassembly {
     /// An empty queue.
     pub const fn new() -> Reassembly {
-        Reassembly { queue: None, record: None }
+        Reassembly { record: None }
+    }
+
+    #[inline]
+    fn queue(&self) -> Option<&Queue> {
+        self.record.as_ref()?.queue.as_deref()
     }
 
     /// Whether no segment is queued.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.queue.is_none()
+        self.queue().is_none()
     }
 
     /// Whether [`Reassembly::sack_blocks`] has anything to say.
     #[inline]
     pub fn has_blocks(&self) -> bool {
-        self.queue.is_some() || self.record.as_ref().is_some_and(|record| record.dsack.0 != record.dsack.1)
+        self.record.as_ref().is_some_and(|record| record.queue.is_some() || record.dsack.0 != record.dsack.1)
     }
 
     /// Octets of text queued.
     #[inline]
     pub fn bytes(&self) -> u32 {
-        self.queue.as_ref().map_or(0, |q| q.bytes)
+        self.queue().map_or(0, |q| q.bytes)
     }
 
     /// Bytes of memory that the queue occupies: whole blocks and book-keeping, not only text.
     #[inline]
     pub fn memory(&self) -> u32 {
-        self.queue.as_ref().map_or(0, |q| q.memory)
+        self.queue().map_or(0, |q| q.memory)
     }
 
     /// Number of runs, which is the number of holes.
     #[inline]
     pub fn runs(&self) -> usize {
-        self.queue.as_ref().map_or(0, |q| q.runs.len())
+        self.queue().map_or(0, |q| q.runs.len())
     }
 
     /// Segments that came out of order since the connection began, modulo 2^32.
@@ -102,7 +107,7 @@ impl Reassembly {
     }
 
     fn record(&mut self) -> &mut Record {
-        self.record.get_or_insert_with(|| Box::new(Record { dsack: NOTHING, out_of_order: 0 }))
+        self.record.get_or_insert_with(|| Box::new(Record { queue: None, dsack: NOTHING, out_of_order: 0 }))
     }
 
     /// Drops everything: the connection is reset or the user will not read.
@@ -147,8 +152,8 @@ impl Reassembly {
         if seq.ge(window_end) {
             return Inserted::Dropped(DropReason::TcpOutOfWindow);
         }
+        let record = self.record();
         if seq.gt(rcv_nxt) {
-            let record = self.record();
             record.out_of_order = record.out_of_order.wrapping_add(1);
         }
         let mut incoming = Incoming { left: seq, right, text: fitted(text), fin };
@@ -158,12 +163,11 @@ impl Reassembly {
             incoming.cut_left(rcv_nxt);
         }
         incoming.cut_right(window_end);
-        let queue = self.queue.get_or_insert_with(|| Box::new(Queue::new()));
+        let queue = record.queue.get_or_insert_with(|| Box::new(Queue::new()));
         let stored = queue.store(incoming, limit_bytes, &mut duplicate);
         if queue.runs.is_empty() {
-            self.queue = None;
+            record.queue = None;
         }
-        let record = self.record();
         record.dsack = duplicate.unwrap_or(record.dsack);
         match stored {
             Ok(true) => Inserted::Stored,
@@ -177,10 +181,11 @@ impl Reassembly {
     /// only with a FIN.
     #[inline]
     pub fn pop_ready(&mut self, rcv_nxt: SeqNumber) -> Option<(PktBuf, bool)> {
-        let queue = self.queue.as_mut()?;
+        let held = &mut self.record.as_mut()?.queue;
+        let queue = held.as_mut()?;
         let ready = queue.pop(rcv_nxt);
         if queue.runs.is_empty() {
-            self.queue = None;
+            *held = None;
         }
         ready
     }
@@ -198,7 +203,7 @@ impl Reassembly {
             blocks.push(left, right);
             duplicates = 1;
         }
-        let Some(queue) = &self.queue else { return blocks };
+        let Some(queue) = self.queue() else { return blocks };
         let lowest = queue.runs.iter().take(MAX_BLOCKS).map(|run| (run.left, run.right));
         for (left, right) in queue.recent().iter().copied().chain(lowest) {
             if blocks.len() == MAX_BLOCKS {
@@ -269,7 +274,7 @@ mod tests {
         assert!(!r.is_empty() && r.bytes() == 100 && r.memory() > 2048);
         assert_eq!(r.pop_ready(at(99)).map(|_| ()), None);
         assert_eq!(drain(&mut r, 100), (200, false));
-        assert!(r.queue.is_none() && r.bytes() == 0 && r.memory() == 0);
+        assert!(r.queue().is_none() && r.bytes() == 0 && r.memory() == 0);
     }
 
     #[test]
