@@ -319,7 +319,7 @@ impl HalfOpen {
         let mut pcb = Pcb::closed(self.tuple, self.isn(), self.announce, &params.options, config, now);
         let mut parts = pcb.parts();
         parts.header_in.set_passive();
-        parts.header_in.held = false;
+        parts.header_in.set_held(false);
         parts.agree(self.irs, 0, &self.agreed(), config, now);
         parts.header_out.set_ecn(self.ecn(), self.mark);
         let sw = &mut *parts.send_window;
@@ -349,7 +349,7 @@ impl ListenParams {
 
 /// What a listener makes of the SYN with this header.
 pub(crate) fn agreement(header: &Header, tuple: &FourTuple, config: &Config) -> Negotiation {
-    Negotiation::read(header, tuple, config)
+    Negotiation::read(header, tuple.remote_addr.is_ipv6(), config)
 }
 
 #[cfg(test)]

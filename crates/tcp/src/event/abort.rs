@@ -37,7 +37,7 @@ impl Event for Abort {
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
         pcb.whole(out, |mut parts, out| {
-            parts.header_in.held = false;
+            parts.header_in.set_held(false);
             close::reset(&mut parts, out, now);
             release(&mut parts, out);
         });

@@ -33,7 +33,7 @@ impl Event for Close {
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
         pcb.whole(out, |mut parts, out| {
-            parts.header_in.held = false;
+            parts.header_in.set_held(false);
             parts.header_in.recount(out);
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
             //# A host MAY implement a "half-duplex" TCP close sequence, so that an application that has called CLOSE

@@ -43,13 +43,13 @@ pub(crate) struct Negotiation {
 }
 
 impl Negotiation {
-    /// Read a received SYN under the features that `config` allows.
-    pub(crate) fn read(header: &Header, tuple: &FourTuple, config: &Config) -> Self {
+    /// Read a received SYN, which came by IPv6 or IPv4, under the features that `config` allows.
+    pub(crate) fn read(header: &Header, ipv6: bool, config: &Config) -> Self {
         let Options { mss, window_scale, sack_permitted, timestamps, .. } = header.options;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
         //# If an MSS Option is not received at connection setup, TCP implementations MUST assume a default send MSS of
         //# 536 (576 - 40) for IPv4 or 1220 (1280 - 60) for IPv6 (MUST-15).
-        let default = if tuple.remote_addr.is_ipv4() { DEFAULT_MSS_V4 } else { DEFAULT_MSS_V6 };
+        let default = if ipv6 { DEFAULT_MSS_V6 } else { DEFAULT_MSS_V4 };
         Negotiation {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
             //# TCP endpoints MUST implement both sending and receiving the MSS Option (MUST-14).
@@ -95,7 +95,7 @@ impl Pcb {
         // The window field of our SYN, before there is anything to acknowledge.
         header_out.edge = header_out.nxt + receive_window.limit.min(receive_window.clamp);
         Pcb {
-            header_in: HeaderIn::new(State::Closed, tuple, options, config, now),
+            header_in: HeaderIn::new(State::Closed, tuple.remote_addr.is_ipv6(), options, config, now),
             receive_window,
             reassembly: Reassembly::new(),
             send_window,
@@ -123,7 +123,7 @@ impl crate::access::PcbMut<'_> {
     //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
     //# A Window Scale option in a segment without a SYN bit MUST be ignored.
     pub(crate) fn synchronise(&mut self, header: &Header, out: &Outbox<'_>, now: Time) {
-        let agreed = Negotiation::read(header, &self.header_in.tuple, out.config);
+        let agreed = Negotiation::read(header, self.header_in.is_ipv6(), out.config);
         self.agree(header.seq, header.window, &agreed, out.config, now);
     }
 

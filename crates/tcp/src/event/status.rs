@@ -3,7 +3,6 @@
 use core::time::Duration;
 
 use observe::Time;
-use wire::FourTuple;
 
 use super::{Event, OptionValues};
 use crate::access::{PcbAccess, PcbMut};
@@ -22,13 +21,11 @@ use crate::state::State;
 #[derive(Clone, Copy, Debug)]
 pub struct Status;
 
-/// A connection at one moment. Sizes are in octets.
+/// A connection at one moment; whose it is, the caller knows, who named it. Sizes are in octets.
 #[derive(Clone, Debug)]
 pub struct StatusReport {
     /// State.
     pub state: State,
-    /// Both ends.
-    pub tuple: FourTuple,
     /// Readiness as a level.
     pub ready: Readiness,
     /// Why the connection ended, if nobody has been told yet.
@@ -225,7 +222,6 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
     let again = if sw.mode.recovers() { 0 } else { fast_open::sent_again(parts.header_in, sw.una) };
     StatusReport {
         state: parts.header_in.state,
-        tuple: parts.header_in.tuple,
         ready: level(parts, out.config),
         error: parts.header_in.error,
         soft_error: parts.header_in.soft_error(),
@@ -284,7 +280,7 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
 
 /// MTU that the MSS in use stands for.
 fn path_mtu(parts: &PcbMut<'_>) -> u32 {
-    let ip = if parts.header_in.tuple.remote_addr.is_ipv4() { 20 } else { 40 };
+    let ip = if parts.header_in.is_ipv6() { 40 } else { 20 };
     let options = parts.send_window.option_octets();
     u32::from(parts.send_window.mss) + u32::from(options) + 20 + ip
 }

@@ -50,7 +50,7 @@ impl PcbMut<'_> {
     }
 
     fn open_early(&mut self, segment: Segment, cookie: Option<FastOpen>, out: &mut Outbox<'_>, now: Time) {
-        self.header_in.held = true;
+        self.header_in.set_held(true);
         let sw = &mut *self.send_window;
         let iss = sw.una;
         sw.una = sw.nxt;

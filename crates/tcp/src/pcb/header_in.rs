@@ -1,10 +1,10 @@
-//! The header-in part: who the connection is, in which state, and how an arriving header is judged before any window is
+//! The header-in part: in which state the connection is, and how an arriving header is judged before any window is
 //! looked at. It also keeps what belongs to the connection as a whole: its error, keep-alive and the timers of states.
+//! Whose connection it is, whoever finds it by its tuple knows already; here is only what protocol rules ask of that.
 
 use core::time::Duration;
 
 use observe::{Gauge, Time};
-use wire::FourTuple;
 use wire::tcp::{HEADER_LEN, TcpFlags};
 
 use super::{Settings, Tick, mebinanos};
@@ -20,6 +20,10 @@ const PASSIVE: u8 = 1;
 const TEXT_ON_SYN: u8 = 2;
 /// The user time-outs of both ends are exchanged.
 const EXCHANGES: u8 = 4;
+/// The peer's address is one of IPv6.
+const IPV6: u8 = 8;
+/// Somebody will close or abort the connection; until then it stays although it may be finished.
+const HELD: u8 = 16;
 /// From here up: segments whose ECN field is at least this take the whole path.
 const NOTABLE_SHIFT: u32 = 6;
 /// Octets of a header with timestamps alone.
@@ -50,15 +54,10 @@ pub struct HeaderIn {
     pub(crate) state: State,
     /// Why the connection ended, until the user has been told.
     pub(crate) error: Option<Error>,
-    /// What is wrong and may pass; see [`HeaderIn::soft_error`].
-    soft_error: Option<Error>,
-    /// Of [`PASSIVE`], [`TEXT_ON_SYN`] and [`EXCHANGES`]; above them what [`HeaderIn::notice`] was told, marked segments to
+    /// Of [`PASSIVE`], [`TEXT_ON_SYN`], [`EXCHANGES`], [`IPV6`] and [`HELD`]; above them what [`HeaderIn::notice`] was told, marked segments to
     /// begin with.
     traits: u8,
-    /// Somebody will close or abort the connection; until then it stays although it may be finished.
-    pub(crate) held: bool,
     counted: Counted,
-    pub(crate) tuple: FourTuple,
     /// Segments that arrived, modulo 2^32.
     pub(crate) segments_in: u32,
     /// When a segment of this connection last arrived, in units of 2^20 ns modulo 2^32.
@@ -86,28 +85,21 @@ pub(crate) enum Path {
 }
 
 impl HeaderIn {
-    pub(crate) fn new(state: State, tuple: FourTuple, options: &ConnectionOptions, config: &Config, now: Time) -> Self {
+    /// Of a connection in `state` with a peer whose address is one of IPv6 if `ipv6`, else of IPv4.
+    pub(crate) fn new(state: State, ipv6: bool, options: &ConnectionOptions, config: &Config, now: Time) -> Self {
         let settings = Settings::of(options, config, now);
         let exchanges = settings.as_ref().is_some_and(|settings| settings.exchange.is_on());
         HeaderIn {
             state,
             error: None,
-            soft_error: None,
-            traits: CE << NOTABLE_SHIFT | if exchanges { EXCHANGES } else { 0 },
-            held: true,
+            traits: CE << NOTABLE_SHIFT | HELD | if exchanges { EXCHANGES } else { 0 } | if ipv6 { IPV6 } else { 0 },
             counted: Counted::No,
-            tuple,
             segments_in: 0,
             last_heard: mebinanos(now),
             challenged: Tick::long_before(now),
             state_deadline: Time::MAX,
             settings,
         }
-    }
-
-    /// Who the connection is.
-    pub fn tuple(&self) -> FourTuple {
-        self.tuple
     }
 
     /// The connection's state.
@@ -132,8 +124,8 @@ impl HeaderIn {
     //# There MUST be a mechanism for reporting soft TCP error conditions to the application (MUST-47).
     #[cold]
     pub(crate) fn note_soft_error(&mut self, error: Error, out: &mut Outbox<'_>, now: Time) {
-        self.soft_error = Some(error);
         let settings = self.settings(out.config);
+        settings.soft_error = Some(error);
         settings.soft_error_at = mebinanos(now);
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.8
         //# However, an application program that does not want to receive such ERROR_REPORT calls SHOULD be able to
@@ -145,13 +137,13 @@ impl HeaderIn {
 
     /// What was noted since the peer was last heard: the arrival of any segment ends a soft error.
     pub(crate) fn soft_error(&self) -> Option<Error> {
-        let noted = self.settings.as_ref()?.soft_error_at;
-        self.soft_error.filter(|_| noted.wrapping_sub(self.last_heard) as i32 >= 0)
+        let settings = self.settings.as_ref()?;
+        settings.soft_error.filter(|_| settings.soft_error_at.wrapping_sub(self.last_heard) as i32 >= 0)
     }
 
     /// The user has closed: nobody will read the text.
     pub(crate) fn is_orphan(&self) -> bool {
-        !self.held && self.state.is_synchronised()
+        !self.is_held() && self.state.is_synchronised()
     }
 
     /// Close resets (linger time zero).
@@ -164,7 +156,7 @@ impl HeaderIn {
         self.settings.get_or_insert_with(|| Settings::new(config))
     }
 
-    /// After a change of `state` or `held`: be counted under the right gauge. Idempotent, so the gauges balance.
+    /// After a change of the state or of who holds the connection: be counted under the right gauge. Idempotent, so the gauges balance.
     pub(crate) fn recount(&mut self, out: &Outbox<'_>) {
         let counted = match self.state {
             State::TimeWait => Counted::TimeWait,
@@ -179,6 +171,21 @@ impl HeaderIn {
         self.counted.gauge().into_iter().for_each(|gauge| gauges.change(gauge, -1));
         counted.gauge().into_iter().for_each(|gauge| gauges.change(gauge, 1));
         self.counted = counted;
+    }
+
+    /// Is the peer's address one of IPv6?
+    pub(crate) fn is_ipv6(&self) -> bool {
+        self.traits & IPV6 != 0
+    }
+
+    /// Will somebody close or abort the connection? Until then it stays although it may be finished.
+    pub(crate) fn is_held(&self) -> bool {
+        self.traits & HELD != 0
+    }
+
+    /// Somebody will, or nobody will any more.
+    pub(crate) fn set_held(&mut self, held: bool) {
+        self.traits = self.traits & !HELD | if held { HELD } else { 0 };
     }
 
     /// A child of a listener?

@@ -183,6 +183,6 @@ mod tests {
             size_of::<RetransmitQueue>(),
             size_of::<HeaderOut>(),
         ];
-        assert!(size_of::<Pcb>() <= 520, "{} octets: {sizes:?}", size_of::<Pcb>());
+        assert!(size_of::<Pcb>() <= 464, "{} octets: {sizes:?}", size_of::<Pcb>());
     }
 }

@@ -1,4 +1,4 @@
-//! What few connections set for themselves: keep-alive and the lengths of their own timers. Boxed by the header-in part, so
+//! What few connections set for themselves, keep-alive and the lengths of their own timers, and what befalls few. Boxed by the header-in part, so
 //! that the rest do not pay for it.
 
 use core::time::Duration;
@@ -7,6 +7,7 @@ use observe::Time;
 
 use super::milliseconds;
 use crate::config::{Config, ConnectionOptions, KeepAlive};
+use crate::error::Error;
 use crate::fast_open::Asked;
 use crate::user_timeout::Exchange;
 
@@ -34,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) syn_retries: Option<u8>,
     /// The user does not want to hear of soft errors.
     pub(crate) silent: bool,
+    /// What is wrong and may pass; see `HeaderIn::soft_error`.
+    pub(crate) soft_error: Option<Error>,
     /// When the last soft error was noted, in units of 2^20 ns modulo 2^32.
     pub(crate) soft_error_at: u32,
     /// The SYN asked for Fast Open.
@@ -57,6 +60,7 @@ impl Settings {
             exchange: Exchange::default(),
             syn_retries: None,
             silent: false,
+            soft_error: None,
             soft_error_at: 0,
             fast_open: None,
         })

@@ -234,7 +234,7 @@ fn acknowledge(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, 
             fast_open::complete(parts, &segment.header, out, now);
         } else {
             syn_sent::establish(parts, ack, out, now);
-            parts.header_in.held = true;
+            parts.header_in.set_held(true);
         }
         ecn::established(parts);
         parts.enter(Cause::AckOfSyn, out, now);
@@ -332,7 +332,7 @@ fn reset(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Ti
 
 /// A closed connection whose user is gone (or never had it) leaves the table now; else its user's close does that.
 pub(crate) fn release(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
-    if parts.header_in.state == State::Closed && !parts.header_in.held {
+    if parts.header_in.state == State::Closed && !parts.header_in.is_held() {
         out.table = match out.table {
             TableChange::Unfinished { reset, .. } => TableChange::Unfinished { reset, remove: true },
             _ => TableChange::Remove,
@@ -375,7 +375,10 @@ fn repeats_syn(segment: &Segment, parts: &PcbMut<'_>) -> bool {
 fn reopens(segment: &Segment, parts: &PcbMut<'_>) -> bool {
     let flags = segment.header.flags;
     // While somebody still reads from the old one, it cannot make way.
-    if parts.header_in.held || !flags.contains(TcpFlags::SYN) || flags.intersects(TcpFlags::ACK.union(TcpFlags::RST)) {
+    if parts.header_in.is_held()
+        || !flags.contains(TcpFlags::SYN)
+        || flags.intersects(TcpFlags::ACK.union(TcpFlags::RST))
+    {
         return false;
     }
     let rw = &parts.receive_window;
