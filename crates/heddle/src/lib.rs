@@ -34,6 +34,7 @@ pub mod knob_files;
 mod listener;
 pub mod ping;
 mod poller;
+mod residue;
 mod stream;
 mod stream_options;
 #[cfg(feature = "tokio")]

@@ -1,10 +1,9 @@
 //! A TCP connection as its user holds it.
 
-use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use pktbuf::{Chunk, PktBuf};
@@ -16,6 +15,7 @@ use tcp::{Chunks, ConnectionOptions, SetOption, SocketOption, StatusReport};
 use crate::address::ToAddr;
 use crate::builder::Stack;
 use crate::error::{ConnectError, given_up, on_connection};
+use crate::residue::Residue;
 
 /// The most that one `write` copies before it asks the connection: what a pooled buffer holds.
 const COPY: usize = 64 << 10;
@@ -38,56 +38,33 @@ struct Inner {
     /// Buffers handed over by the connection and not read to their end yet.
     residue: Lock<Residue, Real>,
     nonblocking: <Real as Platform>::AtomicBool,
-    /// In nanoseconds; 0: wait for ever.
-    read_timeout: <Real as Platform>::AtomicU64,
-    write_timeout: <Real as Platform>::AtomicU64,
-    /// The same: how long closing waits, 0: not at all.
+    /// How long its calls wait, if that was ever said.
+    patience: OnceLock<Box<Patience>>,
+}
+
+/// How long the calls of one stream wait, in nanoseconds.
+struct Patience {
+    /// 0: for ever.
+    read: <Real as Platform>::AtomicU64,
+    write: <Real as Platform>::AtomicU64,
+    /// Closing; 0: not at all.
     linger: <Real as Platform>::AtomicU64,
 }
 
-#[derive(Default)]
-struct Residue {
-    buffers: VecDeque<PktBuf>,
-    end: bool,
-    /// Octets before the urgent one, counted from the first that was not read.
-    mark: Option<usize>,
+impl Default for Patience {
+    fn default() -> Self {
+        Patience { read: Atomic::new(0), write: Atomic::new(0), linger: Atomic::new(0) }
+    }
 }
 
-impl Residue {
-    /// Octets that one read may take: it stops before the urgent octet.
-    fn bound(&self, max: usize) -> usize {
-        self.mark.filter(|before| *before > 0).map_or(max, |before| max.min(before))
+impl Inner {
+    fn patience(&self) -> &Patience {
+        self.patience.get_or_init(Box::default)
     }
 
-    /// Notes that `octets` were read.
-    fn passed(&mut self, octets: usize) {
-        self.mark = self.mark.and_then(|before| before.checked_sub(octets));
-    }
-
-    /// Keeps the last `octets` of these buffers, which were not read; it has no others.
-    #[cold]
-    fn keep(&mut self, buffers: impl IntoIterator<Item = PktBuf>, octets: usize) {
-        self.buffers.extend(buffers);
-        let mut read = self.buffers.iter().map(|buffer| buffer.len()).sum::<usize>() - octets;
-        while read > 0
-            && let Some(front) = self.buffers.front_mut()
-        {
-            let count = front.len().min(read);
-            read -= count;
-            if count == front.len() {
-                self.buffers.pop_front();
-            } else {
-                front.pull_front(count);
-            }
-        }
-    }
-
-    /// Takes what the connection gave.
-    fn refill(&mut self, received: tcp::Received) {
-        let queued: usize = self.buffers.iter().map(|buffer| buffer.len()).sum();
-        self.mark = self.mark.or(received.urgent.and_then(|end| end.checked_sub(1)).map(|before| queued + before));
-        self.end = received.end;
-        self.buffers.extend(received.data);
+    /// One of the times that [`Patience`] has; 0 where none was ever said.
+    fn waits(&self, which: impl Fn(&Patience) -> &<Real as Platform>::AtomicU64) -> u64 {
+        self.patience.get().map_or(0, |patience| which(patience).load(Ordering::Relaxed))
     }
 }
 
@@ -96,10 +73,10 @@ impl Drop for Inner {
         // The connection outlives its handle; what still happens to it is no news for a poller.
         self.socket.ready.deregister();
         // Text that was taken and not read: the peer must learn that it was lost (RFC 9293, 3.6.1).
-        let unread = !self.residue.get_mut().buffers.is_empty();
+        let unread = self.residue.get_mut().has_text();
         let call = if unread { Call::Abort(tcp::Abort) } else { Call::Close(tcp::Close) };
         self.stack.raw().call(&self.socket.target(), call);
-        let linger = Duration::from_nanos(self.linger.load(Ordering::Relaxed));
+        let linger = Duration::from_nanos(self.waits(|patience| &patience.linger));
         if !unread && !linger.is_zero() && !self.nonblocking.load(Ordering::Relaxed) {
             let over = Readiness::FLUSHED | Readiness::CLOSED | Readiness::ERROR;
             self.socket.ready.wait(over, Some(linger));
@@ -111,15 +88,7 @@ impl TcpStream {
     pub(crate) fn new(stack: Stack, socket: Arc<TcpSocket<Real>>) -> Self {
         // Two threads seldom read from one stream.
         let residue = Lock::new(LockKind::Reserved, LockClass::UserHandle, Residue::default());
-        let inner = Inner {
-            stack,
-            socket,
-            residue,
-            nonblocking: Atomic::new(false),
-            read_timeout: Atomic::new(0),
-            write_timeout: Atomic::new(0),
-            linger: Atomic::new(0),
-        };
+        let inner = Inner { stack, socket, residue, nonblocking: Atomic::new(false), patience: OnceLock::new() };
         TcpStream { inner: Arc::new(inner) }
     }
 
@@ -282,12 +251,12 @@ impl TcpStream {
 
     /// How long a read waits; `None`: for ever.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) {
-        self.inner.read_timeout.store(nanos(timeout), Ordering::Relaxed);
+        self.inner.patience().read.store(nanos(timeout), Ordering::Relaxed);
     }
 
     /// How long a write waits; `None`: for ever.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) {
-        self.inner.write_timeout.store(nanos(timeout), Ordering::Relaxed);
+        self.inner.patience().write.store(nanos(timeout), Ordering::Relaxed);
     }
 
     /// Sends small segments at once (true) or gathers them while data is unacknowledged (Nagle; false, the default).
@@ -308,7 +277,7 @@ impl TcpStream {
             _ => return Err(self.gone()),
         }
         if let SocketOption::Linger(time) = option {
-            self.inner.linger.store(time.map_or(0, nanos_of), Ordering::Relaxed);
+            self.inner.patience().linger.store(time.map_or(0, nanos_of), Ordering::Relaxed);
         }
         Ok(())
     }
@@ -392,12 +361,12 @@ impl TcpStream {
 
     /// Octets that were handed over and not read.
     pub(crate) fn kept(&self) -> usize {
-        self.inner.residue.lock().buffers.iter().map(|buffer| buffer.len()).sum()
+        self.inner.residue.lock().octets()
     }
 
     /// Octets before the urgent one, if that was handed over or announced.
     pub(crate) fn mark(&self) -> Option<usize> {
-        self.inner.residue.lock().mark
+        self.inner.residue.lock().mark()
     }
 
     fn gone(&self) -> io::Error {
@@ -418,7 +387,7 @@ impl TcpStream {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the range to send lies outside the bytes"));
         }
         let length = range.len();
-        let mut chunk = Chunk::Shared { data: data.clone(), range };
+        let mut chunk = Chunk::part(data.clone(), range);
         loop {
             let (accepted, rest) = self.send_once(chunk)?;
             if accepted > 0 || length == 0 {
@@ -440,8 +409,8 @@ impl TcpStream {
     pub fn receive_buffers(&self, max: usize) -> io::Result<Vec<PktBuf>> {
         loop {
             let mut residue = self.inner.residue.lock();
-            if !residue.buffers.is_empty() || residue.end {
-                return Ok(std::mem::take(&mut residue.buffers).into());
+            if residue.has_text() || residue.end {
+                return Ok(residue.take_buffers().into());
             }
             if self.refill(&mut residue, max)? {
                 continue;
@@ -469,8 +438,8 @@ impl TcpStream {
     /// ended. `None`: there is nothing now.
     pub(crate) fn try_read(&self, max: usize, mut copy: impl FnMut(&[u8])) -> io::Result<Option<usize>> {
         let mut residue = self.inner.residue.lock();
-        if !residue.buffers.is_empty() || residue.end {
-            return Ok(Some(read_residue(&mut residue, max, copy)));
+        if residue.has_text() || residue.end {
+            return Ok(Some(residue.read(max, copy)));
         }
         let (mut call, mut reply) = (Call::Receive(tcp::Receive { max }), Reply::Gone);
         self.call_in_place(&mut call, &mut reply);
@@ -478,9 +447,9 @@ impl TcpStream {
             Reply::Received(Ok(received)) => received,
             other => return self.nothing_received(std::mem::replace(other, Reply::Gone)),
         };
-        if received.urgent.is_some() || residue.mark.is_some() {
+        if received.urgent.is_some() || residue.mark().is_some() {
             residue.refill(std::mem::take(received));
-            return Ok(Some(read_residue(&mut residue, max, copy)));
+            return Ok(Some(residue.read(max, copy)));
         }
         residue.end = received.end;
         let mut copied = 0;
@@ -558,18 +527,18 @@ impl TcpStream {
     }
 
     fn wait_readable(&self) -> io::Result<()> {
-        self.wait_for(Readiness::READABLE, &self.inner.read_timeout)
+        self.wait_for(Readiness::READABLE, |patience| &patience.read)
     }
 
     fn wait_writable(&self) -> io::Result<()> {
-        self.wait_for(Readiness::WRITABLE, &self.inner.write_timeout)
+        self.wait_for(Readiness::WRITABLE, |patience| &patience.write)
     }
 
-    fn wait_for(&self, bit: Readiness, timeout: &<Real as Platform>::AtomicU64) -> io::Result<()> {
+    fn wait_for(&self, bit: Readiness, which: impl Fn(&Patience) -> &<Real as Platform>::AtomicU64) -> io::Result<()> {
         if self.inner.nonblocking.load(Ordering::Relaxed) {
             return Err(self.error(tcp::Error::WouldBlock));
         }
-        let timeout = match timeout.load(Ordering::Relaxed) {
+        let timeout = match self.inner.waits(which) {
             0 => None,
             nanos => Some(Duration::from_nanos(nanos)),
         };
@@ -589,32 +558,6 @@ fn nanos(timeout: Option<Duration>) -> u64 {
 
 fn nanos_of(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Reads from what was kept, up to the urgent octet.
-fn read_residue(residue: &mut Residue, max: usize, copy: impl FnMut(&[u8])) -> usize {
-    let bound = residue.bound(max);
-    let copied = copy_out(&mut residue.buffers, bound, copy);
-    residue.passed(copied);
-    copied
-}
-
-/// Hands at most `max` octets from the front of `buffers` to `copy`; returns how many.
-fn copy_out(buffers: &mut VecDeque<PktBuf>, max: usize, mut copy: impl FnMut(&[u8])) -> usize {
-    let mut copied = 0;
-    while copied < max
-        && let Some(front) = buffers.front_mut()
-    {
-        let count = front.len().min(max - copied);
-        copy(&front[..count]);
-        copied += count;
-        if count == front.len() {
-            buffers.pop_front();
-        } else {
-            front.pull_front(count);
-        }
-    }
-    copied
 }
 
 impl Read for &TcpStream {

@@ -1,0 +1,123 @@
+//! What a stream has received and its user has not read: buffers that a read did not take to their end, and where the
+//! urgent octet stands in them.
+//!
+//! Owned by a stream's handle, behind the lock of that; filled by a read from what the connection gave, and emptied by the
+//! next before the connection is asked again. What may never happen: text read twice, or in another order, or beyond the
+//! urgent octet together with what is before it.
+
+use std::collections::VecDeque;
+
+use pktbuf::PktBuf;
+
+/// What one stream has in hand. Most have nothing, most of the time, and many never: sixteen octets then.
+#[derive(Default)]
+pub(crate) struct Residue {
+    /// Made when there first is something.
+    rest: Option<Box<Rest>>,
+    /// The stream has ended behind what is here.
+    pub(crate) end: bool,
+}
+
+#[derive(Default)]
+struct Rest {
+    buffers: VecDeque<PktBuf>,
+    /// Octets before the urgent one, counted from the first that was not read.
+    mark: Option<usize>,
+}
+
+impl Residue {
+    /// Is there text that was not read?
+    #[inline]
+    pub(crate) fn has_text(&self) -> bool {
+        self.rest.as_ref().is_some_and(|rest| !rest.buffers.is_empty())
+    }
+
+    /// Octets before the urgent one, if there is one.
+    #[inline]
+    pub(crate) fn mark(&self) -> Option<usize> {
+        self.rest.as_ref().and_then(|rest| rest.mark)
+    }
+
+    /// Octets that were not read.
+    pub(crate) fn octets(&self) -> usize {
+        self.rest.iter().flat_map(|rest| &rest.buffers).map(|buffer| buffer.len()).sum()
+    }
+
+    /// The buffers that were not read; they are the caller's now.
+    pub(crate) fn take_buffers(&mut self) -> VecDeque<PktBuf> {
+        self.rest.as_mut().map(|rest| std::mem::take(&mut rest.buffers)).unwrap_or_default()
+    }
+
+    /// Keeps the last `octets` of these buffers, which were not read; there are no others.
+    #[cold]
+    pub(crate) fn keep(&mut self, buffers: impl IntoIterator<Item = PktBuf>, octets: usize) {
+        self.rest.get_or_insert_default().keep(buffers, octets);
+    }
+
+    /// Takes what the connection gave.
+    pub(crate) fn refill(&mut self, received: tcp::Received) {
+        self.end = received.end;
+        self.rest.get_or_insert_default().refill(received);
+    }
+
+    /// Hands text to `copy`, up to the urgent octet; how much.
+    pub(crate) fn read(&mut self, max: usize, copy: impl FnMut(&[u8])) -> usize {
+        let Some(rest) = &mut self.rest else { return 0 };
+        let bound = rest.bound(max);
+        let copied = copy_out(&mut rest.buffers, bound, copy);
+        rest.passed(copied);
+        copied
+    }
+}
+
+impl Rest {
+    /// Octets that one read may take: it stops before the urgent octet.
+    fn bound(&self, max: usize) -> usize {
+        self.mark.filter(|before| *before > 0).map_or(max, |before| max.min(before))
+    }
+
+    /// Notes that `octets` were read.
+    fn passed(&mut self, octets: usize) {
+        self.mark = self.mark.and_then(|before| before.checked_sub(octets));
+    }
+
+    fn keep(&mut self, buffers: impl IntoIterator<Item = PktBuf>, octets: usize) {
+        self.buffers.extend(buffers);
+        let mut read = self.buffers.iter().map(|buffer| buffer.len()).sum::<usize>() - octets;
+        while read > 0
+            && let Some(front) = self.buffers.front_mut()
+        {
+            let count = front.len().min(read);
+            read -= count;
+            if count == front.len() {
+                self.buffers.pop_front();
+            } else {
+                front.pull_front(count);
+            }
+        }
+    }
+
+    fn refill(&mut self, received: tcp::Received) {
+        let queued: usize = self.buffers.iter().map(|buffer| buffer.len()).sum();
+        self.mark = self.mark.or(received.urgent.and_then(|end| end.checked_sub(1)).map(|before| queued + before));
+        self.buffers.extend(received.data);
+    }
+}
+
+/// Hands at most `max` octets from the front of `buffers` to `copy`; returns how many.
+fn copy_out(buffers: &mut VecDeque<PktBuf>, max: usize, mut copy: impl FnMut(&[u8])) -> usize {
+    let mut copied = 0;
+    while copied < max
+        && let Some(front) = buffers.front_mut()
+    {
+        let count = front.len().min(max - copied);
+        copy(&front[..count]);
+        copied += count;
+        if count == front.len() {
+            buffers.pop_front();
+        } else {
+            front.pull_front(count);
+        }
+    }
+    copied
+}
