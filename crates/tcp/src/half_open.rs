@@ -265,7 +265,7 @@ impl HalfOpen {
             out.dropped(DropReason::TcpDeferred);
             return Progress::Waiting;
         }
-        let mut pcb = Box::new(self.revive(params, out.config, now));
+        let mut pcb = self.revive(params, out.config, now);
         let quiet = Tick::long_before(now);
         pcb.header_in.challenged = if self.may_answer(now) { quiet } else { Tick::of(now) };
         let _ = SegmentArrives(&mut Some(segment)).run(&mut pcb.parts(), out, now);
@@ -315,8 +315,9 @@ impl HalfOpen {
     }
 
     /// The PCB in SYN-RECEIVED that this stands for.
-    pub(crate) fn revive(&self, params: &ListenParams, config: &Config, now: Time) -> Pcb {
-        let mut pcb = Pcb::closed(self.tuple, self.isn(), self.announce, &params.options, config, now);
+    pub(crate) fn revive(&self, params: &ListenParams, config: &Config, now: Time) -> Box<Pcb> {
+        // Boxed first: a PCB is large, and whoever asks hands it on.
+        let mut pcb = Box::new(Pcb::closed(self.tuple, self.isn(), self.announce, &params.options, config, now));
         let mut parts = pcb.parts();
         parts.header_in.set_passive();
         parts.header_in.set_held(false);

@@ -38,7 +38,7 @@ pub fn accept(
     listen::admit_syn(&segment, out)?;
     let agreed = agreement(&segment.header, &segment.tuple, out.config);
     let half_open = HalfOpen::new(segment.tuple, segment.header.seq, isn, params, &agreed, (out.config, now));
-    let mut pcb = Box::new(half_open.revive(params, out.config, now));
+    let mut pcb = half_open.revive(params, out.config, now);
     pcb.parts().open_early(segment, cookie, out, now);
     Ok(pcb)
 }
