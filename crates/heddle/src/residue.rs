@@ -9,13 +9,11 @@ use std::collections::VecDeque;
 
 use pktbuf::PktBuf;
 
-/// What one stream has in hand. Most have nothing, most of the time, and many never: sixteen octets then.
+/// What one stream has in hand. Most have nothing, most of the time, and many never: eight octets then.
 #[derive(Default)]
 pub(crate) struct Residue {
     /// Made when there first is something.
     rest: Option<Box<Rest>>,
-    /// The stream has ended behind what is here.
-    pub(crate) end: bool,
 }
 
 #[derive(Default)]
@@ -56,7 +54,6 @@ impl Residue {
 
     /// Takes what the connection gave.
     pub(crate) fn refill(&mut self, received: tcp::Received) {
-        self.end = received.end;
         self.rest.get_or_insert_default().refill(received);
     }
 

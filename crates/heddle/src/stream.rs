@@ -3,13 +3,13 @@
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pktbuf::{Chunk, PktBuf};
 use stack::call::{Call, Reply};
 use stack::socket::{Readiness, TcpSocket};
-use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform, Real};
+use sync::{Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform, Real};
 use tcp::{Chunks, ConnectionOptions, SetOption, SocketOption, StatusReport};
 
 use crate::address::ToAddr;
@@ -37,9 +37,11 @@ struct Inner {
     socket: Arc<TcpSocket<Real>>,
     /// Buffers handed over by the connection and not read to their end yet.
     residue: Lock<Residue, Real>,
+    /// The stream has ended behind the residue. Written with that locked.
+    ended: <Real as Platform>::AtomicBool,
     nonblocking: <Real as Platform>::AtomicBool,
     /// How long its calls wait, if that was ever said.
-    patience: OnceLock<Box<Patience>>,
+    patience: OnceBox<Patience>,
 }
 
 /// How long the calls of one stream wait, in nanoseconds.
@@ -59,7 +61,7 @@ impl Default for Patience {
 
 impl Inner {
     fn patience(&self) -> &Patience {
-        self.patience.get_or_init(Box::default)
+        self.patience.get_or_init(Patience::default)
     }
 
     /// One of the times that [`Patience`] has; 0 where none was ever said.
@@ -88,7 +90,8 @@ impl TcpStream {
     pub(crate) fn new(stack: Stack, socket: Arc<TcpSocket<Real>>) -> Self {
         // Two threads seldom read from one stream.
         let residue = Lock::new(LockKind::Reserved, LockClass::UserHandle, Residue::default());
-        let inner = Inner { stack, socket, residue, nonblocking: Atomic::new(false), patience: OnceLock::new() };
+        let (ended, nonblocking) = (Atomic::new(false), Atomic::new(false));
+        let inner = Inner { stack, socket, residue, ended, nonblocking, patience: OnceBox::new() };
         TcpStream { inner: Arc::new(inner) }
     }
 
@@ -409,7 +412,7 @@ impl TcpStream {
     pub fn receive_buffers(&self, max: usize) -> io::Result<Vec<PktBuf>> {
         loop {
             let mut residue = self.inner.residue.lock();
-            if residue.has_text() || residue.end {
+            if residue.has_text() || self.has_ended() {
                 return Ok(residue.take_buffers().into());
             }
             if self.refill(&mut residue, max)? {
@@ -438,7 +441,7 @@ impl TcpStream {
     /// ended. `None`: there is nothing now.
     pub(crate) fn try_read(&self, max: usize, mut copy: impl FnMut(&[u8])) -> io::Result<Option<usize>> {
         let mut residue = self.inner.residue.lock();
-        if residue.has_text() || residue.end {
+        if residue.has_text() || self.has_ended() {
             return Ok(Some(residue.read(max, copy)));
         }
         let (mut call, mut reply) = (Call::Receive(tcp::Receive { max }), Reply::Gone);
@@ -448,10 +451,11 @@ impl TcpStream {
             other => return self.nothing_received(std::mem::replace(other, Reply::Gone)),
         };
         if received.urgent.is_some() || residue.mark().is_some() {
+            self.note_end(received);
             residue.refill(std::mem::take(received));
             return Ok(Some(residue.read(max, copy)));
         }
-        residue.end = received.end;
+        self.note_end(received);
         let mut copied = 0;
         for buffer in &received.data {
             let count = buffer.len().min(max - copied);
@@ -464,6 +468,19 @@ impl TcpStream {
             residue.keep(std::mem::take(&mut received.data), all - copied);
         }
         Ok(Some(copied))
+    }
+
+    #[inline]
+    fn has_ended(&self) -> bool {
+        self.inner.ended.load(Ordering::Relaxed)
+    }
+
+    /// The residue is locked.
+    #[inline]
+    fn note_end(&self, received: &tcp::Received) {
+        if received.end {
+            self.inner.ended.store(true, Ordering::Relaxed);
+        }
     }
 
     /// An answer without text. `None`: there is nothing now.
@@ -511,6 +528,7 @@ impl TcpStream {
     /// Takes more from the connection, for later. False: there is nothing now.
     fn refill(&self, residue: &mut Residue, max: usize) -> io::Result<bool> {
         let Some(received) = self.receive(max)? else { return Ok(false) };
+        self.note_end(&received);
         residue.refill(received);
         Ok(true)
     }

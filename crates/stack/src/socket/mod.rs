@@ -12,6 +12,7 @@ pub mod udp;
 use std::sync::Arc;
 
 use sync::{Atomic, Ordering, Platform};
+use wire::FourTuple;
 
 pub use listener::{Admission, Admitted, ListenerShared};
 pub use poll::{PollEvent, PollSet};
@@ -25,22 +26,26 @@ const CONDEMNED: u64 = u64::MAX - 1;
 
 /// The user's side of one TCP connection. Shared by the connection and its handles; any thread.
 pub struct TcpSocket<P: Platform> {
-    /// Readiness, and who waits for it.
+    /// Readiness, and who waits for it; with a note of the flow's hash.
     pub ready: ReadyState<P>,
-    flow: Flow,
+    tuple: FourTuple,
     key: P::AtomicU64,
 }
+
+const _: () = assert!(size_of::<TcpSocket<sync::Real>>() <= 88);
 
 impl<P: Platform> TcpSocket<P> {
     /// For a connection that is about to be put into its table.
     pub fn new(flow: Flow) -> Arc<Self> {
-        Arc::new(TcpSocket { ready: ReadyState::default(), flow, key: P::AtomicU64::new(u64::MAX) })
+        let ready = ReadyState::with_note(flow.hash);
+        Arc::new(TcpSocket { ready, tuple: flow.tuple, key: P::AtomicU64::new(u64::MAX) })
     }
 
     /// The connection's name for [`crate::arch::Architecture::call`].
     #[inline]
     pub fn target(&self) -> Target {
-        Target { flow: self.flow, key: Key::from_bits(self.key.load(Ordering::Acquire)) }
+        let flow = Flow { tuple: self.tuple, hash: self.ready.note() };
+        Target { flow, key: Key::from_bits(self.key.load(Ordering::Acquire)) }
     }
 
     /// Called by the cell that gives the connection up after a panic: nothing is found under its name any more.

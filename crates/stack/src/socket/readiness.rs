@@ -9,7 +9,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
+use sync::{Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform};
 pub use tcp::Readiness;
 
 use super::poll::{Number, PollSet};
@@ -38,8 +38,10 @@ pub trait Pollable<P: Platform>: Send + Sync + 'static {
 /// see what the edge is about, because the clearing is ordered with the event by the guard of the connection.
 pub struct ReadyState<P: Platform> {
     word: P::AtomicU32,
+    /// Its owner's; see [`ReadyState::with_note`].
+    note: u32,
     first: OnceLock<Place<P>>,
-    later: OnceLock<Box<Lock<Option<Registration<P>>, P>>>,
+    later: OnceBox<Lock<Option<Registration<P>>, P>>,
 }
 
 /// A poll set, and the socket's number there.
@@ -70,11 +72,23 @@ fn tell<P: Platform>(watch: &dyn Watch, level: Readiness) {
 
 impl<P: Platform> Default for ReadyState<P> {
     fn default() -> Self {
-        ReadyState { word: P::AtomicU32::new(0), first: OnceLock::new(), later: OnceLock::new() }
+        Self::with_note(0)
     }
 }
 
 impl<P: Platform> ReadyState<P> {
+    /// Nothing is ready. `note` are four octets that its owner keeps here, because they would be lost to alignment, and
+    /// there is one of these for each connection.
+    pub fn with_note(note: u32) -> Self {
+        ReadyState { word: P::AtomicU32::new(0), note, first: OnceLock::new(), later: OnceBox::new() }
+    }
+
+    /// What [`ReadyState::with_note`] was given.
+    #[inline]
+    pub fn note(&self) -> u32 {
+        self.note
+    }
+
     /// The bits that are set now.
     #[inline]
     pub fn get(&self) -> Readiness {
@@ -145,7 +159,7 @@ impl<P: Platform> ReadyState<P> {
     }
 
     fn later(&self) -> &Lock<Option<Registration<P>>, P> {
-        self.later.get_or_init(|| Box::new(Lock::new(LockKind::Blocking, LockClass::SocketBuffer, None)))
+        self.later.get_or_init(|| Lock::new(LockKind::Blocking, LockClass::SocketBuffer, None))
     }
 
     /// Clears `bits`; phase *inside*: the caller holds the cell whose PCB has nothing more to offer.
