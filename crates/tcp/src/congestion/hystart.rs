@@ -51,16 +51,18 @@ pub(super) struct HyStart {
 
 impl HyStart {
     /// A round-trip time of `rtt` was measured by the acknowledgement of everything below `una`, while everything below
-    /// `nxt` is sent.
+    /// `nxt` is sent. The acknowledgement that ends a round is its last sample: what it acknowledges left in that round, and
+    /// counted in the next it would hide there that the delay has risen.
     pub(super) fn sample(&mut self, rtt: u32, una: SeqNumber, nxt: SeqNumber) -> Verdict {
-        if self.end.is_none_or(|end| una.ge(end)) && self.next_round(nxt) {
-            return Verdict::Leave;
-        }
+        let end = *self.end.get_or_insert(nxt);
         let rtt = rtt.max(1);
         self.current = if self.current == 0 { rtt } else { self.current.min(rtt) };
         self.samples = self.samples.saturating_add(1);
         if self.samples >= SAMPLES {
             self.compare();
+        }
+        if una.ge(end) && self.next_round(nxt) {
+            return Verdict::Leave;
         }
         if self.baseline > 0 { Verdict::Conserve } else { Verdict::Grow }
     }
@@ -96,13 +98,15 @@ impl HyStart {
 mod tests {
     use super::*;
 
-    /// One round of `n` samples of `rtt`; the last verdict.
+    /// One round of `n` acknowledgements of one segment each, `rtt` after it left; the last verdict. Ten segments have left
+    /// by then for the next round.
     fn round(h: &mut HyStart, at: &mut u32, rtt: u32, n: u32) -> Verdict {
-        let nxt = SeqNumber(*at + n);
+        let end = *at + n;
         let mut verdict = Verdict::Grow;
-        for _ in 0..n {
-            verdict = h.sample(rtt, SeqNumber(*at), nxt);
+        while *at < end {
             *at += 1;
+            let nxt = if *at < end { end } else { end + 10 };
+            verdict = h.sample(rtt, SeqNumber(*at), SeqNumber(nxt));
         }
         verdict
     }
@@ -113,10 +117,11 @@ mod tests {
         assert_eq!(round(&mut h, &mut at, 80_000, 10), Verdict::Grow);
         assert_eq!(round(&mut h, &mut at, 89_999, 10), Verdict::Grow, "an eighth of 80 ms is 10 ms");
         assert_eq!(round(&mut h, &mut at, 101_300, 10), Verdict::Conserve);
-        for _ in 0..4 {
+        for _ in 0..3 {
             assert_eq!(round(&mut h, &mut at, 110_000, 10), Verdict::Conserve);
         }
-        assert_eq!(h.sample(110_000, SeqNumber(at), SeqNumber(at + 10)), Verdict::Leave);
+        assert_eq!(round(&mut h, &mut at, 110_000, 9), Verdict::Conserve);
+        assert_eq!(round(&mut h, &mut at, 110_000, 1), Verdict::Leave, "the round of the rise and four more");
     }
 
     #[test]
