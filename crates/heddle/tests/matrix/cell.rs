@@ -114,26 +114,9 @@ impl Cell {
         cycles.filter_map(|words| time(words[2])).max().unwrap_or_default()
     }
 
-    /// How many of its sender's time-outs a pause may last: as many as one segment is lost in a row once in ten million
-    /// times, and at least four. A segment that is lost again after each sign of life of its neighbours never comes to
-    /// larger time-outs, so that losses in a row add up and do not double.
-    pub fn losses_in_a_row(&self) -> u32 {
-        let words: Vec<&str> = self.faults.split_whitespace().collect();
-        let chance =
-            |text: &str| text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok()).unwrap_or(0.0) / 100.0;
-        let lost = |pair: &[&str]| match pair[0] {
-            "loss" | "corrupt" | "scramble" | "truncate" => chance(pair[1]),
-            // In a burst nearly all is lost, and one burst meets many retransmissions where little else is sent.
-            "burst" => 0.5,
-            _ => 0.0,
-        };
-        let lost: f64 = words.windows(2).map(lost).sum();
-        if lost <= 0.0 { 4 } else { (1e-7f64.ln() / lost.min(0.5).ln()).ceil().max(4.0) as u32 }
-    }
-
     /// Whether the clock jumps while nothing is under way. A jump of half the timestamps' circle is one that only a
-    /// connection without traffic can meet: what is in flight across it is older than any segment may be (RFC 7323
-    /// section 5.5), and is believed to be from the future.
+    /// connection without traffic can meet: TS.Recent is no longer believed after it (RFC 7323 section 5.5), so that what
+    /// is in flight across it, even a probe of a closed window, would be taken for the newest, and all that follows for old.
     pub fn jumps_in_silence(&self) -> bool {
         self.jump == HALF_CIRCLE
     }

@@ -10,6 +10,9 @@ use heddle::device::fault::Pcg;
 use observe::Time;
 use sha2::{Digest, Sha256};
 
+/// A pause that needs no explanation.
+const PAUSE: Duration = Duration::from_secs(3);
+
 /// One direction of the connection.
 pub struct Flow {
     rng: Pcg,
@@ -27,8 +30,22 @@ pub struct Flow {
     /// What of the pause is owed to a jump of the clock.
     pub excused: Duration,
     /// The sender's longest time-out during the pause.
-    pub time_out: Duration,
+    time_out: Duration,
+    /// What the sender had sent and heard when that was last more than before, and when that was.
+    signs: Signs,
+    sign_at: Time,
     write_closed: bool,
+}
+
+/// What is seen of a flow's sender while nothing arrives.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Signs {
+    /// Segments that it has sent, and heard.
+    pub segments: [u32; 2],
+    /// Its retransmission time-out, back-off included.
+    pub time_out: Duration,
+    /// It has text that is not acknowledged.
+    pub has_text: bool,
 }
 
 impl Flow {
@@ -46,6 +63,8 @@ impl Flow {
             longest_pause: Duration::ZERO,
             excused: Duration::ZERO,
             time_out: Duration::ZERO,
+            signs: Signs::default(),
+            sign_at: now,
             write_closed: false,
         }
     }
@@ -109,7 +128,83 @@ impl Flow {
         Ok(moved)
     }
 
+    /// Whether all of `octets` has arrived but what waits for the clock to jump.
+    pub fn waits_for_the_jump(&self, octets: usize) -> bool {
+        self.held_back > 0 && self.arrived + self.held_back == octets
+    }
+
     pub fn pause(&self, now: Time) -> Duration {
         (now - self.last_progress).saturating_sub(self.excused)
+    }
+
+    /// The clock has jumped to `now`: nobody is to blame for that time.
+    pub fn excuse(&mut self, now: Time) {
+        self.excused = now - self.last_progress;
+        self.sign_at = now;
+    }
+
+    /// Judges a pause. It may last for `tries` of the sender's longest time-outs meanwhile: a segment that is lost again
+    /// after each sign of life of its neighbours never comes to larger time-outs, so that tries add up and do not double. And
+    /// a sender that has text may not be silent for two time-outs in a row: the probe of a tail and the time-out that it puts
+    /// off. Outages of the link come on top, as what leaves at the end of one may be lost, and the next try fall into another.
+    ///
+    /// # Errors
+    /// What is wrong, in a few words.
+    pub fn judge(&mut self, signs: Signs, tries: u32, outage: Duration, now: Time) -> Result<(), String> {
+        self.time_out = self.time_out.max(signs.time_out);
+        let pause = self.pause(now);
+        if pause > PAUSE.max(self.time_out * tries) + 3 * outage {
+            return Err(format!("nothing arrives for {pause:?} after {} octets", self.arrived));
+        }
+        if signs.segments != self.signs.segments {
+            self.sign_at = now;
+        }
+        self.signs = signs;
+        let silence = now - self.sign_at.max(self.last_progress);
+        if signs.has_text && silence > PAUSE + 2 * signs.time_out + outage {
+            return Err(format!("the sender does nothing for {silence:?} after {} octets", self.arrived));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn after(seconds: u32) -> Time {
+        Time::ZERO + SECOND * seconds
+    }
+
+    /// A flow on which nothing arrives, looked at once a second for so many; its sender sends every `every` seconds.
+    fn stands_still(seconds: u32, every: u32, time_out: Duration, tries: u32) -> Result<(), String> {
+        let mut flow = Flow::new(1, 1, 100, Time::ZERO);
+        (1..=seconds).try_for_each(|second| {
+            let signs = Signs { segments: [second / every, 0], time_out, has_text: true };
+            flow.judge(signs, tries, Duration::ZERO, after(second))
+        })
+    }
+
+    #[test]
+    fn a_sender_may_try_as_often_as_luck_lets_it() {
+        assert_eq!(stands_still(40, 2, 2 * SECOND, 20), Ok(()));
+        let wrong = stands_still(41, 2, 2 * SECOND, 20).expect_err("one try too many");
+        assert!(wrong.starts_with("nothing arrives for 41s after 0 octets"), "{wrong}");
+    }
+
+    #[test]
+    fn a_sender_that_does_nothing_is_found_before_its_tries_are_used_up() {
+        let wrong = stands_still(1000, 2000, 2 * SECOND, 1000).expect_err("it never tries");
+        assert!(wrong.starts_with("the sender does nothing for 8s after 0 octets"), "{wrong}");
+    }
+
+    #[test]
+    fn a_jump_of_the_clock_is_nobodys_silence() {
+        let mut flow = Flow::new(1, 1, 100, Time::ZERO);
+        let signs = Signs { has_text: true, ..Signs::default() };
+        flow.excuse(after(1_000_000));
+        assert_eq!(flow.judge(signs, 4, Duration::ZERO, after(1_000_001)), Ok(()));
     }
 }

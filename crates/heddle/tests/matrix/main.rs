@@ -7,6 +7,7 @@ mod world;
 
 mod cell;
 mod flow;
+mod luck;
 mod run;
 
 use std::io::Write;
@@ -33,6 +34,14 @@ fn a_forged_text_is_found_by_the_comparison() {
     let cell = Cell { faults: "out forge 5%".to_owned(), ..Cell::plain(1) };
     let wrong = run::run(&cell, None).err().expect("the data was changed");
     assert_eq!(wrong, "server to client: what arrived is not what was sent");
+}
+
+/// The other half of what it rests on: a connection that is stuck is found, though its sender goes on trying.
+#[test]
+fn a_connection_that_is_stuck_is_found() {
+    let cell = Cell { faults: "mtu 200".to_owned(), ..Cell::plain(1) };
+    let wrong = run::run(&cell, None).err().expect("no text arrives");
+    assert!(wrong.starts_with("nothing arrives for "), "{wrong}");
 }
 
 /// A cell happens again in every frame and at the same time, under architectures of every kind.

@@ -15,13 +15,10 @@ use sha2::Digest;
 use wire::FourTuple;
 
 use crate::cell::{Cell, Wrap};
-use crate::flow::Flow;
+use crate::flow::{Flow, Signs};
+use crate::luck::{self, MOST_TRIES};
 use crate::world::{Terms, World};
 
-/// A pause in the data that needs no explanation.
-const PAUSE: Duration = Duration::from_secs(3);
-/// The upper bound of retransmission time-outs in the stack's default configuration.
-const LONGEST_TIME_OUT: Duration = Duration::from_secs(120);
 /// Shorter pauses are not looked at.
 const LEAST_PAUSE: Duration = Duration::from_millis(500);
 /// In this time everything must be gone after the last octet: TIME-WAIT, and the FINs that are lost before it.
@@ -75,7 +72,8 @@ pub fn run(cell: &Cell, recorder: Option<Box<dyn Write + Send>>) -> Result<Outco
 
 fn config(cell: &Cell) -> Config {
     // Where two of three tries fail, fifteen in a row do now and then: giving up then is right, and not what is tested here.
-    let mut config = Config { syn_retries: 14, syn_ack_retries: 14, retries: 60, ..Config::default() };
+    let [syn_retries, syn_ack_retries, retries] = [MOST_TRIES; 3];
+    let mut config = Config { syn_retries, syn_ack_retries, retries, ..Config::default() };
     if let Some(window) = cell.window {
         config.receive_buffer = BufferSizes { min: window, initial: window, max: window };
         let send = window.max(config.send_buffer.initial);
@@ -131,7 +129,7 @@ impl Conversation {
         let now = world.clock.now();
         let mut flows = [1, 2].map(|stream| Flow::new(cell.seed, 2 * number as u64 + stream, cell.octets, now));
         if cell.jumps_in_silence() {
-            flows.iter_mut().for_each(|flow| flow.held_back = cell.octets / 2);
+            flows.iter_mut().for_each(|flow| flow.held_back = cell.octets.div_ceil(2));
         }
         Ok(Conversation { client, server: None, flows })
     }
@@ -157,38 +155,35 @@ impl Conversation {
     }
 
     /// No direction may stand still for longer than its sender's time-outs explain.
-    fn watch(&mut self, cell: &Cell, now: Time) -> Result<(), String> {
+    fn watch(&mut self, cell: &Cell, tries: u32, now: Time) -> Result<(), String> {
         let outage = cell.outage();
         // Until there is a server's end, its data waits for the client's handshake.
         let senders = [&self.client, self.server.as_ref().unwrap_or(&self.client)];
         for (flow, sender) in self.flows.iter_mut().zip(senders) {
-            if flow.arrived + flow.held_back == cell.octets && flow.held_back > 0 {
-                // Nothing more is asked for before the clock has jumped.
+            if flow.waits_for_the_jump(cell.octets) {
                 flow.last_progress = now;
             }
-            let pause = flow.pause(now);
-            if flow.ended || pause < LEAST_PAUSE {
+            if flow.ended || flow.pause(now) < LEAST_PAUSE {
                 continue;
             }
             let Some(status) = sender.status() else { return Err("the connection is gone".to_owned()) };
-            flow.time_out = flow.time_out.max(status.rto);
-            // At its upper bound the time-out no longer grows with the losses: then the retransmissions are counted, and
-            // the connection fails by itself when there were too many.
-            let capped = flow.time_out >= LONGEST_TIME_OUT;
-            let time_outs = if capped { 12 } else { cell.losses_in_a_row() };
-            // What leaves at the end of one outage may be lost, and the next time-out fall into another.
-            if pause > PAUSE.max(flow.time_out * time_outs) + 3 * outage {
-                let arrived = flow.arrived;
-                return Err(format!("nothing arrives for {pause:?} after {arrived} octets; the sender: {status:?}"));
-            }
+            let segments = [status.traffic.segments_out, status.traffic.segments_in];
+            let has_text = status.unacknowledged > 0 || status.send_queue > 0;
+            let judged = flow.judge(Signs { segments, time_out: status.rto, has_text }, tries, outage, now);
+            judged.map_err(|wrong| format!("{wrong}; the sender: {status:?}"))?;
         }
         Ok(())
     }
 
-    /// Whether all that was sent has been acknowledged.
-    fn is_acknowledged(&self) -> bool {
-        let acknowledged = |stream: &TcpStream| stream.status().is_some_and(|status| status.unacknowledged == 0);
-        acknowledged(&self.client) && self.server.as_ref().is_some_and(acknowledged)
+    /// Whether nothing is left to send before the clock jumps, and all that was sent is acknowledged: then neither end has a
+    /// reason to speak. (With text that waits for a window it would probe that.)
+    fn is_at_rest(&self, cell: &Cell) -> bool {
+        let at_rest = |stream: &TcpStream| {
+            stream.status().is_some_and(|status| status.unacknowledged == 0 && status.send_queue == 0)
+        };
+        self.flows.iter().all(|flow| flow.waits_for_the_jump(cell.octets))
+            && at_rest(&self.client)
+            && self.server.as_ref().is_some_and(at_rest)
     }
 
     fn compare(&self, cell: &Cell) -> Result<(), String> {
@@ -228,7 +223,7 @@ impl<'a> Transfer<'a> {
     }
 
     fn run(mut self) -> Result<Outcome, String> {
-        let mut last = self.started;
+        let (mut last, tries) = (self.started, luck::tries_in_a_row(self.cell));
         while !self.flows().all(|flow| flow.ended) {
             if self.pump()? {
                 last = self.world.clock.now();
@@ -236,7 +231,7 @@ impl<'a> Transfer<'a> {
                 continue;
             }
             let now = self.world.clock.now();
-            self.conversations.iter_mut().try_for_each(|conversation| conversation.watch(self.cell, now))?;
+            self.conversations.iter_mut().try_for_each(|conversation| conversation.watch(self.cell, tries, now))?;
             self.world.step(now + Duration::from_secs(3600));
         }
         let took = last - self.started;
@@ -282,13 +277,13 @@ impl<'a> Transfer<'a> {
         let now = self.world.clock.now();
         for flow in self.flows() {
             flow.held_back = 0;
-            flow.excused = now - flow.last_progress;
+            flow.excuse(now);
         }
     }
 
     /// Whether nothing has been under way for a while: neither data nor acknowledgements.
     fn is_silent(&mut self, now: Time) -> bool {
-        if !self.conversations.iter().all(Conversation::is_acknowledged) {
+        if !self.conversations.iter().all(|conversation| conversation.is_at_rest(self.cell)) {
             self.quiet_since = None;
             return false;
         }
