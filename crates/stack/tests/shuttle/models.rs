@@ -14,6 +14,8 @@ use testbed::frames::{ISS, STACK, Segment, tcp_of};
 use testbed::node::{Node, Terms, send};
 
 const PORT: u16 = 80;
+/// How often each of a crowd opens a socket.
+const CALLS: usize = 3;
 
 /// A stack with its receive thread, and the peer's end of its link.
 struct Running<P: Platform> {
@@ -163,6 +165,26 @@ pub fn listener_closes<P: Platform>(plan: Plan) {
     assert_eq!(running.peer.connect(2001), None, "after unlisten() no cell answers a SYN");
     assert_eq!(listener.occupancy(), (0, 0));
     assert!(listener.accept().is_none());
+    running.end();
+}
+
+/// Callers at the same time and nothing else: each opens and closes datagram sockets. Whatever guards the cells, and whatever
+/// hands calls over and brings replies back, changes hands all the time, so that a single step of it that is not one shows
+/// soon.
+pub fn crowd<P: Platform>(plan: Plan) {
+    let (running, listener) = Running::<P>::start(plan);
+    let callers = [53, 54].map(|port| {
+        let stack = running.stack.clone();
+        P::spawn("caller", None, move || {
+            for _ in 0..CALLS {
+                let address = std::net::SocketAddr::new(STACK.into(), port);
+                let socket = stack.bind_udp(address).expect("the port is free");
+                stack.unbind_udp(&socket);
+            }
+        })
+    });
+    callers.into_iter().for_each(|caller| P::join(caller).expect("the caller ends well"));
+    running.stack.unlisten(&listener);
     running.end();
 }
 
