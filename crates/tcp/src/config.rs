@@ -187,8 +187,9 @@ pub struct Config {
     pub initial_window: u8,
     /// Offer and accept timestamps (RFC 7323).
     pub timestamps: bool,
-    /// Drop segments that lack the timestamp which was agreed upon, as RFC 7323 section 3.2 wants (SHOULD). Linux and FreeBSD
-    /// take them, for the sake of devices on the path that strip it.
+    /// Drop segments that lack the timestamp which was agreed upon, as RFC 7323 section 3.2 wants (SHOULD), and those whose
+    /// timestamp is a single tick older than another's that was taken. Linux and FreeBSD take the former, for the sake of
+    /// devices on the path that strip it, and Linux the latter, for the sake of paths that reorder.
     pub strict_timestamps: bool,
     /// Offer and accept window scaling (RFC 7323).
     pub window_scaling: bool,

@@ -131,8 +131,8 @@ impl Rack {
             return 0;
         }
         let widened = if fixed { 0 } else { u64::from(self.widened) };
-        let quarter = (u64::from(min_rtt) * (widened + 1) / 4).min(u64::from(srtt));
-        (quarter as u32).max(MIN_WINDOW_US)
+        let step = u64::from((min_rtt / 4).max(MIN_WINDOW_US));
+        (step * (widened + 1)).min(u64::from(srtt.max(MIN_WINDOW_US))) as u32
     }
 
     /// The latest time of transmission that is overdue at `now`: what left until then, and before the newest delivered,
@@ -262,5 +262,7 @@ mod tests {
         rack.recovery_ended();
         assert_eq!(rack.multiplier(), 1, "after 16 recoveries without a D-SACK");
         assert_eq!(rack.window(100, 100, true, false), 1000, "a timer cannot tell less");
+        rack.duplicate_reported(nxt + 900, nxt + 1800);
+        assert_eq!(rack.window(2_000, 5_000, true, false), 2_000, "what a D-SACK adds is no less than that either");
     }
 }

@@ -36,7 +36,7 @@ pub(crate) use loss::{Delivery, Detected, Doubt, Loss};
 pub(crate) use mtu_search::MtuSearch;
 pub(crate) use receive_window::{Ack, RecvSnapshot, first_window};
 pub(crate) use send_log::{is_before, since, until};
-pub(crate) use send_window::{Mode, Timer, initial_window};
+pub(crate) use send_window::{Mode, TIMER_SLACK, Timer, initial_window};
 pub(crate) use settings::Settings;
 pub(crate) use shaping::{Limit, Shaping};
 pub(crate) use tick::{SKEW_MS, Tick, mebinanos};

@@ -19,8 +19,9 @@ use crate::state::State;
 /// Octets that a segment's timestamps take.
 const TIMESTAMPS_LEN: u16 = 12;
 
-/// Added to every probe time-out, against timers that tick at a millisecond and peers that gather segments.
-const PROBE_SLACK: Duration = Duration::from_millis(2);
+/// Added to every probe time-out, against timers that tick at a millisecond and peers that gather segments; and to the
+/// reordering window on a path that reorders.
+pub(crate) const TIMER_SLACK: Duration = Duration::from_millis(2);
 
 /// What the sender believes about loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,7 +263,7 @@ impl SendWindow {
     #[inline]
     pub(crate) fn ack_delay(&self, config: &Config) -> Duration {
         let alone = self.flight() <= u32::from(self.mss) && self.mode == Mode::Open;
-        if alone { config.peer_ack_delay } else { PROBE_SLACK }
+        if alone { config.peer_ack_delay } else { TIMER_SLACK }
     }
 
     /// Set the timer; [`SendWindow::arm`] asks for the wake.

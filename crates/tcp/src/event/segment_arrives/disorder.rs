@@ -14,7 +14,9 @@ use wire::tcp::Header;
 
 use super::acknowledgement::sample_echo;
 use crate::outbox::Outbox;
-use crate::pcb::{Delivery, Detected, Doubt, Loss, Mode, RetransmitQueue, SendWindow, Timer, since, until};
+use crate::pcb::{
+    Delivery, Detected, Doubt, Loss, Mode, RetransmitQueue, SendWindow, TIMER_SLACK, Timer, since, until,
+};
 use crate::rack::{LONGEST_US, NO_DUP_THRESH, STATIC_WINDOW};
 use crate::sack::{DUP_THRESH, dsack};
 
@@ -206,6 +208,11 @@ fn observe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outbox<'
     if let Some(sent) = again {
         loss.rack.delivered(sent, true, clock, min_rtt);
     }
+    // What was sent again because something later had arrived, and was not lost, was overtaken. RFC 8985 (section 6.2, step 3)
+    // takes for reordering only what was sent once, and would go on without patience as long as recovery lasts. Half of the
+    // least round trip is no retransmission's, even where that has drifted upwards with a queue.
+    let original = delivery.again.is_some_and(|sent| again.is_none() || since(clock, sent.at) < min_rtt / 2);
+    loss.rack.reordering |= original && sw.mode == Mode::Recovery;
     // Karn: an acknowledgement that a retransmission drew, needless or not, says nothing about what was sent once, and of
     // the retransmission itself only if its own timestamp comes back.
     let drawn = delivery.again.is_some() || dsack(&header.options.sack, header.ack).is_some();
@@ -330,14 +337,15 @@ fn detect(sw: &mut SendWindow, rq: &RetransmitQueue, delivered: u32, out: &mut O
     let switches = out.config.recovery;
     let certain = recovers || segments >= DUP_THRESH && switches & NO_DUP_THRESH == 0;
     let window = loss.rack.window(min_rtt, srtt, certain, switches & STATIC_WINDOW != 0);
-    let patience = if recovers { None } else { patience(loss, rq, (una, nxt), clock, window) };
-    let (found, settles) = match patience {
+    let (found, settles) = match patience(loss, rq, (una, nxt), clock, window) {
         Some(left) => (Detected::default(), Some(left)),
         None => {
             let found = loss.detect(&rq.log, una, nxt, clock, window);
             (found, found.waiting.then(|| loss.rack.settles_in(window, clock)))
         }
     };
+    // Where segments overtake each other acknowledgements do, too, and the next may bring what this one lacks.
+    let slack = if loss.rack.reordering { TIMER_SLACK.min(Duration::from_micros(srtt.into())) } else { Duration::ZERO };
     //= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
     //# a new recovery phase (as described in Section 5) MUST NOT be initiated until HighACK is greater than or equal to
     //# the new value of RecoveryPoint.
@@ -346,7 +354,7 @@ fn detect(sw: &mut SendWindow, rq: &RetransmitQueue, delivered: u32, out: &mut O
     }
     if let Some(us) = settles {
         // At least a microsecond: a deadline that is over would be looked at again at once.
-        let at = now + Duration::from_micros(u64::from(us).max(1));
+        let at = now + Duration::from_micros(u64::from(us).max(1)) + slack;
         if at < sw.rtt.deadline(now) {
             sw.set_timer(Timer::Reorder, at);
             sw.arm(out);

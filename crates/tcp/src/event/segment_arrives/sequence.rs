@@ -118,10 +118,18 @@ fn paws(rw: &ReceiveWindow, segment: &Segment, config: &Config, now: Time) -> Re
         return Err(Unacceptable { reason: DropReason::TcpMissingTimestamp, answer: Answer::None });
     };
     let age = timestamps.value.wrapping_sub(rw.ts_recent) as i32;
-    if age < 0 && rw.timestamp_is_fresh(now) {
+    if age < 0 && is_old(age, config) && rw.timestamp_is_fresh(now) {
         return Err(old_timestamp(segment));
     }
     Ok(())
+}
+
+/// Is a segment too old that left `age` ticks before the one of TS.Recent, a negative number? One tick tells no wrapped
+/// sequence number, which takes 2^31 octets; but a retransmission that fills a hole is overtaken by text that left just before
+/// it now and then, and RFC 7323 (section 5.3) would have that sent again, too. Linux takes it as well.
+#[cold]
+fn is_old(age: i32, config: &Config) -> bool {
+    age < -1 || config.strict_timestamps
 }
 
 #[cold]
