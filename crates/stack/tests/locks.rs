@@ -134,6 +134,36 @@ fn table_then_connection(plan: Plan) {
     }
 }
 
+/// A call takes the flag of a free shard and gives it back, whatever the mode: nobody is handed anything.
+#[every_arch(only(squeue_fill, squeue_nodrain, squeue_process))]
+fn a_call_enters_a_free_shard_in_every_mode(plan: Plan) {
+    let _turn = turn();
+    let [_, reading, writing] = data_path(plan);
+    for taken in [reading, writing] {
+        assert_eq!(taken, BTreeMap::from([(LockClass::Squeue, 2 * u64::from(SEGMENTS))]));
+    }
+}
+
+/// Segments left to the worker while so many arrive at a free shard.
+fn handed_over(plan: Plan) -> u64 {
+    let mut connection = Connection::open(plan);
+    let before = sync::profile::handoffs().handoffs;
+    (0..SEGMENTS).for_each(|_| connection.segment(b"text"));
+    sync::profile::handoffs().handoffs - before
+}
+
+#[every_arch(only(squeue_fill))]
+fn fill_leaves_every_segment_to_the_worker(plan: Plan) {
+    let _turn = turn();
+    assert_eq!(handed_over(plan), u64::from(SEGMENTS));
+}
+
+#[every_arch(only(squeue_nodrain, squeue_process))]
+fn a_segment_enters_a_free_shard_in_the_other_modes(plan: Plan) {
+    let _turn = turn();
+    assert_eq!(handed_over(plan), 0);
+}
+
 /// The count is of something: the same on an architecture with a lock around everything.
 #[every_arch(only(giant))]
 fn the_giant_lock_is_counted(plan: Plan) {
