@@ -63,14 +63,15 @@ fn tshark_has_no_remark_on_our_server() {
 
 /// The kernel opens a connection on two queues: it learns which one is ours from the SYN,ACK, but only after it has answered
 /// that. The request may then overtake the end of the handshake, which, being old by then, is answered with a duplicate ACK.
-/// (In Heddle's own recording the two stand in the other order.) Rarely, with more to do than processors, one
-/// such stands in the middle of an upload; why is not known.
+/// (In Heddle's own recording the two stand in the other order.) The thread of that other queue has nothing else to do for
+/// the connection: rarely, with more to do than processors, it gets to it in the middle of an upload.
 #[test]
 fn tshark_has_one_remark_on_two_queues() {
     for arch in SEVERAL {
         in_namespace(&["tshark", "tcpdump", "curl", "ab"], move |space| {
             let theirs = serve(space, &space.site(4 * MIB), arch, &cabled("2", "none"));
-            let late = format!("tcp.analysis.duplicate_ack_num == 1 && tcp.len == 0 && ({OURS})");
+            let late =
+                format!("tcp.analysis.duplicate_ack_num == 1 && tcp.len == 0 && !tcp.options.sack_le && ({OURS})");
             let remarks = stumbles(&theirs, &late);
             assert!(remarks.is_empty(), "{arch}: {}", remarks.join("\n"));
             let amid = frames(&theirs, &format!("{late} && tcp.ack >= 20000"));
