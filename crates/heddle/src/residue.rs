@@ -9,6 +9,10 @@ use std::collections::VecDeque;
 
 use pktbuf::PktBuf;
 
+/// Octets read of what was kept after which a connection that asked for it is told before all is read: half of what the
+/// largest packet holds.
+const TELL: usize = 32 << 10;
+
 /// What one stream has in hand. Most have nothing, most of the time, and many never: eight octets then.
 #[derive(Default)]
 pub(crate) struct Residue {
@@ -19,6 +23,8 @@ pub(crate) struct Residue {
 #[derive(Default)]
 struct Rest {
     buffers: VecDeque<PktBuf>,
+    /// Octets of them that the connection counts as unread, if it wants to be told how they become fewer; else 0.
+    counted: usize,
     /// Octets before the urgent one, counted from the first that was not read.
     mark: Option<usize>,
 }
@@ -38,7 +44,7 @@ impl Residue {
 
     /// Octets that were not read.
     pub(crate) fn octets(&self) -> usize {
-        self.rest.iter().flat_map(|rest| &rest.buffers).map(|buffer| buffer.len()).sum()
+        self.rest.as_ref().map_or(0, |rest| rest.octets())
     }
 
     /// The buffers that were not read; they are the caller's now.
@@ -46,15 +52,24 @@ impl Residue {
         self.rest.as_mut().map(|rest| std::mem::take(&mut rest.buffers)).unwrap_or_default()
     }
 
-    /// Keeps the last `octets` of these buffers, which were not read; there are no others.
+    /// Keeps the last `octets` of these buffers, which were not read; there are no others. `pinched`: the connection wants
+    /// to be told when they have been.
     #[cold]
-    pub(crate) fn keep(&mut self, buffers: impl IntoIterator<Item = PktBuf>, octets: usize) {
-        self.rest.get_or_insert_default().keep(buffers, octets);
+    pub(crate) fn keep(&mut self, buffers: impl IntoIterator<Item = PktBuf>, octets: usize, pinched: bool) {
+        let rest = self.rest.get_or_insert_default();
+        rest.keep(buffers, octets);
+        rest.counted = if pinched { octets } else { 0 };
     }
 
-    /// Takes what the connection gave.
-    pub(crate) fn refill(&mut self, received: tcp::Received) {
-        self.rest.get_or_insert_default().refill(received);
+    /// Takes what the connection gave when it was asked for `max` octets.
+    pub(crate) fn refill(&mut self, received: tcp::Received, max: usize) {
+        self.rest.get_or_insert_default().refill(received, max);
+    }
+
+    /// What the connection is to count as unread from now on, if it must be told.
+    #[inline]
+    pub(crate) fn news(&mut self) -> Option<usize> {
+        self.rest.as_mut().filter(|rest| rest.counted > 0)?.news()
     }
 
     /// Hands text to `copy`, up to the urgent octet; how much.
@@ -73,6 +88,19 @@ impl Rest {
         self.mark.filter(|before| *before > 0).map_or(max, |before| max.min(before))
     }
 
+    fn octets(&self) -> usize {
+        self.buffers.iter().map(|buffer| buffer.len()).sum()
+    }
+
+    fn news(&mut self) -> Option<usize> {
+        let left = self.octets();
+        let tell = left == 0 || left + TELL <= self.counted;
+        tell.then(|| {
+            self.counted = left;
+            left
+        })
+    }
+
     /// Notes that `octets` were read.
     fn passed(&mut self, octets: usize) {
         self.mark = self.mark.and_then(|before| before.checked_sub(octets));
@@ -80,7 +108,7 @@ impl Rest {
 
     fn keep(&mut self, buffers: impl IntoIterator<Item = PktBuf>, octets: usize) {
         self.buffers.extend(buffers);
-        let mut read = self.buffers.iter().map(|buffer| buffer.len()).sum::<usize>() - octets;
+        let mut read = self.octets() - octets;
         while read > 0
             && let Some(front) = self.buffers.front_mut()
         {
@@ -94,10 +122,11 @@ impl Rest {
         }
     }
 
-    fn refill(&mut self, received: tcp::Received) {
-        let queued: usize = self.buffers.iter().map(|buffer| buffer.len()).sum();
+    fn refill(&mut self, received: tcp::Received, max: usize) {
+        let queued = self.octets();
         self.mark = self.mark.or(received.urgent.and_then(|end| end.checked_sub(1)).map(|before| queued + before));
         self.buffers.extend(received.data);
+        self.counted = if received.pinched { self.octets().saturating_sub(queued + max) } else { 0 };
     }
 }
 

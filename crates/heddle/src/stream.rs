@@ -413,7 +413,9 @@ impl TcpStream {
         loop {
             let mut residue = self.inner.residue.lock();
             if residue.has_text() || self.has_ended() {
-                return Ok(residue.take_buffers().into());
+                let buffers = residue.take_buffers().into();
+                self.tell(&mut residue);
+                return Ok(buffers);
             }
             if self.refill(&mut residue, max)? {
                 continue;
@@ -442,7 +444,9 @@ impl TcpStream {
     pub(crate) fn try_read(&self, max: usize, mut copy: impl FnMut(&[u8])) -> io::Result<Option<usize>> {
         let mut residue = self.inner.residue.lock();
         if residue.has_text() || self.has_ended() {
-            return Ok(Some(residue.read(max, copy)));
+            let copied = residue.read(max, copy);
+            self.tell(&mut residue);
+            return Ok(Some(copied));
         }
         let (mut call, mut reply) = (Call::Receive(tcp::Receive { max }), Reply::Gone);
         self.call_in_place(&mut call, &mut reply);
@@ -452,8 +456,10 @@ impl TcpStream {
         };
         if received.urgent.is_some() || residue.mark().is_some() {
             self.note_end(received);
-            residue.refill(std::mem::take(received));
-            return Ok(Some(residue.read(max, copy)));
+            residue.refill(std::mem::take(received), max);
+            let copied = residue.read(max, copy);
+            self.tell(&mut residue);
+            return Ok(Some(copied));
         }
         self.note_end(received);
         let mut copied = 0;
@@ -465,9 +471,18 @@ impl TcpStream {
         // Whole buffers were given: all but the last, or all, have been copied to their end.
         let all: usize = received.data.iter().map(|buffer| buffer.len()).sum();
         if all > copied {
-            residue.keep(std::mem::take(&mut received.data), all - copied);
+            let pinched = received.pinched;
+            residue.keep(std::mem::take(&mut received.data), all - copied, pinched);
         }
         Ok(Some(copied))
+    }
+
+    /// Says how much is still to be read, if the connection waits for that.
+    #[inline]
+    fn tell(&self, residue: &mut Residue) {
+        if let Some(octets) = residue.news() {
+            self.call(Call::Keep(tcp::Keep { octets }));
+        }
     }
 
     #[inline]
@@ -529,7 +544,7 @@ impl TcpStream {
     fn refill(&self, residue: &mut Residue, max: usize) -> io::Result<bool> {
         let Some(received) = self.receive(max)? else { return Ok(false) };
         self.note_end(&received);
-        residue.refill(received);
+        residue.refill(received, max);
         Ok(true)
     }
 

@@ -251,6 +251,26 @@ fn buffers_are_handed_over_whole(plan: Plan) {
     assert!(server.receive_buffers(1).unwrap().is_empty(), "the end of the stream");
 }
 
+/// A reader that stops within packets, or just at their ends, keeps no window from a peer that waits for some, though it
+/// asks for nothing new meanwhile.
+#[every_arch]
+fn packets_that_are_read_in_parts_open_the_window_again(plan: Plan) {
+    let tune = |config: &mut heddle::config::Config| {
+        config.receive_buffer = heddle::config::BufferSizes { min: 4096, initial: 4096, max: 4096 };
+    };
+    for part in [100, 724] {
+        let mut world = World::with(plan, tune, Default::default());
+        let (mut client, server) = connect(&mut world);
+        client.set_nodelay(true).expect("set");
+        client.write_all(&[7; 30_000]).expect("there is room");
+        let mut received = 0;
+        while received < 30_000 {
+            world.settle();
+            received += (&server).read(&mut vec![0; part]).unwrap_or_else(|error| panic!("{error} after {received}"));
+        }
+    }
+}
+
 #[every_arch]
 fn several_slices_are_one_write(plan: Plan) {
     let mut world = World::new(plan);

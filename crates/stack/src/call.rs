@@ -8,8 +8,8 @@ use ip::icmp::IcmpErrorKind;
 use observe::Time;
 use sync::Platform;
 use tcp::{
-    Abort, Close, Disposition, Event, IcmpKind, Outbox, PcbAccess, Receive, Send, SendMore, SendRecord, SendUrgent,
-    SetOption, Shutdown, Status, TakeError,
+    Abort, Close, Disposition, Event, IcmpKind, Keep, Outbox, PcbAccess, Receive, Send, SendMore, SendRecord,
+    SendUrgent, SetOption, Shutdown, Status, TakeError,
 };
 
 use wire::rss::Toeplitz;
@@ -26,6 +26,8 @@ pub enum Call<P: Platform> {
     Send(Send),
     /// Take in-order data (3.10.3).
     Receive(Receive),
+    /// Say how much of what was handed out is not read yet.
+    Keep(Keep),
     /// No more data in one or both directions.
     Shutdown(Shutdown),
     /// Graceful close (3.10.4) by the user, who lets go of the connection.
@@ -92,7 +94,7 @@ pub enum Reply {
     OptionSet(<SetOption as Event>::Reply),
     /// To `TakeError`.
     Failure(<TakeError as Event>::Reply),
-    /// To `Close` and `Abort`, and to a change of replicas.
+    /// To `Keep`, `Close` and `Abort`, and to a change of replicas.
     Done,
     /// To a look at a cell, where it had to be asked for.
     Census(Box<Census>),
@@ -121,6 +123,10 @@ pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outb
         Call::Open(_) => unreachable!("an open has no PCB yet: the table's owner makes it"),
         Call::Send(event) => Reply::Sent(event.run(pcb, out, now)),
         Call::Receive(event) => Reply::Received(event.run(pcb, out, now)),
+        Call::Keep(event) => {
+            event.run(pcb, out, now);
+            Reply::Done
+        }
         Call::Shutdown(event) => Reply::ShutDown(event.run(pcb, out, now)),
         Call::Close(event) => {
             event.run(pcb, out, now);

@@ -3,6 +3,7 @@
 //! [`Config::default`] is a profile like Linux's, because that is what peers and test scripts expect.
 
 mod features;
+mod share;
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use wire::tcp::OptionOrder;
 use wire::{FourTuple, SeqNumber};
 
 pub use features::{Ecn, EcnOption, FastOpenMode, SynCookies};
+pub use share::TextShare;
 
 use crate::congestion::Kind;
 use crate::rtt::RttConfig;
@@ -173,8 +175,10 @@ pub struct Pacing {
 /// Linux's sysctls do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Receive buffer limits.
+    /// Receive buffer limits, in octets of text: the largest windows.
     pub receive_buffer: BufferSizes,
+    /// What part of the memory of a receive buffer its text is.
+    pub receive_share: TextShare,
     /// Send buffer limits.
     pub send_buffer: BufferSizes,
     /// What counts against the send buffer.
@@ -268,8 +272,6 @@ pub struct Config {
     pub pacing: Pacing,
     /// Text that may wait unsent before a writer counts as blocked, in octets (`TCP_NOTSENT_LOWAT`); `u32::MAX`: no limit.
     pub not_sent_low_water: u32,
-    /// Time within which a whole receive window must pass for the receive buffer to grow.
-    pub receive_growth_horizon: Duration,
     /// Whether receive buffers grow by themselves.
     pub receive_growth: bool,
     /// Memory of all packet buffers.
@@ -313,7 +315,8 @@ impl Default for Config {
     /// [`crate::Profile::Linux`].
     fn default() -> Self {
         Config {
-            receive_buffer: BufferSizes { min: 4 << 10, initial: 128 << 10, max: 6 << 20 },
+            receive_buffer: BufferSizes { min: 2 << 10, initial: 64 << 10, max: 3 << 20 },
+            receive_share: TextShare::HALF,
             send_buffer: BufferSizes { min: 4 << 10, initial: 256 << 10, max: 4 << 20 },
             send_accounting: SendAccounting::Runs { overhead: 1280 },
             rto: RttConfig::default(),
@@ -365,7 +368,6 @@ impl Default for Config {
             mtu_probe_interval: Duration::from_secs(600),
             pacing: Pacing { on: false, slow_start: 200, avoidance: 120 },
             not_sent_low_water: u32::MAX,
-            receive_growth_horizon: Duration::from_secs(1),
             receive_growth: true,
             memory: MemoryLimits {
                 low: MemoryLimits::UNLIMITED,
@@ -396,13 +398,14 @@ impl Config {
         self.reuse_time_wait == 1
     }
 
-    /// Shift with which our windows are scaled: the least that lets 16 bits express the largest receive buffer, at most
-    /// 14 (RFC 7323 section 2.3).
+    /// Shift with which our windows are scaled: the least that lets 16 bits express the memory of the largest receive buffer,
+    /// at most 14 (RFC 7323 section 2.3).
     //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
     //# Thus, the shift count MUST be limited to 14 (which allows windows of 2^30 = 1 GiB).
     pub fn window_shift(&self) -> u8 {
+        let largest = self.receive_share.memory(self.receive_buffer.max);
         let mut shift = 0;
-        while shift < 14 && (self.receive_buffer.max >> shift) > u32::from(u16::MAX) {
+        while shift < 14 && (largest >> shift) > u32::from(u16::MAX) {
             shift += 1;
         }
         shift
@@ -420,12 +423,18 @@ pub struct ConnectionOptions {
     pub keep_alive: Option<KeepAlive>,
     /// Fixed send buffer in octets; switches its growth off.
     pub send_buffer: Option<u32>,
-    /// Fixed receive buffer in octets; switches its growth off.
+    /// Fixed receive buffer in octets of text; switches its growth off.
     pub receive_buffer: Option<u32>,
     /// Congestion control.
     pub congestion: Option<Kind>,
     /// Upper bound of the MSS that we announce and use.
     pub max_segment: Option<u16>,
+    /// Upper bound of the MSS that we announce, in octets; what is sent may be larger.
+    pub announced_mss: Option<u16>,
+    /// Initial congestion window in segments; 0 counts as `None`.
+    pub initial_window: Option<u8>,
+    /// Upper bound of the window of our SYN, in segments of the MSS that we announce.
+    pub initial_receive_window: Option<u16>,
     /// Upper bound of the window that we announce, in octets.
     pub window_clamp: Option<u32>,
     /// Time without progress after which the connection is given up (USER_TIMEOUT of RFC 5482).

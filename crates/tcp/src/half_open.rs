@@ -12,7 +12,7 @@ use wire::{FourTuple, SeqNumber};
 
 use crate::config::{Config, ListenParams};
 use crate::ecn::{self, EcnMode};
-use crate::event::{Event, IcmpError, IcmpKind, Isn, Negotiation, SegmentArrives};
+use crate::event::{Event, IcmpError, IcmpKind, Isn, Negotiation, SegmentArrives, announced_mss};
 use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::{HeaderOut, Pcb, Tick, first_window};
@@ -49,8 +49,8 @@ mod feature {
 #[derive(Clone, Debug)]
 pub struct HalfOpen {
     tuple: FourTuple,
-    /// The MSS that we announce.
-    announce: u16,
+    /// The most that we would send in a segment, in octets.
+    mss: u16,
     peer_mss: u16,
     /// The peer's window shift, or [`NO_SHIFT`].
     shift: u8,
@@ -99,7 +99,7 @@ impl HalfOpen {
         set(isn.flow_hash.is_some(), feature::HASHED);
         HalfOpen {
             tuple,
-            announce: params.announced_mss(config),
+            mss: params.own_mss(config),
             peer_mss: agreed.peer_mss,
             shift: agreed.shift.unwrap_or(NO_SHIFT),
             features,
@@ -183,9 +183,10 @@ impl HalfOpen {
         if let Some(stamp) = stamp {
             isn.ts_offset = stamp.wrapping_sub(now.as_millis() as u32);
         }
-        let mut ho = HeaderOut::new(&self.tuple, self.announce, &isn, now).with_options(&params.options);
+        let announced = announced_mss(self.mss, &params.options);
+        let mut ho = HeaderOut::new(&self.tuple, announced, &isn, now).with_options(&params.options);
         ho.nxt = self.irs + 1;
-        ho.edge = ho.nxt + first_window(&params.options, out.config);
+        ho.edge = ho.nxt + first_window(&params.options, out.config, announced);
         ho.set_features(self.shift != NO_SHIFT, self.has(feature::TIMESTAMPS));
         ho.ts_recent = self.ts_recent;
         ho.marks.set_echo(ecn::syn_ack_flags(self.ecn(), self.mark));
@@ -317,7 +318,7 @@ impl HalfOpen {
     /// The PCB in SYN-RECEIVED that this stands for.
     pub(crate) fn revive(&self, params: &ListenParams, config: &Config, now: Time) -> Box<Pcb> {
         // Boxed first: a PCB is large, and whoever asks hands it on.
-        let mut pcb = Box::new(Pcb::closed(self.tuple, self.isn(), self.announce, &params.options, config, now));
+        let mut pcb = Box::new(Pcb::closed(self.tuple, self.isn(), self.mss, &params.options, config, now));
         let mut parts = pcb.parts();
         parts.header_in.set_passive();
         parts.header_in.set_held(false);
@@ -341,8 +342,8 @@ impl HalfOpen {
 }
 
 impl ListenParams {
-    /// The MSS that a child announces.
-    fn announced_mss(&self, config: &Config) -> u16 {
+    /// The most that a child would send in a segment.
+    fn own_mss(&self, config: &Config) -> u16 {
         // The floor is against what users and peers ask for; nobody can send more than the route carries.
         self.options.max_segment.unwrap_or(u16::MAX).max(config.min_mss).min(self.mss).max(1)
     }

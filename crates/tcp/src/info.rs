@@ -280,7 +280,8 @@ impl TcpInfo {
         self.rcv_mss = report.peer_segment.into();
         self.rcv_wnd = report.announced_window;
         self.rcv_ssthresh = report.receive_buffer;
-        self.rcv_space = report.receive_buffer;
+        self.rcv_rtt = micros(report.receive_rtt);
+        self.rcv_space = report.receive_space;
     }
 
     fn traffic(&mut self, report: &StatusReport) {

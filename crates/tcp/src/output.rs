@@ -23,9 +23,7 @@ use crate::config::Config;
 use crate::ecn::NOT_ECT;
 use crate::event::segment_arrives::text::IDLE_CHECK;
 use crate::outbox::{Outbox, Readiness};
-use crate::pcb::{
-    Ack, Doubt, HeaderOut, Limit, Mode, RetransmitQueue, SKEW_MS, SendWindow, Tick, Timer, initial_window,
-};
+use crate::pcb::{Ack, Doubt, HeaderOut, Limit, Mode, RetransmitQueue, SKEW_MS, SendWindow, Tick, Timer};
 use crate::state::State;
 
 pub(crate) use recover::{probe_recovery, probe_tail};
@@ -184,7 +182,7 @@ enum Hold {
 #[inline]
 fn restart_after_idle(sw: &mut SendWindow, config: &Config, now: Time) {
     if sw.flight() == 0 && config.slow_start_after_idle && sw.last_sent.elapsed_ms(now) > sw.rtt.rto_ms() {
-        sw.congestion.on_idle_restart(initial_window(config, sw.mss));
+        sw.congestion.on_idle_restart(sw.initial_window(config));
         sw.last_sent = Tick::of(now);
     }
 }

@@ -9,14 +9,14 @@ use core::time::Duration;
 
 use wire::tcp::OptionOrder;
 
-use crate::config::{BufferSizes, Config, Ecn, FastOpenMode, KeepAlive, SendAccounting};
+use crate::config::{BufferSizes, Config, Ecn, FastOpenMode, KeepAlive, SendAccounting, TextShare};
 use crate::rtt::{RtoFloor, RttConfig};
 
 /// Whose wire image a stack has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Profile {
-    /// Linux 6.x: RTO at least 200 ms above the smoothed round trip, quick acknowledgements at the beginning, buffers that grow to 6 and 4 MiB (window
-    /// scale 7).
+    /// Linux 6.x: RTO at least 200 ms above the smoothed round trip, quick acknowledgements at the beginning, buffers that
+    /// grow to 6 and 4 MiB (window scale 7), half of the first for text: windows from 64 KiB to 3 MiB.
     #[default]
     Linux,
     /// FreeBSD 14: its order of options, minimum RTO 30 ms on top of the smoothed round trip, every second segment acknowledged, 64 KiB buffers
@@ -54,6 +54,7 @@ impl Profile {
 fn freebsd() -> Config {
     Config {
         receive_buffer: BufferSizes { min: 4 << 10, initial: 64 << 10, max: 2 << 20 },
+        receive_share: TextShare::ALL,
         send_buffer: BufferSizes { min: 4 << 10, initial: 32 << 10, max: 2 << 20 },
         send_accounting: SendAccounting::Octets,
         rto: RttConfig { min_rto: Duration::from_millis(30), max_rto: Duration::from_secs(64), ..RttConfig::default() },
@@ -72,6 +73,7 @@ fn freebsd() -> Config {
 fn rfc() -> Config {
     Config {
         receive_buffer: BufferSizes { min: 4 << 10, initial: 64 << 10, max: 4 << 20 },
+        receive_share: TextShare::ALL,
         send_buffer: BufferSizes { min: 4 << 10, initial: 64 << 10, max: 4 << 20 },
         send_accounting: SendAccounting::Octets,
         rto: RttConfig { min_rto: Duration::from_secs(1), floor: RtoFloor::Total, ..RttConfig::default() },

@@ -109,7 +109,7 @@ fn a_fin_out_of_order_waits_for_the_text_before_it() {
         assert_eq!(t.state(), State::Established);
         t.inject(peer(".").len(1000));
         assert_eq!(t.state(), State::CloseWait);
-        assert_eq!(t.take().last().unwrap(), ". 1:1(0) ack 1502 win 65534");
+        assert_eq!(t.take().last().unwrap(), ". 1:1(0) ack 1502 win 64034");
         assert_eq!(t.read(), 1500);
         assert_eq!(t.us.received, support::text(1, 1500));
     }

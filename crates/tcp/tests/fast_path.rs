@@ -47,13 +47,14 @@ fn text_in_order_allocates_nothing() {
     t.us.received.reserve(1 << 20);
     let mut seq = 1;
     let mut during = 0;
-    for round in 0..40 {
+    for round in 0..41 {
         for _ in 0..10 {
             let segment = t.segment(&peer(".").seq(seq).len(1000).ts(7, 1000));
             seq += 1000;
             let before = allocations();
             t.us.segment_arrives(segment, t.now);
-            during += if round == 0 { 0 } else { allocations() - before };
+            // With the second ten it is more than a request, and then its window is measured.
+            during += if round < 2 { 0 } else { allocations() - before };
         }
         t.read();
         t.us.sent.clear();

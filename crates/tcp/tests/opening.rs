@@ -445,3 +445,27 @@ fn seconds_of_waiting_for_text_are_counted_in_time_outs() {
     assert_eq!([0, 1, 2, 3, 4, 7, 8].map(count), [0, 1, 2, 2, 3, 3, 4]);
     assert_eq!(count(u64::MAX / 4), u8::MAX);
 }
+
+/// What a route says of the path: the MSS and the window of our SYN, and the first flight.
+#[test]
+fn what_is_known_of_the_path_bounds_the_syn_and_the_first_flight() {
+    let mut setup = Setup::default();
+    setup.options.announced_mss = Some(600);
+    setup.options.initial_window = Some(3);
+    setup.options.initial_receive_window = Some(2);
+    let mut t = Script::new(setup.clone());
+    t.us.open(t.now);
+    t.expect(&["S 0:0(0) <mss 600,sackOK,TS 1000 0,wscale 7>"]);
+    t.pass(ms(30));
+    t.inject(peer("S.").seq(0).mss(1460));
+    t.expect(&[". 1:1(0) ack 1 win 1200"]);
+    let status = t.us.status();
+    assert_eq!((status.announced_mss, status.mss, status.cwnd), (600, 1460, 3 * 1460), "it bounds what comes");
+    t.inject(peer("P.").len(500));
+    t.expect(&[". 1:1(0) ack 501 win 65036"]);
+
+    let mut t = Script::accepted(setup, |syn| syn.mss(1460).scale(7));
+    assert_eq!(t.us.status().receive_window, 1200);
+    t.send(10_000);
+    assert_eq!(t.us.status().unacknowledged, 3 * 1460);
+}

@@ -6,7 +6,7 @@ use observe::{Counter, DropReason};
 use support::endpoint::Setup;
 use support::ms;
 use support::script::{Peer, Script, peer};
-use tcp::{Disposition, Error, Readiness, Receive, Received, SetOption, SocketOption};
+use tcp::{Disposition, Error, Keep, Readiness, Receive, Received, SetOption, SocketOption};
 
 fn delayed() -> Setup {
     let mut setup = Setup::default();
@@ -36,10 +36,10 @@ fn every_second_full_segment_is_acknowledged_at_once_and_a_single_one_after_the_
     t.inject(peer(".").len(1000));
     t.expect(&[]);
     t.inject(peer(".").seq(1001).len(1000));
-    t.expect(&[". 1:1(0) ack 2001 win 65535"]);
+    t.expect(&[". 1:1(0) ack 2001 win 63535"]);
     t.inject(peer("P.").seq(2001).len(1000));
     assert_eq!(t.until_sent(ms(1000)), Some(ms(40)));
-    t.expect(&[". 1:1(0) ack 3001 win 65535"]);
+    t.expect(&[". 1:1(0) ack 3001 win 62535"]);
     assert_eq!(t.until_sent(ms(10_000)), None);
     assert_eq!(t.us.count(Counter::DelayedAckTimeouts), 1);
 }
@@ -65,7 +65,7 @@ fn batch(t: &mut Script, count: u32) {
 fn a_batch_is_acknowledged_once() {
     let mut t = plain();
     batch(&mut t, 10);
-    t.expect(&[". 1:1(0) ack 10001 win 65535"]);
+    t.expect(&[". 1:1(0) ack 10001 win 55535"]);
     assert_eq!(t.until_sent(ms(10_000)), None);
 }
 
@@ -78,7 +78,7 @@ fn a_batch_whose_last_segment_is_missing_is_acknowledged_after_the_delay() {
     let _ = t.run(tcp::SegmentArrives(&mut Some(segment)));
     t.expect(&[]);
     assert_eq!(t.until_sent(ms(1000)), Some(ms(40)));
-    t.expect(&[". 1:1(0) ack 1001 win 65535"]);
+    t.expect(&[". 1:1(0) ack 1001 win 64535"]);
 }
 
 /// A peer that waits for window is not kept waiting by what stands behind.
@@ -237,14 +237,14 @@ fn the_window_clamp_holds() {
 fn out_of_order_text_is_reported_and_delivered_in_order() {
     let mut t = Script::connected(delayed(), modern);
     t.inject(peer(".").seq(1001).len(1000));
-    t.expect(&[". 1:1(0) ack 1 win 1024 <sack 1001:2001>"]);
+    t.expect(&[". 1:1(0) ack 1 win 512 <sack 1001:2001>"]);
     t.inject(peer(".").seq(3001).len(1000));
-    t.expect(&[". 1:1(0) ack 1 win 1024 <sack 3001:4001,sack 1001:2001>"]);
+    t.expect(&[". 1:1(0) ack 1 win 512 <sack 3001:4001,sack 1001:2001>"]);
     assert_eq!(t.read(), 0);
     t.inject(peer(".").len(1000));
-    assert_eq!(t.take(), [". 1:1(0) ack 2001 win 1009 <sack 3001:4001>"]);
+    assert_eq!(t.take(), [". 1:1(0) ack 2001 win 497 <sack 3001:4001>"]);
     t.inject(peer(".").seq(2001).len(1000));
-    assert_eq!(t.take(), [". 1:1(0) ack 4001 win 993"]);
+    assert_eq!(t.take(), [". 1:1(0) ack 4001 win 481"]);
     t.read();
     assert_eq!(t.us.received, support::text(1, 4000));
 }
@@ -257,7 +257,7 @@ fn a_duplicate_is_reported_with_a_d_sack_block() {
     t.take();
     t.inject(peer(".").len(1000));
     let answer = t.take();
-    assert!(answer[0].ends_with("ack 2001 win 1009 <sack 1:1001>"), "{answer:?}");
+    assert!(answer[0].ends_with("ack 2001 win 497 <sack 1:1001>"), "{answer:?}");
     assert!(matches!(t.us.last, Some(Disposition::Dropped(DropReason::TcpOldDuplicate))));
     // Overlapping on the left: the rest is new.
     t.inject(peer(".").seq(1501).len(1000));
@@ -304,10 +304,10 @@ fn the_timestamp_echoed_is_that_of_the_oldest_unacknowledged_segment() {
     t.inject(peer(".").ts(110, 1000).len(500));
     t.inject(peer(".").ts(120, 1000).seq(501).len(500));
     // RFC 7323 section 4.3: the delayed acknowledgement covers both and echoes the first.
-    t.expect(&[". 1:1(0) ack 1001 win 65535 <TS 1000 110>"]);
+    t.expect(&[". 1:1(0) ack 1001 win 64535 <TS 1000 110>"]);
     t.inject(peer(".").ts(130, 1000).seq(1001).len(600));
     t.pass(ms(40));
-    t.expect(&[". 1:1(0) ack 1601 win 65535 <TS 1040 130>"]);
+    t.expect(&[". 1:1(0) ack 1601 win 63935 <TS 1040 130>"]);
 }
 
 //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
@@ -406,6 +406,74 @@ fn quick_acknowledgement_on_demand() {
     t.run(SetOption(SocketOption::QuickAck(false))).unwrap();
     t.inject(peer("P.").seq(11).len(10));
     assert_eq!(t.take().len(), 0);
+}
+
+/// A read that ends inside of a packet frees what it took; the rest takes room until the user has come to its end.
+#[test]
+fn what_is_left_of_a_packet_takes_room_until_it_is_read() {
+    let mut setup = delayed();
+    setup.options.receive_buffer = Some(5000);
+    let mut t = Script::connected(setup, |syn| syn);
+    for number in 0..2 {
+        t.inject(peer(".").seq(1 + number * 2500).len(2500));
+    }
+    assert!(t.take().last().is_some_and(|last| last.ends_with("ack 5001 win 0")));
+    let received = t.run(Receive { max: 100 }).unwrap();
+    assert_eq!((received.data.len(), received.pinched), (1, true));
+    t.run(Keep { octets: 1000 });
+    t.expect(&[]);
+    assert_eq!(t.us.status().receive_window, 0, "1500 octets are less than a segment of the peer, and than half");
+    t.run(Keep { octets: 0 });
+    t.expect(&[". 1:1(0) ack 5001 win 2500"]);
+    let received = t.run(Receive { max: usize::MAX }).unwrap();
+    assert_eq!((received.data.len(), received.pinched), (1, false));
+    t.expect(&[]);
+    assert_eq!(t.us.status().receive_window, 5000, "half of the window was left: the next acknowledgement says so");
+}
+
+/// While the peer has half of the window left, nobody need hear how far the user has come: the next read says it.
+#[test]
+fn the_next_read_says_that_the_packet_before_is_used_up() {
+    let mut setup = delayed();
+    setup.options.receive_buffer = Some(10_000);
+    let mut t = Script::connected(setup, |syn| syn);
+    t.inject(peer(".").len(2000));
+    let received = t.run(Receive { max: 500 }).unwrap();
+    assert_eq!((received.data.len(), received.pinched), (1, false));
+    t.inject(peer(".").seq(2001).len(1000));
+    let status = t.us.status();
+    assert_eq!((status.receive_queue, status.receive_window), (1000, 7000), "500 octets are no reason to open it");
+    assert!(t.run(Receive { max: 1000 }).is_ok());
+    t.inject(peer("P.").seq(3001).len(1000));
+    assert_eq!(t.us.status().receive_window, 9000);
+}
+
+/// How long windows take, and how much of them is read, is what `TCP_INFO` tells.
+#[test]
+fn the_receiver_s_round_trip_and_space_are_measured() {
+    let mut setup = delayed();
+    setup.config.receive_buffer.initial = 20_000;
+    let mut t = Script::connected(setup, |syn| syn.scale(7));
+    let info = |t: &mut Script| {
+        let info = tcp::TcpInfo::of(&t.us.status());
+        (info.rcv_rtt, info.rcv_space)
+    };
+    assert_eq!(info(&mut t), (0, 10_000), "ten segments, or half of the buffer");
+    let mut seq = 1;
+    for _ in 0..4 {
+        // A window of the peer's in each round trip.
+        let window = t.us.status().receive_window / 1000;
+        for _ in 0..window {
+            t.inject(peer(".").seq(seq).len(1000));
+            seq += 1000;
+            t.read();
+        }
+        t.take();
+        t.pass(ms(50));
+    }
+    let (rtt, space) = info(&mut t);
+    assert!((45_000..=51_000).contains(&rtt) && space >= 40_000, "{rtt} us, {space} octets");
+    assert!(t.us.status().receive_buffer >= 2 * space, "{}", t.us.status().receive_buffer);
 }
 
 #[test]

@@ -164,7 +164,7 @@ impl Posix {
             _ => None,
         };
         if let Some(report) = report
-            && let Some(value) = live(level, name, &report.options, kept.as_ref())
+            && let Some(value) = live((level, name), &report.options, kept.as_ref(), stack.shared().tcp())
         {
             return Ok(value);
         }
@@ -177,8 +177,13 @@ impl Posix {
 }
 
 /// What a connection says of an option.
-fn live(level: i32, name: i32, options: &tcp::OptionValues, kept: Option<&OptionValue>) -> Option<OptionValue> {
-    let number = match (level, name) {
+fn live(
+    option: (i32, i32),
+    options: &tcp::OptionValues,
+    kept: Option<&OptionValue>,
+    config: &Config,
+) -> Option<OptionValue> {
+    let number = match option {
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => options.max_segment.into(),
         (libc::IPPROTO_TCP, libc::TCP_NODELAY) => options.no_delay.into(),
         (libc::IPPROTO_TCP, libc::TCP_CORK) => options.cork.into(),
@@ -193,7 +198,9 @@ fn live(level: i32, name: i32, options: &tcp::OptionValues, kept: Option<&Option
         (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => options.receive_low_water.into(),
         // What was asked for is answered doubled; what has grown by itself is answered as it is.
         (libc::SOL_SOCKET, libc::SO_SNDBUF) if kept.is_none() => options.send_buffer.into(),
-        (libc::SOL_SOCKET, libc::SO_RCVBUF) if kept.is_none() => options.receive_buffer.into(),
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) if kept.is_none() => {
+            config.receive_share.memory(options.receive_buffer).into()
+        }
         (libc::SOL_SOCKET, libc::SO_LINGER) => {
             let linger = options.linger;
             return Some(OptionValue::Linger(linger.is_some(), linger.map_or(0, |time| time.as_secs() as u32)));
@@ -214,7 +221,7 @@ fn default(level: i32, name: i32, config: &Config) -> Option<OptionValue> {
         (libc::IPPROTO_TCP, libc::TCP_SYNCNT) => config.syn_retries.into(),
         (libc::IPPROTO_TCP, libc::TCP_LINGER2) => config.fin_wait_2.as_secs() as i64,
         (libc::SOL_SOCKET, libc::SO_SNDBUF) => config.send_buffer.initial.into(),
-        (libc::SOL_SOCKET, libc::SO_RCVBUF) => config.receive_buffer.initial.into(),
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) => config.receive_share.memory(config.receive_buffer.initial).into(),
         (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => 1,
         // No processor yet.
         (libc::SOL_SOCKET, libc::SO_INCOMING_CPU) => -1,

@@ -128,7 +128,12 @@ impl Stream {
     /// Octets that can be read without waiting.
     pub(super) fn readable(&self, stack: &Stack<Real>) -> usize {
         let queued = self.status(stack).map_or(0, |status| status.receive_queue as usize);
-        queued + self.residue.iter().map(|buffer| buffer.len()).sum::<usize>()
+        queued + self.unread()
+    }
+
+    /// Octets taken from the connection and not read.
+    fn unread(&self) -> usize {
+        self.residue.iter().map(|buffer| buffer.len()).sum()
     }
 
     /// Poll bits, Linux's.
@@ -327,7 +332,7 @@ impl TcpSock {
         let Stage::Stream(stream) = &mut self.stage else { return now(Err(Errno::ENOTCONN)) };
         let all = flags & libc::MSG_WAITALL != 0;
         loop {
-            let held = stream.residue.iter().map(|buffer| buffer.len()).sum::<usize>();
+            let held = stream.unread();
             let enough = if all && !nonblocking { held >= max } else { held > 0 };
             if enough || stream.end || max == 0 {
                 break;
@@ -352,7 +357,14 @@ impl TcpSock {
             }
         }
         let peek = flags & libc::MSG_PEEK != 0;
-        now(Ok(copy_out(&mut stream.residue, max, peek)))
+        let before = stream.unread();
+        let text = copy_out(&mut stream.residue, max, peek);
+        // Linux frees what is read, to the octet, and nothing that is only looked at.
+        let left = stream.unread();
+        if before > 0 {
+            stack.call(&stream.socket.target(), Call::Keep(tcp::Keep { octets: left }));
+        }
+        now(Ok(text))
     }
 
     pub(super) fn send(

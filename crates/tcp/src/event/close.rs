@@ -86,6 +86,7 @@ fn discard(parts: &mut PcbMut<'_>) {
     let rw = &mut *parts.receive_window;
     rw.discard = true;
     rw.queued = 0;
+    rw.kept = 0;
     rw.queue.clear();
     rw.urgent_valid = false;
 }

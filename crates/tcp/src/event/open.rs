@@ -10,8 +10,7 @@ use crate::ecn;
 use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::{
-    HeaderIn, HeaderOut, Pcb, Reassembly, ReceiveWindow, RecvSnapshot, RetransmitQueue, SendWindow, Timer,
-    initial_window,
+    HeaderIn, HeaderOut, Pcb, Reassembly, ReceiveWindow, RecvSnapshot, RetransmitQueue, SendWindow, Timer, first_window,
 };
 use crate::state::{Cause, State};
 use crate::user_timeout;
@@ -90,10 +89,12 @@ impl Pcb {
         let mss = options.max_segment.unwrap_or(u16::MAX).max(config.min_mss).min(route_mss).max(1);
         let mut send_window = SendWindow::new(isn.iss, mss, options, config, now);
         send_window.ts_offset = isn.ts_offset;
-        let receive_window = ReceiveWindow::new(State::Closed, options, config, now);
-        let mut header_out = HeaderOut::new(&tuple, mss, &isn, now).with_options(options);
+        let announced = announced_mss(mss, options);
+        let first = first_window(options, config, announced);
+        let receive_window = ReceiveWindow::new(State::Closed, first, options, config, now);
+        let mut header_out = HeaderOut::new(&tuple, announced, &isn, now).with_options(options);
         // The window field of our SYN, before there is anything to acknowledge.
-        header_out.edge = header_out.nxt + receive_window.limit.min(receive_window.clamp);
+        header_out.edge = header_out.nxt + first;
         Pcb {
             header_in: HeaderIn::new(State::Closed, tuple.remote_addr.is_ipv6(), options, config, now),
             receive_window,
@@ -103,6 +104,11 @@ impl Pcb {
             header_out,
         }
     }
+}
+
+/// The MSS that we announce, where the path carries `mss`.
+pub(crate) fn announced_mss(mss: u16, options: &ConnectionOptions) -> u16 {
+    options.announced_mss.map_or(mss, |announced| announced.clamp(1, mss))
 }
 
 impl crate::access::PcbMut<'_> {
@@ -135,7 +141,7 @@ impl crate::access::PcbMut<'_> {
         //# Snd.Wind.Shift to S and MUST set Rcv.Wind.Shift to R; otherwise, it MUST set both Snd.Wind.Shift and
         //# Rcv.Wind.Shift to zero.
         rw.shift = if agreed.shift.is_some() { config.window_shift() } else { 0 };
-        rw.synchronise(irs, now);
+        rw.synchronise(irs);
         rw.timestamps = agreed.timestamps.is_some();
         rw.ts_recent = agreed.timestamps.unwrap_or(0);
         rw.confirm_timestamp(now);
@@ -153,11 +159,11 @@ impl crate::access::PcbMut<'_> {
         //# The maximum size of a segment that a TCP endpoint really sends, the "effective send MSS", MUST be the
         //# smaller (MUST-16) of the send MSS (that reflects the available reassembly buffer size at the remote host,
         //# the EMTU_R [19]) and the largest transmission size permitted by the IP layer (EMTU_S [19]):
-        sw.mss = agreed.peer_mss.min(self.header_out.announce_mss).saturating_sub(options).max(1);
+        sw.mss = agreed.peer_mss.min(sw.mss).saturating_sub(options).max(1);
         if config.mtu_probing == MtuProbing::Always {
             sw.search_mtu(config, now);
         }
-        let initial = initial_window(config, sw.mss);
+        let initial = sw.initial_window(config);
         sw.congestion = Controller::new(sw.congestion.kind(), u32::from(sw.mss), initial);
         // The window of a SYN is never scaled (RFC 7323 section 2.2).
         //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2

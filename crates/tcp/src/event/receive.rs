@@ -27,11 +27,23 @@ pub struct Received {
     pub data: SmallVec<[PktBuf; 2]>,
     /// More text is queued.
     pub more: bool,
+    /// The peer may soon have nothing left of our window, and text beyond `max` was handed out, which counts as unread: say
+    /// with [`Keep`] how far the user has come in it. Else it is enough to ask for more when all of it is read.
+    pub pinched: bool,
     /// The end of the stream follows `data`: the peer closed.
     pub end: bool,
     /// Where the urgent mark falls, if it does: octets from the beginning of `data` to the octet after the urgent one
     /// (RFC 6093 section 3.1). It may lie behind `data`.
     pub urgent: Option<usize>,
+}
+
+/// Say how much is left of what the last [`Receive`] handed out: so much counts as received and not read, and takes
+/// room from the window. Until then it is what was handed out beyond the octets that were asked for. The next [`Receive`]
+/// says that all is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Keep {
+    /// Octets not read yet; more than 65 535 count as so many.
+    pub octets: usize,
 }
 
 /// What taking text left to be done: there is a window to tell of, or no text.
@@ -52,10 +64,11 @@ impl Receive {
     #[inline]
     pub fn take<A: PcbAccess>(self, pcb: &mut A, received: &mut Received) -> Result<(), ReceiveRest> {
         pcb.receive_side(|rw, ra| {
+            let kept = rw.kept;
             take(rw, self.max, received);
             // A call that got nothing made no room, whatever the buffer's limit has grown to meanwhile.
             let empty = received.data.is_empty();
-            let update = if empty { None } else { window_update(rw, ra) };
+            let update = if empty && kept == 0 { None } else { window_update(rw, ra) };
             if empty || update.is_some() {
                 Err(ReceiveRest { nothing: empty && !received.end, update, state: rw.state })
             } else {
@@ -88,16 +101,7 @@ impl Event for ReceiveRest {
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<(), Error> {
         let ReceiveRest { nothing, update, state } = self;
         if let Some(snapshot) = update {
-            let told = pcb.transmit(out, |sw, rq, ho, out| {
-                ho.merge(snapshot);
-                // Between the two hold-sets another thread may have taken the peer's FIN and acknowledged it. What is
-                // said after that nobody wants to know, and the peer, if it is gone by then, answers with a reset.
-                let ack = if sw.state.accepts_text() { Ack::Now } else { Ack::None };
-                output::transmit(sw, rq, ho, out, now, ack)
-            });
-            if told.is_some() {
-                out.count(observe::Counter::WindowUpdatesOut, 1);
-            }
+            tell_window(snapshot, pcb, out, now);
         }
         if nothing {
             return Err(match state {
@@ -113,6 +117,40 @@ impl Event for ReceiveRest {
     }
 }
 
+impl Event for Keep {
+    type Reply = ();
+
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
+        let update = pcb.receive_side(|rw, ra| {
+            if rw.discard {
+                return None;
+            }
+            rw.kept = kept(self.octets);
+            window_update(rw, ra)
+        });
+        if let Some(snapshot) = update {
+            tell_window(snapshot, pcb, out, now);
+        }
+    }
+}
+
+fn kept(octets: usize) -> u16 {
+    u16::try_from(octets).unwrap_or(u16::MAX)
+}
+
+fn tell_window<A: PcbAccess>(snapshot: RecvSnapshot, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
+    let told = pcb.transmit(out, |sw, rq, ho, out| {
+        ho.merge(snapshot);
+        // Between the two hold-sets another thread may have taken the peer's FIN and acknowledged it. What is said after
+        // that nobody wants to know, and the peer, if it is gone by then, answers with a reset.
+        let ack = if sw.state.accepts_text() { Ack::Now } else { Ack::None };
+        output::transmit(sw, rq, ho, out, now, ack)
+    });
+    if told.is_some() {
+        out.count(observe::Counter::WindowUpdatesOut, 1);
+    }
+}
+
 #[inline]
 fn take(rw: &mut ReceiveWindow, max: usize, received: &mut Received) {
     let first = rw.nxt - (rw.queued + u32::from(rw.finished));
@@ -124,6 +162,8 @@ fn take(rw: &mut ReceiveWindow, max: usize, received: &mut Received) {
         received.data.push(buf);
     }
     rw.queued -= taken as u32;
+    rw.kept = kept(taken.saturating_sub(max));
+    received.pinched = rw.kept > 0 && rw.is_pinched();
     received.more = rw.queued > 0;
     received.end = !received.more && (rw.finished || rw.discard);
     if rw.urgent_valid {

@@ -42,8 +42,13 @@ pub struct StatusReport {
     pub receive_queue: u32,
     /// Text of the peer that waits for text before it.
     pub out_of_order: u32,
-    /// Size of the receive buffer.
+    /// Size of the receive buffer, octets of text.
     pub receive_buffer: u32,
+    /// The receiver's estimate of the round trip, by which its buffer is sized: the shortest time in which a window passed;
+    /// zero before one has.
+    pub receive_rtt: Duration,
+    /// The most that the user read within such a time; before that is known, ten segments.
+    pub receive_space: u32,
     /// Our window, as the peer may know it.
     pub receive_window: u32,
     /// Our window as it was last announced.
@@ -231,6 +236,8 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
         receive_queue: rw.queued,
         out_of_order: parts.reassembly.bytes(),
         receive_buffer: rw.limit,
+        receive_rtt: rw.receive_rtt(),
+        receive_space: rw.receive_space(parts.header_out.announce_mss),
         receive_window: (rw.edge - rw.nxt).max(0) as u32,
         announced_window: (rw.told_edge - rw.last_ack_sent).max(0) as u32,
         send_window: sw.wnd,

@@ -64,13 +64,14 @@ impl PcbMut<'_> {
         let mut rest = segment;
         rest.header.seq += 1;
         rest.header.flags.remove(TcpFlags::SYN);
+        let first = (self.receive_window.edge - self.receive_window.nxt).max(0) as u32;
         if !rest.text.is_empty() {
             self.header_in.note_text_on_syn();
             let _ = take_text(rest, self, out, now);
         }
         // The window of a SYN-ACK is not scaled: no more than it says is open before more text comes, or some is read.
         let rw = &mut *self.receive_window;
-        rw.edge = rw.nxt + ((rw.edge - rw.nxt).max(0) as u32).min(u16::MAX.into());
+        rw.edge = rw.nxt + ((rw.edge - rw.nxt).max(0) as u32).min(first);
         self.header_out.edge = rw.edge;
         let rare = RareOptions { fast_open: cookie, ..RareOptions::NONE };
         output::syn_ack(iss, self.send_window.sack, &rare, self.header_out, out, now);

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::{Form, Knob};
-use crate::config::{BufferSizes, Config, Ecn, EcnOption, FastOpenKeys, MtuProbing, SynCookies};
+use crate::config::{BufferSizes, Config, Ecn, EcnOption, FastOpenKeys, MtuProbing, SynCookies, TextShare};
 use crate::congestion::Kind;
 
 /// Octets of a page, in which `tcp_mem` counts.
@@ -54,6 +54,14 @@ fn sizes(sizes: &BufferSizes) -> [i64; 3] {
 fn to_sizes(values: [i64; 3]) -> BufferSizes {
     let [min, initial, max] = values.map(|value| value as u32);
     BufferSizes { min, initial, max }
+}
+
+/// Another share of the same memory.
+fn set_share(config: &mut Config, scale: i64) {
+    let (old, new) = (config.receive_share, TextShare(scale as i8));
+    let memory = sizes(&config.receive_buffer).map(|text| old.memory(text as u32));
+    config.receive_buffer = to_sizes(memory.map(|memory| new.text(memory).into()));
+    config.receive_share = new;
 }
 
 /// Linux's form: four groups of eight hexadecimal digits, each a word in the machine's (little-endian) order.
@@ -136,12 +144,12 @@ pub static KNOBS: &[Knob] = &[
         "0",
         "a client that was answered always has a place in the queue",
     ),
-    idle(
+    number(
         "tcp_adv_win_scale",
-        "share of a receive buffer kept for overhead",
+        "share of tcp_rmem that is not for text: above 0 the part 1/2^n, else all but the part 1/2^-n",
         (-31, 31),
-        "1",
-        "a receive buffer counts text alone",
+        |c| c.receive_share.0.into(),
+        set_share,
     ),
     idle("tcp_autocorking", "gather small writes while the device is busy", (0, 1), "1", "Nagle's rule gathers them"),
     number(
@@ -421,12 +429,12 @@ pub static KNOBS: &[Knob] = &[
     idle("tcp_rfc1337", "ignore resets in TIME-WAIT", (0, 1), "1", "they are always ignored"),
     Knob {
         name: "tcp_rmem",
-        meaning: "receive buffer: least under memory pressure, at the beginning, at most; octets",
+        meaning: "receive buffer: least under memory pressure, at the beginning, at most; octets, see tcp_adv_win_scale",
         idle: None,
         form: Form::Triple {
             range: (1, BUFFER),
-            get: |c| sizes(&c.receive_buffer),
-            set: |c, v| c.receive_buffer = to_sizes(v),
+            get: |c| sizes(&c.receive_buffer).map(|text| c.receive_share.memory(text as u32).into()),
+            set: |c, v| c.receive_buffer = to_sizes(v.map(|memory| c.receive_share.text(memory as u32).into())),
         },
     },
     number(

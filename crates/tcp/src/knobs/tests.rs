@@ -66,9 +66,13 @@ fn triples_are_three_and_in_order() {
     assert_eq!(set(&mut config, "net.ipv4.tcp_rmem", "4096 131072\t15728640\n"), Ok(()));
     assert_eq!(
         (config.receive_buffer.min, config.receive_buffer.initial, config.receive_buffer.max),
-        (4096, 131_072, 15_728_640)
+        (2048, 65_536, 7_864_320),
+        "half of it for text"
     );
     assert_eq!(config.window_shift(), 8, "as Linux with 15 MiB");
+    assert_eq!(set(&mut config, "tcp_adv_win_scale", "2"), Ok(()));
+    assert_eq!(config.receive_buffer.max, 11_796_480, "three quarters of the same");
+    assert_eq!(find("tcp_rmem").expect("known").value(&config), "4096\t131072\t15728640");
     for wrong in ["4096 131072", "1 2 3 4", "3 2 1", "0 1 2", "1 2 x", ""] {
         let before = config.clone();
         let error = set(&mut config, "tcp_rmem", wrong).expect_err(wrong);

@@ -19,6 +19,7 @@ mod send_room;
 mod send_window;
 mod settings;
 pub(crate) mod shaping;
+mod sizing;
 mod tick;
 mod totals;
 
@@ -36,9 +37,10 @@ pub(crate) use loss::{Delivery, Detected, Doubt, Loss};
 pub(crate) use mtu_search::MtuSearch;
 pub(crate) use receive_window::{Ack, RecvSnapshot, first_window};
 pub(crate) use send_log::{is_before, since, until};
-pub(crate) use send_window::{Mode, TIMER_SLACK, Timer, initial_window};
+pub(crate) use send_window::{Mode, TIMER_SLACK, Timer};
 pub(crate) use settings::Settings;
 pub(crate) use shaping::{Limit, Shaping};
+pub(crate) use sizing::Sizing;
 pub(crate) use tick::{SKEW_MS, Tick, mebinanos};
 pub(crate) use totals::Totals;
 
@@ -130,6 +132,7 @@ impl PcbMut<'_> {
         self.header_in.arm(out);
         self.drop_send_side();
         self.reassembly.clear();
+        self.receive_window.sizing = None;
     }
 
     fn enter_closed(&mut self, out: &mut Outbox<'_>) {

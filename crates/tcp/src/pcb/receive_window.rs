@@ -6,13 +6,14 @@
 
 use core::time::Duration;
 
-use observe::{Pressure, Time};
+use observe::Time;
 use pktbuf::PktBuf;
 use wire::SeqNumber;
 use wire::tcp::SackBlocks;
 
 use super::fifo::Fifo;
-use super::{Reassembly, Tick};
+use super::sizing::opening;
+use super::{Reassembly, Sizing};
 use crate::config::{Config, ConnectionOptions};
 use crate::outbox::Outbox;
 use crate::state::State;
@@ -48,9 +49,10 @@ fn clamp(options: &ConnectionOptions) -> u32 {
     options.window_clamp.unwrap_or(1 << 30)
 }
 
-/// The window of a SYN-ACK: what an unscaled field can say of the buffer.
-pub(crate) fn first_window(options: &ConnectionOptions, config: &Config) -> u32 {
-    buffer(options, config).min(clamp(options)).min(u32::from(u16::MAX))
+/// The window of our SYN: what an unscaled field can say of the buffer, and no more than is wished for with this MSS.
+pub(crate) fn first_window(options: &ConnectionOptions, config: &Config, mss: u16) -> u32 {
+    let wished = options.initial_receive_window.map_or(u32::MAX, |segments| u32::from(segments) * u32::from(mss));
+    buffer(options, config).min(clamp(options)).min(u32::from(u16::MAX)).min(wished)
 }
 
 /// What the receive side tells the header-out part. Merged monotonically: a stale snapshot changes nothing.
@@ -111,15 +113,19 @@ pub struct ReceiveWindow {
     pub(crate) urgent: SeqNumber,
     /// Text octets in `queue`.
     pub(crate) queued: u32,
+    /// Text octets that were handed out beyond what was asked for and count as unread, 65 535 at most: the rest of a
+    /// buffer in which a read ended.
+    pub(crate) kept: u16,
     /// Size of the receive buffer.
     pub(crate) limit: u32,
     /// Text from which on the user is told that there is some; at least 1.
     pub(crate) low_water: u32,
     /// Largest window that is ever announced.
     pub(crate) clamp: u32,
-    /// Sequence number at which the window measured for growth ends.
-    pub(crate) growth_mark: SeqNumber,
-    pub(crate) growth_since: Tick,
+    /// RCV.NXT at which the round ends in which `sizing` measures.
+    pub(crate) round_end: SeqNumber,
+    /// From the second round on.
+    pub(crate) sizing: Option<Box<Sizing>>,
     /// When `ts_recent` was last confirmed, in units of 2^30 ns.
     ts_recent_at: u32,
     /// Segments in order that carried text, modulo 2^32.
@@ -136,11 +142,12 @@ pub struct ReceiveWindow {
 }
 
 impl ReceiveWindow {
-    pub(crate) fn new(state: State, options: &ConnectionOptions, config: &Config, now: Time) -> Self {
+    /// `first`: the window of our SYN.
+    pub(crate) fn new(state: State, first: u32, options: &ConnectionOptions, config: &Config, now: Time) -> Self {
         let limit = buffer(options, config);
         ReceiveWindow {
             nxt: SeqNumber(0),
-            edge: SeqNumber(0),
+            edge: SeqNumber(first),
             told_edge: SeqNumber(0),
             last_ack_sent: SeqNumber(0),
             ts_recent: 0,
@@ -158,11 +165,12 @@ impl ReceiveWindow {
             fresh: true,
             urgent: SeqNumber(0),
             queued: 0,
+            kept: 0,
             limit,
             low_water: options.receive_low_water.unwrap_or(1).clamp(1, limit),
             clamp: clamp(options),
-            growth_mark: SeqNumber(0),
-            growth_since: Tick::of(now),
+            round_end: SeqNumber(0),
+            sizing: None,
             ts_recent_at: gibinanos(now),
             data_segments_in: 0,
             bytes_received: 0,
@@ -173,14 +181,14 @@ impl ReceiveWindow {
         }
     }
 
-    /// The peer's SYN arrived: RCV.NXT follows it, and the first window is what an unscaled field can say.
-    pub(crate) fn synchronise(&mut self, irs: SeqNumber, now: Time) {
+    /// The peer's SYN arrived: RCV.NXT follows it, and the window is what our SYN says.
+    pub(crate) fn synchronise(&mut self, irs: SeqNumber) {
+        let window = (self.edge - self.nxt).max(0) as u32;
         self.nxt = irs + 1;
         self.last_ack_sent = self.nxt;
-        self.edge = self.nxt + self.limit.min(self.clamp).min(u32::from(u16::MAX));
+        self.edge = self.nxt + window;
         self.told_edge = self.edge;
-        self.growth_mark = self.edge;
-        self.growth_since = Tick::of(now);
+        self.round_end = self.nxt + opening(self.limit);
     }
 
     /// Octets that may still arrive beyond RCV.NXT. A scaled window is rounded up on the wire, so the peer may use
@@ -240,7 +248,20 @@ impl ReceiveWindow {
     /// Free space for text from RCV.NXT on, in octets. Text out of order lies inside of it, and takes none away.
     #[inline]
     fn space(&self) -> u32 {
-        if self.discard { self.limit } else { self.limit.saturating_sub(self.queued) }
+        if self.discard { self.limit } else { self.limit.saturating_sub(self.unread()) }
+    }
+
+    /// Octets that the user has not read: those in the queue, and those of a buffer that it holds and has not come to the
+    /// end of.
+    #[inline]
+    pub(crate) fn unread(&self) -> u32 {
+        self.queued + u32::from(self.kept)
+    }
+
+    /// Does it matter how far the user has come in what it holds? Not while half of the buffer is still open to the peer:
+    /// what it sends will be asked for, and then is time to say.
+    pub(crate) fn is_pinched(&self) -> bool {
+        ((self.told_edge - self.nxt).max(0) as u32) < self.limit / 2
     }
 
     /// Move the right edge if that opens the window by a useful amount (receiver's silly-window avoidance, RFC 9293
@@ -349,26 +370,6 @@ impl ReceiveWindow {
             self.armed = self.ack_deadline;
             out.wake_by(self.ack_deadline);
         }
-    }
-
-    /// Grow the buffer if a whole window passed quickly while the user kept up.
-    #[inline]
-    pub(crate) fn grow(&mut self, config: &Config, now: Time) {
-        if self.nxt.lt(self.growth_mark) {
-            return;
-        }
-        let quick = self.growth_since.elapsed(now) <= config.receive_growth_horizon;
-        let pressure = config.gauges.pressure();
-        // A buffer of a few segments is more than a quarter full with the one that has just arrived.
-        let kept_up = (self.limit / 4).max(2 * u32::from(self.peer_segment));
-        if self.grows && pressure == Pressure::Severe {
-            // The window that was announced stays; it is not opened again beyond the new limit.
-            self.limit = (self.limit / 2).max(config.receive_buffer.min.min(self.limit));
-        } else if self.grows && config.receive_growth && pressure == Pressure::None && quick && self.queued <= kept_up {
-            self.limit = self.limit.saturating_mul(2).min(config.receive_buffer.max.max(self.limit));
-        }
-        self.growth_mark = self.edge;
-        self.growth_since = Tick::of(now);
     }
 
     /// Octets from the first that the user has not taken up to and with the urgent one, if it lies there or further on.

@@ -138,7 +138,8 @@ pub struct SendWindow {
 impl SendWindow {
     pub(crate) fn new(iss: SeqNumber, mss: u16, options: &ConnectionOptions, config: &Config, now: Time) -> Self {
         let kind = options.congestion.unwrap_or(config.congestion);
-        let window = initial_window(config, mss);
+        let shaping = Shaping::of(options, config);
+        let window = initial_window(shaping.as_deref(), config, mss);
         SendWindow {
             una: iss,
             nxt: iss,
@@ -173,7 +174,7 @@ impl SendWindow {
             progress: Tick::of(now),
             last_sent: Tick::of(now),
             congestion: Controller::new(kind, u32::from(mss), window),
-            shaping: Shaping::of(options, config),
+            shaping,
             loss: None,
         }
     }
@@ -332,6 +333,11 @@ impl SendWindow {
         Some((u64::from(cwnd) * 10_000 * u64::from(percent) / srtt).clamp(1, shaping.max_rate.max(1)))
     }
 
+    /// The initial window in octets.
+    pub(crate) fn initial_window(&self, config: &Config) -> u32 {
+        initial_window(self.shaping.as_deref(), config, self.mss)
+    }
+
     /// Octets of options in every segment.
     pub(crate) fn option_octets(&self) -> u16 {
         if self.timestamps { TIMESTAMPS_LEN } else { 0 }
@@ -361,6 +367,7 @@ impl SendWindow {
 }
 
 /// The initial window in octets (RFC 6928 with the configured number of segments).
-pub(crate) fn initial_window(config: &Config, mss: u16) -> u32 {
-    u32::from(config.initial_window.max(1)) * u32::from(mss)
+fn initial_window(own: Option<&Shaping>, config: &Config, mss: u16) -> u32 {
+    let own = own.map(|shaping| shaping.initial_window).filter(|segments| *segments > 0);
+    u32::from(own.unwrap_or(config.initial_window).max(1)) * u32::from(mss)
 }

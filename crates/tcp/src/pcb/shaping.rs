@@ -100,6 +100,8 @@ pub(crate) struct Shaping {
     pub(crate) rate: Option<DeliveryRate>,
     /// The search for the path's MTU.
     pub(crate) mtu_search: Option<MtuSearch>,
+    /// Initial window in segments; 0: the stack's.
+    pub(crate) initial_window: u8,
 }
 
 impl Shaping {
@@ -118,18 +120,22 @@ impl Shaping {
             account: config.measure_limits.then(Account::default),
             rate: config.measure_limits.then(DeliveryRate::default),
             mtu_search: None,
+            initial_window: 0,
         })
     }
 
     /// What `options` and the stack ask for; `None` if that is nothing.
     pub(crate) fn of(options: &ConnectionOptions, config: &Config) -> Option<Box<Shaping>> {
-        let own = options.not_sent_low_water.is_some() || options.max_pacing_rate.is_some();
+        let own = options.not_sent_low_water.is_some()
+            || options.max_pacing_rate.is_some()
+            || options.initial_window.is_some();
         let all = config.not_sent_low_water != u32::MAX || config.pacing.on || config.measure_limits;
         if !own && !all && options.user_timeout.is_none() {
             return None;
         }
         let mut shaping = Shaping::new(config);
         shaping.not_sent_low_water = options.not_sent_low_water.unwrap_or(config.not_sent_low_water);
+        shaping.initial_window = options.initial_window.unwrap_or(0);
         shaping.user_timeout = options.user_timeout.map_or(0, super::milliseconds);
         options.max_pacing_rate.into_iter().for_each(|rate| shaping.pace_at_most(rate));
         Some(shaping)
