@@ -17,7 +17,7 @@ use heddle::device::pcap::{Recording, Tap as Recorder};
 use heddle::device::{Device, with_faults};
 use heddle::mem::MemConfig;
 use heddle::tap::{Offloads, Tap, TapError, TapOptions};
-use heddle::{AddressEvent, Addressing, Casualty, Cidr, LockKind, Plan, Stack};
+use heddle::{AddressEvent, Addressing, Casualty, Cidr, LockKind, Plan, Stack, StatedRoute};
 use tokio::sync::Notify;
 
 use crate::failure::Failure;
@@ -54,6 +54,11 @@ pub struct NetworkArgs {
     /// Router for destinations that are not on our own network; may be given for IPv4 and for IPv6
     #[arg(long, value_name = "ADDRESS")]
     pub gateway: Vec<IpAddr>,
+
+    /// A route and what is known of the path, in the words of `ip route`, such as "default via 10.0.0.1 mtu lock 1400" or
+    /// "10.8.0.0/16 advmss 1200 initcwnd 20 initrwnd 30"; may be given several times
+    #[arg(long, value_name = "ROUTE")]
+    pub route: Vec<StatedRoute>,
 
     /// Process architecture; `--list-arch` of `heddle serve` shows them all
     #[arg(long, value_name = "NAME", default_value = "connp-l:128")]
@@ -263,6 +268,9 @@ impl NetworkArgs {
         let mut builder = self.builder(device, addresses).on_device_gone(move || told.notify_one());
         for gateway in &self.gateway {
             builder = builder.gateway(*gateway);
+        }
+        for route in &self.route {
+            builder = builder.route(&route.to_string());
         }
         let stack = builder.build().map_err(Failure::usage)?;
         Ok(Network { stack, device: name, gone, recording })

@@ -232,6 +232,7 @@ impl Runner {
             Effect::Swallow(on) => self.host.swallow = on,
             Effect::File(path, len) => self.posix.make_file(&path, len),
             Effect::Forget => self.host.stack.shared().destinations.forget(),
+            Effect::Route(route) => self.host.stack.shared().state_route(&route, 0),
         }
         Ok(())
     }

@@ -3,6 +3,8 @@
 //! What sets a kernel parameter becomes a knob; what prepares the machine that Linux runs on (queueing disciplines, caches)
 //! is passed over; anything else is an error that names the line.
 
+use stack::StatedRoute;
+
 use crate::error::ScriptError;
 
 /// What a command asks for.
@@ -16,6 +18,8 @@ pub(crate) enum Effect {
     File(String, usize),
     /// What is remembered of other hosts is forgotten.
     Forget,
+    /// A route, added or changed.
+    Route(StatedRoute),
 }
 
 /// The parameters under which public scripts are meant to run, which their `defaults.sh` sets.
@@ -87,6 +91,7 @@ fn command(words: &[String], line: u32, effects: &mut Vec<(u32, Effect)>) -> Res
             effects.push((line, Effect::Swallow(false)));
         }
         "ip" if has("tcp_metrics") && has("flush") => effects.push((line, Effect::Forget)),
+        "ip" => effects.push((line, route(arguments, words, line)?)),
         "dd" => effects.push((line, file(arguments, line)?)),
         // The device here neither cuts nor merges.
         "ethtool" if has("-K") => {}
@@ -114,6 +119,24 @@ fn set(name: &str, value: &str, line: u32, effects: &mut Vec<(u32, Effect)>) {
         Some(flags) => effects.push((line, knob(name, &(flags & 0x7ff).to_string()))),
         None => effects.push((line, knob(name, value))),
     }
+}
+
+/// `ip route change 192.0.2.1 via 192.168.0.2 dev tun0 mtu lock 640`. There is one device.
+fn route(arguments: &[String], words: &[String], line: u32) -> Result<Effect, ScriptError> {
+    let mut arguments = arguments.iter().map(String::as_str).filter(|word| !["-4", "-6"].contains(word));
+    let adds = arguments.next() == Some("route") && matches!(arguments.next(), Some("add" | "change" | "replace"));
+    if !adds {
+        return Err(unmapped(words, line));
+    }
+    let mut said = Vec::new();
+    while let Some(word) = arguments.next() {
+        if word == "dev" {
+            arguments.next();
+        } else {
+            said.push(word);
+        }
+    }
+    said.join(" ").parse().map(Effect::Route).map_err(|wrong: String| ScriptError::new(line, wrong))
 }
 
 fn unmapped(words: &[String], line: u32) -> ScriptError {
@@ -278,6 +301,10 @@ mod tests {
             Some(&Effect::Swallow(true))
         );
         assert_eq!(effects("ip tcp_metrics flush all > /dev/null 2>&1"), [Effect::Forget]);
+        let said = effects("ip route change 192.0.2.1 via 192.168.0.2 dev tun0 advmss 600 mtu lock 640 initcwnd 11");
+        let [Effect::Route(route)] = &said[..] else { panic!("{said:?}") };
+        assert_eq!(route.to_string(), "192.0.2.1/32 via 192.168.0.2 mtu lock 640 advmss 600 initcwnd 11");
+        assert!(read("ip route del default", 1).is_err() && read("ip route add default via x", 1).is_err());
         assert_eq!(effects("/tmp/sysctl_restore_${PPID}.sh"), []);
         assert_eq!(effects("dd bs=10 count=5 if=/dev/zero of=/tmp/f status=none"), [Effect::File("/tmp/f".into(), 50)]);
         let error = read("\n\niptables -F", 4).expect_err("there is no such thing here");

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use dev::Device;
 use stack::{
-    AddressEvent, Addressing, Census, Clock, Failure, InterfaceConfig, Plan, SetKnobError, StackConfig, StoppableClock,
-    VirtualClock,
+    AddressEvent, Addressing, Census, Clock, Failure, InterfaceConfig, Plan, SetKnobError, StackConfig, StatedRoute,
+    StoppableClock, VirtualClock,
 };
 use sync::{LockKind, Ordering, Platform, Real};
 use tcp::Profile;
@@ -52,6 +52,8 @@ impl Drop for Running {
 pub struct Builder {
     config: StackConfig<Real>,
     interfaces: Vec<InterfaceConfig>,
+    /// By the number of the device that they go by.
+    routes: Vec<(usize, StatedRoute)>,
     device_gone: Option<DeviceGone>,
     error: Option<BuildError>,
 }
@@ -64,7 +66,7 @@ impl Stack {
     pub fn builder() -> Builder {
         let mut config = StackConfig::new(Plan::ConnPL(128));
         config.cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Builder { config, interfaces: Vec::new(), device_gone: None, error: None }
+        Builder { config, interfaces: Vec::new(), routes: Vec::new(), device_gone: None, error: None }
     }
 
     /// The architecture that it runs under.
@@ -104,6 +106,22 @@ impl Stack {
     /// See [`SetKnobError`].
     pub fn set_knob(&self, name: &str, value: &str) -> Result<(), SetKnobError> {
         self.inner.stack.shared().set_knob(name, value)
+    }
+
+    /// Adds a route by way of a device, counted from 0 in the order in which they were added, or changes it; see
+    /// [`Builder::route`]. Connections that are open keep what they found of the path.
+    ///
+    /// # Errors
+    /// [`BuildError::Route`]: the text is no route, or there is no such device.
+    pub fn set_route(&self, device: usize, route: &str) -> Result<(), BuildError> {
+        let route = route.parse::<StatedRoute>().map_err(BuildError::Route)?;
+        let shared = self.inner.stack.shared();
+        if device >= shared.interfaces.len() {
+            let last = shared.interfaces.len() - 1;
+            return Err(BuildError::Route(format!("there is no device {device}: give a number from 0 to {last}")));
+        }
+        shared.state_route(&route, device);
+        Ok(())
     }
 
     /// What has happened to addresses since the last call: number of the interface, and the event; oldest first. Waits
@@ -147,6 +165,21 @@ impl Builder {
     pub fn gateway(mut self, gateway: IpAddr) -> Self {
         if let Some(interface) = self.interfaces.last_mut() {
             interface.gateways.push(gateway);
+        }
+        self
+    }
+
+    /// Adds a route by way of the device added last, in the words of `ip route`: `default via 10.0.0.1 mtu 1400`, or
+    /// `10.8.0.0/16 via 10.0.0.2 mtu lock 1280 advmss 1200 initcwnd 20 initrwnd 30` (see [`crate::RouteAttributes`]). A wrong
+    /// one is reported when the stack is built.
+    pub fn route(mut self, route: &str) -> Self {
+        match (route.parse(), self.interfaces.len().checked_sub(1)) {
+            (Ok(route), Some(device)) => self.routes.push((device, route)),
+            (Ok(_), None) => {
+                let message = format!("the route {route:?} goes by no device: add the device before it");
+                self.error = self.error.or(Some(BuildError::Route(message)));
+            }
+            (Err(message), _) => self.error = self.error.or(Some(BuildError::Route(message))),
         }
         self
     }
@@ -290,10 +323,14 @@ impl Builder {
     }
 
     fn parts(self) -> Result<(stack::Stack<Real>, Vec<Polled>), BuildError> {
-        match self.error {
-            Some(error) => Err(error),
-            None => stack::Stack::build(self.config, self.interfaces).map_err(BuildError::Stack),
+        if let Some(error) = self.error {
+            return Err(error);
         }
+        let built = stack::Stack::build(self.config, self.interfaces).map_err(BuildError::Stack)?;
+        for (device, route) in &self.routes {
+            built.0.shared().state_route(route, *device);
+        }
+        Ok(built)
     }
 }
 

@@ -11,6 +11,8 @@ use stack::{BindRefused, ConnectRefused};
 pub enum BuildError {
     /// An interface address cannot be read.
     Cidr(String),
+    /// A route cannot be read, or goes by a device that there is not.
+    Route(String),
     /// The architecture's name is not known.
     Architecture(stack::UnknownPlan),
     /// The parts do not fit together.
@@ -24,7 +26,7 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BuildError::Cidr(message) => f.write_str(message),
+            BuildError::Cidr(message) | BuildError::Route(message) => f.write_str(message),
             BuildError::Architecture(error) => error.fmt(f),
             BuildError::Stack(error) => error.fmt(f),
             BuildError::Knob(error) => error.fmt(f),

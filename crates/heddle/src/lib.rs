@@ -47,7 +47,10 @@ pub use error::{AcceptError, BindError, BuildError, ConnectError};
 pub use listener::{Incoming, TcpListener};
 pub use poller::{Event, Poller, Source};
 pub use stack::socket::Readiness;
-pub use stack::{ALL_PLANS, AddressEvent, Addressing, Casualty, Census, Failure, Plan, StoppableClock, VirtualClock};
+pub use stack::{
+    ALL_PLANS, AddressEvent, Addressing, Casualty, Census, Failure, Plan, RouteAttributes, StatedRoute, StoppableClock,
+    VirtualClock,
+};
 pub use stream::TcpStream;
 pub use sync::LockKind;
 pub use tcp::{StatusReport, TcpInfo};

@@ -27,8 +27,8 @@ fn a_knob_turned_while_the_stack_runs_shows_in_later_connections(plan: Plan) {
     world.b.set_knob("tcp_rmem", "4096 8192 8192").expect("a knob");
     let after = connect(&mut world, &listener);
     let seen = |stream: &TcpStream| stream.status().map(|status| (status.sack, status.receive_buffer));
-    assert_eq!(seen(&before), Some((true, 131_072)), "what was agreed stays");
-    assert_eq!(seen(&after), Some((false, 8192)));
+    assert_eq!(seen(&before), Some((true, 65_536)), "what was agreed stays");
+    assert_eq!(seen(&after), Some((false, 4096)));
     assert_eq!(world.b.knob("tcp_rmem").as_deref(), Ok("4096\t8192\t8192"));
     assert_eq!(world.a.knob("tcp_sack").as_deref(), Ok("1"), "the other stack has its own");
     let refused = world.b.set_knob("tcp_sack", "7").expect_err("out of range");
@@ -51,6 +51,34 @@ fn a_builder_takes_a_profile_and_knobs_and_reports_the_first_wrong_one() {
     let wrong = build(|builder| builder.knob("tcp_ecm", "1").assign("tcp_sack=9")).err();
     let said = "there is no knob `tcp_ecm`: did you mean `tcp_ecn`? `heddle knobs` lists them all";
     assert_eq!(wrong.as_deref(), Some(said));
+}
+
+#[test]
+fn a_builder_takes_routes_and_reports_the_first_wrong_one() {
+    let stack = build(|builder| builder.route("192.0.2.0/24 via 10.0.0.2 mtu 1280")).expect("it builds");
+    let mss = |address: &str| stack.raw().shared().route_mss(address.parse().expect("one"), observe::Time::ZERO);
+    assert_eq!((mss("192.0.2.7"), mss("10.0.0.7")), (1240, 1460));
+    stack.set_route(0, "10.0.0.0/24 mtu lock 1000").expect("a route");
+    assert_eq!((mss("192.0.2.7"), mss("10.0.0.7")), (1240, 960));
+    let said = stack.set_route(1, "10.0.0.0/24").expect_err("one device").to_string();
+    assert_eq!(said, "there is no device 1: give a number from 0 to 0");
+    let wrong = build(|builder| builder.route("192.0.2.0/24 mtu 12").route("speed 9")).err().unwrap_or_default();
+    assert!(wrong.contains("`mtu`") && wrong.contains("from 68 to 65535"), "{wrong}");
+    let early = Stack::builder().route("default via 10.0.0.2").build_polled().map(|_| ());
+    assert!(early.expect_err("no device").to_string().contains("add the device before it"));
+}
+
+#[every_arch]
+fn a_route_bounds_segments_and_begins_windows(plan: Plan) {
+    let mut world = World::new(plan);
+    let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
+    world.a.set_route(0, "10.0.0.0/24 advmss 800").expect("a route");
+    world.b.set_route(0, "10.0.0.0/24 mtu 1000 initcwnd 4").expect("a route");
+    let client = connect(&mut world, &listener).status().expect("alive");
+    let (server, _) = listener.accept().expect("it is established");
+    let server = server.status().expect("alive");
+    assert_eq!((client.mss, client.announced_mss, client.cwnd), (788, 960, 4 * 788));
+    assert_eq!((server.mss, server.announced_mss, server.cwnd), (948, 800, 10 * 948));
 }
 
 #[test]
@@ -96,7 +124,7 @@ fn a_transfer_goes_through_when_all_memory_is_short(plan: Plan) {
         world.pass(std::time::Duration::from_millis(1));
         received += server.read(&mut buffer).unwrap_or(0);
     }
-    assert_eq!(server.receive_buffer().expect("alive"), 4096, "the least");
+    assert_eq!(server.receive_buffer().expect("alive"), 2048, "the least");
     world.a.set_knob("tcp_mem", "268435456 268435456 268435456").expect("a knob");
     world.pass(std::time::Duration::from_millis(2));
     assert_eq!(world.a.knob("tcp_mem").as_deref(), Ok("268435456\t268435456\t268435456"));

@@ -12,6 +12,7 @@
 //! | `output.rs` | IP and link headers in front of a transport packet; fragmentation; identification (RFC 6864) |
 //! | `reassembly.rs` | [`ReassemblyTable`]: fragments into packets, overlap kills |
 //! | `route.rs` | [`RouteTable`]: longest prefix match |
+//! | `route_attributes.rs` | [`RouteAttributes`]: what a route says of the path behind it |
 //! | `neighbour.rs`, `neighbour/` | [`NeighbourTable`]: ARP and Neighbour Discovery in one state machine |
 //! | `icmp.rs`, `icmp/` | echo, error messages and when not to send them, errors received |
 //! | `autoconf.rs`, `autoconf/` | [`Autoconf`]: addresses found free and looked after, routers, group reports |
@@ -42,6 +43,7 @@ pub mod path_mtu;
 pub mod reassembly;
 pub mod redirect;
 pub mod route;
+mod route_attributes;
 
 pub use autoconf::{Autoconf, GroupQuery};
 pub use datagram::{Datagram, Fragment};
@@ -54,6 +56,7 @@ pub use path_mtu::PathMtuTable;
 pub use reassembly::{Reassembled, ReassemblyAccess, ReassemblyTable};
 pub use redirect::{Redirect, RedirectTable};
 pub use route::{NextHop, Route, RouteAccess, RouteTable};
+pub use route_attributes::{RouteAttributes, StatedRoute};
 
 #[cfg(test)]
 mod testing;

@@ -4,11 +4,13 @@
 //! the destination once for each *distinct* length in the table and searches that run by bisection, so a host with
 //! three routes does three comparisons and a table with thousands stays logarithmic. The table is changed by the
 //! control plane only; [`RouteTable::generation`] rises with every change so that a connection may keep its answer
-//! until then.
+//! until then. What routes say of the paths behind them is kept beside the rows, because few say anything and only a
+//! connection that opens asks.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::interface::{InterfaceView, mask_v4, mask_v6};
+use crate::route_attributes::{RouteAttributes, StatedRoute};
 
 /// One row of the table, as the control plane states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +119,8 @@ pub struct RouteTable {
     v4: Family<u32>,
     v6: Family<u128>,
     generation: u64,
+    /// Of the rows that say something, by network and prefix length.
+    attributes: Vec<((IpAddr, u8), RouteAttributes)>,
 }
 
 impl Default for RouteTable {
@@ -128,7 +132,7 @@ impl Default for RouteTable {
 impl RouteTable {
     /// An empty table: every lookup answers `None`.
     pub const fn new() -> Self {
-        Self { v4: Family::new(), v6: Family::new(), generation: 0 }
+        Self { v4: Family::new(), v6: Family::new(), generation: 0, attributes: Vec::new() }
     }
 
     /// Adds `route`, replacing the row with the same network and prefix length, which is returned.
@@ -154,6 +158,36 @@ impl RouteTable {
             }
             (network, Some(gateway)) => panic!("route {network}: gateway {gateway} is of the other family"),
         }
+    }
+
+    /// Adds a route by way of `interface` with what it says of the path, or changes it.
+    ///
+    /// # Panics
+    /// As [`RouteTable::insert`]; never for a route that was read from text.
+    pub fn state(&mut self, stated: &StatedRoute, interface: u16) {
+        let StatedRoute { network, prefix_len, gateway, attributes } = *stated;
+        self.insert(Route { network, prefix_len, gateway, interface });
+        let key = (masked(network, prefix_len), prefix_len);
+        self.attributes.retain(|(of, _)| *of != key);
+        if attributes != RouteAttributes::NONE {
+            self.attributes.push((key, attributes));
+        }
+    }
+
+    /// Whether any route says anything of its path.
+    pub fn has_attributes(&self) -> bool {
+        !self.attributes.is_empty()
+    }
+
+    /// What the route to `destination` says of the path.
+    pub fn attributes(&self, destination: IpAddr) -> RouteAttributes {
+        let key = match destination {
+            IpAddr::V4(d) => self.v4.lookup(d.to_bits()).map(|row| row.stated()),
+            IpAddr::V6(d) => self.v6.lookup(d.to_bits()).map(|row| row.stated()),
+        };
+        let Some(Route { network, prefix_len, .. }) = key else { return RouteAttributes::NONE };
+        let found = self.attributes.iter().find(|(of, _)| *of == (network, prefix_len));
+        found.map_or(RouteAttributes::NONE, |(_, attributes)| *attributes)
     }
 
     /// Adds the attached network of every address of `interface`.
@@ -185,6 +219,8 @@ impl RouteTable {
             }
             _ => None,
         };
+        let key = (masked(network, prefix_len), prefix_len);
+        self.attributes.retain(|(of, _)| *of != key);
         self.generation += u64::from(removed.is_some());
         removed
     }
@@ -244,6 +280,14 @@ impl Row<u128> {
             gateway: self.gateway.map(|g| IpAddr::V6(Ipv6Addr::from_bits(g))),
             interface: self.interface,
         }
+    }
+}
+
+/// The address of the network that `address` lies in.
+fn masked(address: IpAddr, prefix_len: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(a) => Ipv4Addr::from_bits(a.to_bits() & mask_v4(prefix_len.min(32))).into(),
+        IpAddr::V6(a) => Ipv6Addr::from_bits(a.to_bits() & mask_v6(prefix_len.min(128))).into(),
     }
 }
 
@@ -316,6 +360,26 @@ mod tests {
         assert_eq!(old, Some(route("2001:db8::", 32, None, 0)));
         assert_eq!(table.lookup(ip("2001:db8::5")), Some(NextHop { interface: 3, address: ip("fe80::1") }));
         assert_eq!(table.routes().count(), 1);
+    }
+
+    #[test]
+    fn a_path_is_what_the_route_that_is_taken_says() {
+        let mut table = RouteTable::new();
+        let state = |table: &mut RouteTable, text: &str| table.state(&text.parse().unwrap(), 0);
+        table.insert(route("10.0.0.0", 24, None, 0));
+        assert!(!table.has_attributes());
+        state(&mut table, "default via 10.0.0.1 mtu 1400");
+        state(&mut table, "192.0.2.77/24 via 10.0.0.2 mtu lock 900 initcwnd 3");
+        let mtu = |table: &RouteTable, destination| table.attributes(ip(destination)).mtu;
+        assert_eq!(mtu(&table, "198.51.100.1"), Some(1400));
+        assert_eq!(mtu(&table, "192.0.2.1"), Some(900));
+        assert_eq!(mtu(&table, "10.0.0.9"), None, "the attached network says nothing");
+        assert_eq!(mtu(&table, "fd00::1"), None, "no route");
+        state(&mut table, "192.0.2.0/24 via 10.0.0.3 advmss 500");
+        assert_eq!(table.attributes(ip("192.0.2.1")).announced_mss, Some(500));
+        assert_eq!(mtu(&table, "192.0.2.1"), None, "changed as a whole");
+        table.remove(ip("192.0.2.0"), 24);
+        assert_eq!(mtu(&table, "192.0.2.1"), Some(1400));
     }
 
     #[test]

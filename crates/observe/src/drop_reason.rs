@@ -60,6 +60,7 @@ declare! {
         IcmpUnknownType "The ICMP type or code is not served."
         IcmpNoConnection "The packet quoted by an ICMP error belongs to no connection or socket of ours."
         IcmpOutOfWindow "The segment quoted by an ICMP error was never outstanding (RFC 5927)."
+        IcmpSettledPath "A router says what its link carries, but the route states the path's MTU as certain."
         IcmpEchoIgnored "Echo requests to a group address are not answered."
         IcmpErrorForbidden "An ICMP error was owed but the rules forbid it (about an error, to or from a group)."
 

@@ -358,6 +358,22 @@ impl<P: Platform> Shared<P> {
         self.send_along(route, buf, (src, dst), (wire::protocol::UDP, hash), counters, after);
     }
 
+    /// For a TCP segment that routers may cut. The parts that a device makes of a super-segment count on from its
+    /// identification (RFC 6864 section 4.3).
+    pub(crate) fn cuttable(&self, segment: &PktBuf, source: IpAddr, destination: IpAddr) -> Fragmentation {
+        let parts = match usize::from(segment.meta().segment_size) {
+            0 => 1,
+            size => segment.len().div_ceil(size),
+        };
+        let mut identifications = self.internet.identifications.lock();
+        let mut next = || identifications.next(source, destination, wire::protocol::TCP) as u16;
+        let ident = next();
+        for _ in 1..parts {
+            next();
+        }
+        Fragmentation::Allowed { ident }
+    }
+
     /// A connection has believed a router's packet-too-big: others to that destination profit.
     pub fn learn_path_mtu(&self, destination: IpAddr, mtu: u32, now: Time) {
         let Some((interface, _)) = self.route(destination) else { return };

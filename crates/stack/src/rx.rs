@@ -455,6 +455,9 @@ impl<P: Platform> Driver<P> {
                 self.shared.send_fragmented(packet, local, destination, protocol, &self.counters, after);
             }
             Received::EchoReply { datagram, ident, seq } => self.shared.pings.arrived(&datagram, ident, seq, now),
+            Received::Error(error) if self.shared.is_settled(&error) => {
+                Counters::drop(&self.counters, DropReason::IcmpSettledPath);
+            }
             Received::Error(error) => {
                 let hash = self.rss.hash_tcp(&error.tuple);
                 self.arch.post(&mut Ingress::IcmpError { hash, error }, now, after);

@@ -7,12 +7,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ip::icmp::IcmpErrorKind;
-use ip::{InterfaceView, RouteTable};
+use ip::{InterfaceView, RouteAttributes, RouteTable, StatedRoute};
 use observe::{Counter, Counters, DropReason, Time};
 use smallvec::smallvec;
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, Published, TooManyVersions};
 use tcp::config::MemoryLimits;
-use tcp::{OpenParams, Outbox};
+use tcp::{ConnectionOptions, OpenParams, Outbox};
 use wire::rss::Toeplitz;
 
 use crate::addresses::Addresses;
@@ -73,6 +73,8 @@ pub struct Shared<P: Platform> {
     pub interfaces: Vec<Interface<P>>,
     /// Where packets go.
     pub routes: Lock<RouteTable, P>,
+    /// Some route says something of its path.
+    describes_paths: P::AtomicBool,
     /// Who is on our links, packets in pieces, what routers said.
     pub internet: Internet<P>,
     /// Addresses that look after themselves.
@@ -162,6 +164,7 @@ impl<P: Platform> Shared<P> {
             tcp: Published::new(tcp),
             rss,
             interfaces,
+            describes_paths: P::AtomicBool::new(routes.has_attributes()),
             routes: Lock::new(LockKind::Blocking, LockClass::Routes, routes),
             internet,
             addresses,
@@ -301,25 +304,63 @@ impl<P: Platform> Shared<P> {
     pub fn route_mss(&self, destination: IpAddr, now: Time) -> u16 {
         let Some((interface, _)) = self.route(destination) else { return 536 };
         let device = self.interfaces[interface].view.get().mtu_for(destination);
+        let stated = self.path_attributes(destination);
+        let device = stated.mtu.map_or(device, |mtu| device.min(usize::from(mtu)));
         let known = {
             let table = self.internet.path_mtu.lock();
             // Nearly always; a lookup costs a keyed hash.
-            if table.is_empty() { None } else { table.lookup(destination, now) }
+            if table.is_empty() || stated.mtu_locked { None } else { table.lookup(destination, now) }
         };
         let mtu = known.map_or(device, |known| device.min(usize::from(known)));
         let headers = if destination.is_ipv4() { HEADERS.0 } else { HEADERS.1 };
         (mtu.saturating_sub(headers)).min(usize::from(u16::MAX)) as u16
     }
 
+    /// What the route to `destination` says of the path.
+    pub fn path_attributes(&self, destination: IpAddr) -> RouteAttributes {
+        if self.describes_paths.load(Ordering::Relaxed) {
+            self.routes.lock().attributes(destination)
+        } else {
+            RouteAttributes::NONE
+        }
+    }
+
+    /// Adds a route by way of an interface, or changes it. Connections that are open keep what they found of the path.
+    pub fn state_route(&self, stated: &StatedRoute, interface: usize) {
+        let mut routes = self.routes.lock();
+        routes.state(stated, interface as u16);
+        self.describes_paths.store(routes.has_attributes(), Ordering::Relaxed);
+        drop(routes);
+        self.invalidate_routes();
+    }
+
+    /// Fills in what the user left open and the route to `destination` says.
+    pub fn on_path(&self, options: ConnectionOptions, destination: IpAddr) -> ConnectionOptions {
+        let RouteAttributes { announced_mss, initial_window, initial_receive_window, .. } =
+            self.path_attributes(destination);
+        ConnectionOptions {
+            announced_mss: options.announced_mss.or(announced_mss),
+            initial_window: options.initial_window.or(initial_window),
+            initial_receive_window: options.initial_receive_window.or(initial_receive_window),
+            ..options
+        }
+    }
+
+    /// Is this a router's word of the size of a path of which the route is certain?
+    pub fn is_settled(&self, error: &ip::IcmpError) -> bool {
+        matches!(error.kind, IcmpErrorKind::PacketTooBig { .. })
+            && self.path_attributes(error.tuple.remote_addr).mtu_locked
+    }
+
     /// What an active open of `flow` needs.
-    pub fn open_params(&self, flow: &Flow, options: tcp::config::ConnectionOptions, now: Time) -> OpenParams {
+    pub fn open_params(&self, flow: &Flow, options: ConnectionOptions, now: Time) -> OpenParams {
         OpenParams {
             tuple: flow.tuple,
             iss: self.secrets.initial_sequence_number(&flow.tuple, now),
             ts_offset: self.secrets.timestamp_offset(&flow.tuple),
             flow_hash: Some(flow.hash),
             mss: self.route_mss(flow.tuple.remote_addr, now),
-            options,
+            options: self.on_path(options, flow.tuple.remote_addr),
         }
     }
 

@@ -199,8 +199,9 @@ impl<P: Platform> SynCache<P> {
 }
 
 /// What a listener hands to its children. The MSS counts when a SYN is answered and not afterwards.
-fn params<P: Platform>(listener: &ListenerShared<P>, mss: u16) -> ListenParams {
-    ListenParams { mss, options: listener.options().clone(), defer_accept: listener.defer_accept() }
+fn params<P: Platform>(shared: &Shared<P>, listener: &ListenerShared<P>, (peer, mss): (IpAddr, u16)) -> ListenParams {
+    let options = shared.on_path(listener.options().clone(), peer);
+    ListenParams { mss, options, defer_accept: listener.defer_accept() }
 }
 
 impl<P: Platform> Shared<P> {
@@ -229,7 +230,8 @@ impl<P: Platform> Shared<P> {
         };
         let mut route = cache.routes.recall(flow.tuple.remote_addr);
         let mut out = self.outbox(&flow, &route, counters);
-        let params = params(&listener, self.route_mss(flow.tuple.remote_addr, now));
+        let peer = flow.tuple.remote_addr;
+        let params = params(self, &listener, (peer, self.route_mss(peer, now)));
         if full {
             let mac = |irs, epoch, class| self.secrets.syn_cookie(&flow.tuple, irs, epoch, class);
             let isn = Isn { iss: wire::SeqNumber(0), ..self.isn_of(&flow, now) };
@@ -279,7 +281,7 @@ impl<P: Platform> Shared<P> {
     ) -> Option<Child<P>> {
         let waiting = cache.table.at(slot)?;
         let flow = Flow { tuple: *waiting.half_open.tuple(), hash: waiting.hash };
-        let params = params(&waiting.listener, u16::MAX);
+        let params = params(self, &waiting.listener, (flow.tuple.remote_addr, u16::MAX));
         let mut out = self.outbox(&flow, &waiting.route, counters);
         let progress = waiting.half_open.segment_arrives(&params, segment, &mut out, now);
         self.emit(&flow, &mut waiting.route, &mut out.segments, counters, after);
@@ -319,7 +321,8 @@ impl<P: Platform> Shared<P> {
         (counters, after): (&Counters, &mut After<P>),
     ) -> Option<Child<P>> {
         // Nothing is remembered that could wait for text.
-        let params = ListenParams { defer_accept: 0, ..params(&listener, self.route_mss(flow.tuple.remote_addr, now)) };
+        let peer = flow.tuple.remote_addr;
+        let params = ListenParams { defer_accept: 0, ..params(self, &listener, (peer, self.route_mss(peer, now))) };
         let mac = |irs, epoch, class| self.secrets.syn_cookie(&flow.tuple, irs, epoch, class);
         let accepted = syn_cookie::accept(&params, &segment, self.isn_of(&flow, now), &mac, self.tcp(), now);
         let Some(mut half_open) = accepted else {
@@ -351,7 +354,7 @@ impl<P: Platform> Shared<P> {
             cache.unlink(slot);
             let Some(waiting) = cache.table.at(slot) else { return };
             let flow = Flow { tuple: *waiting.half_open.tuple(), hash: waiting.hash };
-            let params = params(&waiting.listener, u16::MAX);
+            let params = params(self, &waiting.listener, (flow.tuple.remote_addr, u16::MAX));
             let limit = self.tcp().syn_ack_retries;
             let limit = if waiting.listener.is_crowded() { limit.min(RETRIES_WHEN_CROWDED) } else { limit };
             let mut out = self.outbox(&flow, &waiting.route, counters);

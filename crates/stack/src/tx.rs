@@ -347,6 +347,11 @@ impl<P: Platform> Shared<P> {
         // Read before the tables: a change in between makes the cache stale at once, not for ever.
         let generation = self.generation();
         let Some((interface, next_hop)) = self.route(flow.tuple.remote_addr) else { return false };
+        if flow.tuple.remote_addr.is_ipv4() && self.path_attributes(flow.tuple.remote_addr).mtu_locked {
+            // Every packet needs an identification of its own, and so goes the long way.
+            *route = RouteCache { interface: interface as u16, ..RouteCache::default() };
+            return false;
+        }
         let acknowledged = segments.first().and_then(|segment| acknowledgement(segment)).unwrap_or(route.acknowledged);
         let progress = route.in_doubt && route.acknowledged != acknowledged;
         let found = self.link_header_in_use(interface, next_hop, flow.tuple.remote_addr, progress, after);
@@ -356,7 +361,7 @@ impl<P: Platform> Shared<P> {
         true
     }
 
-    /// The neighbour is not known yet: the frames wait in its entry, and it is asked for.
+    /// The neighbour is not known yet: the frames wait in its entry, and it is asked for. Or packets may be cut on their way.
     #[cold]
     fn emit_unresolved(
         &self,
@@ -368,7 +373,13 @@ impl<P: Platform> Shared<P> {
         for mut segment in segments.drain(..) {
             let (source, destination) = (flow.tuple.local_addr, flow.tuple.remote_addr);
             let (class, hops) = wishes(&segment);
-            ip::output::header(&mut segment, source, destination, wire::protocol::TCP, class, hops);
+            match (source, destination) {
+                (IpAddr::V4(from), IpAddr::V4(to)) if self.path_attributes(destination).mtu_locked => {
+                    let cut = self.cuttable(&segment, source, destination);
+                    ip::output::ipv4_header(&mut segment, from, to, wire::protocol::TCP, class, hops, cut);
+                }
+                _ => ip::output::header(&mut segment, source, destination, wire::protocol::TCP, class, hops),
+            }
             self.send_packet(segment, flow.tuple.remote_addr, flow.hash, counters, after);
         }
     }
