@@ -61,7 +61,7 @@ impl Default for Patience {
 
 impl Inner {
     fn patience(&self) -> &Patience {
-        self.patience.get_or_init(Patience::default)
+        self.patience.get_or_init(Box::default)
     }
 
     /// One of the times that [`Patience`] has; 0 where none was ever said.

@@ -21,7 +21,7 @@
 //! | sleep until there is work | [`Parker`], [`EventCount`], [`Condvar`], [`Doorbell`] | one file each |
 //! | read without a lock what a writer replaces | [`Qsbr`], [`Rcu`] | `qsbr.rs` |
 //! | read at every turn what hardly ever changes | [`Published`] | `published.rs` |
-//! | a part that few of very many objects have | [`OnceBox`] | `once_box.rs` |
+//! | a part that few of very many objects have | [`OnceBox`] | once_cell's |
 //! | a value per thread, summed when asked | [`PerThread`] | `per_thread.rs` |
 //! | how often each lock was taken and waited for | [`profile`] | `profile.rs` |
 //! | what one thread did, step by step | [`walk`] | `walk.rs` |
@@ -38,7 +38,6 @@ mod lock_class;
 pub mod lock_order;
 #[cfg(feature = "loom")]
 pub mod loom;
-mod once_box;
 mod owner_cell;
 mod parker;
 mod per_thread;
@@ -59,7 +58,9 @@ pub use event_count::{EventCount, Listening};
 pub use gate_cell::{GateCell, GateGuard};
 pub use lock::{Guard, Lock, LockKind, RawLock, UnknownLockKind, raw};
 pub use lock_class::LockClass;
-pub use once_box::OnceBox;
+/// A box that is made once, in 8 octets: `OnceLock<Box<T>>` takes 16. Of two that are made at once one is dropped, so that nobody
+/// waits.
+pub use once_cell::race::OnceBox;
 pub use owner_cell::{NotOwner, OwnerCell, OwnerGuard};
 pub use parker::Parker;
 pub use per_thread::PerThread;

@@ -159,7 +159,7 @@ impl<P: Platform> ReadyState<P> {
     }
 
     fn later(&self) -> &Lock<Option<Registration<P>>, P> {
-        self.later.get_or_init(|| Lock::new(LockKind::Blocking, LockClass::SocketBuffer, None))
+        self.later.get_or_init(|| Box::new(Lock::new(LockKind::Blocking, LockClass::SocketBuffer, None)))
     }
 
     /// Clears `bits`; phase *inside*: the caller holds the cell whose PCB has nothing more to offer.
