@@ -85,10 +85,10 @@ fn torn_updates_are_found(plan: Plan) {
 }
 
 /// Two callers at once within a squeue's lock would not only fail: each is owed a reply, which is given while the panic
-/// unwinds, and a second panic there ends the process. With one caller the receive thread is the other.
-#[every_arch(only(squeue_nodrain))]
-fn torn_updates_are_found_with_one_caller(plan: Plan) {
-    fails(move || models::connection::<Planted<Patient, TornUpdate>>(plan));
+/// unwinds, and a second panic there ends the process. So the squeue is shown alone, whose work is owed nothing.
+#[test]
+fn torn_updates_are_found_in_a_squeue() {
+    fails(|| twins::squeue::<Planted<Patient, TornUpdate>>(true));
 }
 
 #[test]

@@ -2,10 +2,11 @@
 //! about segments, without a record for each of them.
 //!
 //! New octets leave in the order of their sequence numbers, so the times of first transmission rise with them, and the
-//! flight falls into *slices* of octets that left at nearly the same time. A slice spans at most 1/32 of the smoothed
-//! round-trip time, far less than the reordering window of a quarter; [`SLICES`] of them reach over two round trips, and
-//! beyond that slices grow. The newest slice is kept inline, the older ones on the heap, which a sender takes who has
-//! more than one slice in flight, once, and gives back when idle.
+//! flight falls into *slices* of octets that left at nearly the same time: within 1/32 of the smoothed round-trip time, and
+//! a quarter of the least. (The smoothed one alone, after a minute without an answer, makes one slice of all that leaves in
+//! seconds, and what arrived of it then says nothing about the rest.) Where there are more than [`SLICES`], each two of them
+//! become one, so that what left lately is always told apart. The newest slice is kept inline, the older ones on the heap,
+//! which a sender takes who has more than one slice in flight, once, and gives back when idle.
 //!
 //! Called by `output` when new octets left and by the acknowledgement step when SND.UNA moved. A slice has two times: what
 //! of it arrived counts as sent at its beginning, and what may be lost as sent at its end. What may never happen: an octet
@@ -55,6 +56,17 @@ impl Older {
     fn push(&mut self, slice: Slice) {
         self.slices[usize::from(self.head.wrapping_add(self.len)) % SLICES] = slice;
         self.len += 1;
+    }
+
+    /// Makes one of each two. What is newer lies further on, so each is read before its place is written.
+    #[cold]
+    fn compact(&mut self) {
+        for i in 0..self.len / 2 {
+            let (old, new) = (self.get(2 * i), self.get(2 * i + 1));
+            let left_at = Span { first: old.left_at.first, last: new.left_at.last };
+            self.slices[usize::from(self.head.wrapping_add(i)) % SLICES] = Slice { right: new.right, left_at };
+        }
+        self.len /= 2;
     }
 
     #[inline]
@@ -136,11 +148,11 @@ impl SendLog {
     fn begin_slice(&mut self, from: SeqNumber, now: u32) -> bool {
         let fresh = self.older.is_none();
         let older = self.older.get_or_insert_with(Older::new);
-        if usize::from(older.len) < SLICES {
-            older.push(Slice { right: from, left_at: self.newest });
-            self.newest.first = now;
+        if usize::from(older.len) == SLICES {
+            older.compact();
         }
-        self.newest.last = now;
+        older.push(Slice { right: from, left_at: self.newest });
+        self.newest = Span { first: now, last: now };
         fresh
     }
 
@@ -230,17 +242,50 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_log_cannot_tell_apart_is_one_long_slice() {
+    fn a_full_log_tells_apart_what_left_lately() {
         let mut log = SendLog::new();
-        for i in 0..200 {
+        for i in 0..=64 {
             log.sent(UNA, at(10 * i), 1000 * i, 1);
         }
-        assert_eq!([5, 639, 640, 1999].map(|o| log.time_of(at(o))), [0, 63_000, 64_000, 64_000]);
-        assert_eq!(log.sent_by(198_999, UNA, at(2000)), at(640));
+        assert_eq!([5, 19, 639, 640].map(|o| log.time_of(at(o))), [0, 1000, 63_000, 64_000], "64, and the newest");
+        for i in 65..200 {
+            log.sent(UNA, at(10 * i), 1000 * i, 1);
+        }
+        assert_eq!([5, 1979, 1980, 1999].map(|o| log.time_of(at(o))), [0, 197_000, 198_000, 199_000]);
+        assert!(log.time_of(at(639)) < 63_000, "what is old is told apart less well");
+        assert_eq!(log.sent_by(198_999, UNA, at(2000)), at(1990));
         assert_eq!(log.sent_by(199_000, UNA, at(2000)), at(2000));
     }
 
     proptest! {
+        /// However much is in flight: nothing seems to have left later than it did when it arrives, nor earlier when it may
+        /// be lost, and what left last is told apart.
+        #[test]
+        fn a_full_log_errs_on_the_safe_side(
+            steps in prop::collection::vec((1u32..50, 0u32..300, 0u32..30), 100..400),
+            width in 0u32..100,
+        ) {
+            let mut log = SendLog::new();
+            let mut truth: Vec<u32> = Vec::new();
+            let (mut una, mut now) = (0usize, u32::MAX - 2000);
+            for (len, gap, acked) in steps {
+                now = now.wrapping_add(gap);
+                log.sent(at(una as u32), at(truth.len() as u32), now, width);
+                truth.resize(truth.len() + len as usize, now);
+                let target = (una + acked as usize).min(truth.len());
+                if target > una {
+                    una = target;
+                    prop_assert!(!is_before(truth[una - 1], log.acknowledge(at(una as u32))));
+                }
+                let (first, nxt) = (at(una as u32), at(truth.len() as u32));
+                for (i, &sent) in truth.iter().enumerate().skip(una) {
+                    prop_assert!(!is_before(sent, log.time_of(at(i as u32))), "{i} had left by {sent}");
+                    prop_assert!(log.sent_by(sent.wrapping_sub(1), first, nxt).le(at(i as u32)), "{i} had not left");
+                }
+                prop_assert!(una == truth.len() || since(now, log.time_of(nxt - 1)) <= width);
+            }
+        }
+
         /// Against a record per octet: what is delivered never seems later than it was, nor earlier by more than the
         /// width; and nothing counts as sent by a time before it was.
         //= https://www.rfc-editor.org/rfc/rfc8985#section-4

@@ -232,10 +232,11 @@ impl SendWindow {
         loss
     }
 
-    /// Transmissions that left within this many microseconds of each other are not told apart: 1/32 of the round trip.
+    /// Transmissions that left within this many microseconds of each other are not told apart: 1/32 of the round trip, and a
+    /// quarter of the least one (RFC 8985 section 4).
     #[inline]
     pub(crate) fn slice_width(&self) -> u32 {
-        self.rtt.srtt_us() >> 5
+        (self.rtt.srtt_us() >> 5).min(self.rtt.min_rtt_us() >> 2)
     }
 
     /// Set the timer that guards what is in flight: a tail loss probe while nothing is wrong, else mostly the
