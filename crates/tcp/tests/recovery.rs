@@ -156,6 +156,32 @@ fn sack_fills_exactly_the_holes() {
     assert_eq!(t.us.count(Counter::Retransmits), 3);
 }
 
+/// What leaves within a part of the smoothed round trip must still be told apart by the least one: else a retransmission that
+/// arrives hides the losses of all that left in that time, and they wait for a time-out that is as long.
+//= https://www.rfc-editor.org/rfc/rfc8985#section-4
+//= type=test
+//# For each data segment sent, the sender MUST store its most recent transmission time with a timestamp whose
+//# granularity is finer than 1/4 of the minimum RTT of the connection.
+#[test]
+fn a_loss_shows_though_a_round_trip_was_long_once() {
+    let mut t = Script::connected_over(setup(), ms(900), Peer::sack_permitted);
+    t.send(3000);
+    t.take();
+    t.pass(ms(1));
+    t.inject(peer(".").ack(3001));
+    t.send(30_000);
+    assert_eq!(t.take().len(), 10);
+    t.pass(ms(1));
+    // The first is lost, and the eighth.
+    t.inject(peer(".").ack(3001).sack(&[(4001, 7001)]));
+    assert_eq!(ranges(&mut t), ["3001:4001"]);
+    t.inject(peer(".").ack(3001).sack(&[(4001, 10_001)]));
+    assert_eq!(ranges(&mut t), ["13001:14001"], "in the same millisecond as the retransmission");
+    t.pass(ms(1));
+    t.inject(peer(".").ack(10_001).sack(&[(11_001, 13_001)]));
+    assert_eq!(ranges(&mut t)[0], "10001:11001");
+}
+
 #[test]
 fn one_ack_with_enough_sacked_octets_is_enough() {
     let mut t = with_sack();
