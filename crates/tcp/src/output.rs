@@ -1,6 +1,7 @@
-//! Output: the only place that makes segments of a connection (RFC 9293 sections 3.7 and 3.8).
+//! Output: what leaves of a connection, and when (RFC 9293 sections 3.7 and 3.8). The segments are made in `segments.rs`, and
+//! nowhere else.
 //!
-//! Called under the send side and the header-out part, it decides what may leave now, and makes it: first what must be
+//! Called under the send side and the header-out part, it decides what may leave now: first what must be
 //! sent again, then new text as far as the peer's window, the congestion window, Nagle's rule, the device's credit and
 //! the silly-window rule allow, then an acknowledgement if none of that carried it. What may never happen: new octets
 //! that leave in another order than that of their sequence numbers, or an ACK number that moves back.

@@ -257,6 +257,34 @@ mod tests {
         assert_eq!(log.sent_by(199_000, UNA, at(2000)), at(2000));
     }
 
+    /// What is in flight, with a record for each octet beside the log.
+    struct Flight {
+        log: SendLog,
+        truth: Vec<u32>,
+        una: usize,
+        now: u32,
+    }
+
+    impl Flight {
+        fn new() -> Flight {
+            Flight { log: SendLog::new(), truth: Vec::new(), una: 0, now: u32::MAX - 2000 }
+        }
+
+        /// After `gap`, `len` octets leave, and then so many are acknowledged: when the last of these left, and when the log
+        /// says so.
+        fn step(&mut self, (len, gap, acked): (u32, u32, u32), width: u32) -> Option<(u32, u32)> {
+            self.now = self.now.wrapping_add(gap);
+            self.log.sent(at(self.una as u32), at(self.truth.len() as u32), self.now, width);
+            self.truth.resize(self.truth.len() + len as usize, self.now);
+            let target = (self.una + acked as usize).min(self.truth.len());
+            if target == self.una {
+                return None;
+            }
+            self.una = target;
+            Some((self.truth[target - 1], self.log.acknowledge(at(target as u32))))
+        }
+    }
+
     proptest! {
         /// However much is in flight: nothing seems to have left later than it did when it arrives, nor earlier when it may
         /// be lost, and what left last is told apart.
@@ -265,24 +293,18 @@ mod tests {
             steps in prop::collection::vec((1u32..50, 0u32..300, 0u32..30), 100..400),
             width in 0u32..100,
         ) {
-            let mut log = SendLog::new();
-            let mut truth: Vec<u32> = Vec::new();
-            let (mut una, mut now) = (0usize, u32::MAX - 2000);
-            for (len, gap, acked) in steps {
-                now = now.wrapping_add(gap);
-                log.sent(at(una as u32), at(truth.len() as u32), now, width);
-                truth.resize(truth.len() + len as usize, now);
-                let target = (una + acked as usize).min(truth.len());
-                if target > una {
-                    una = target;
-                    prop_assert!(!is_before(truth[una - 1], log.acknowledge(at(una as u32))));
+            let mut flight = Flight::new();
+            for step in steps {
+                if let Some((sent, told)) = flight.step(step, width) {
+                    prop_assert!(!is_before(sent, told));
                 }
-                let (first, nxt) = (at(una as u32), at(truth.len() as u32));
-                for (i, &sent) in truth.iter().enumerate().skip(una) {
+                let Flight { log, truth, una, now } = &flight;
+                let (first, nxt) = (at(*una as u32), at(truth.len() as u32));
+                for (i, &sent) in truth.iter().enumerate().skip(*una) {
                     prop_assert!(!is_before(sent, log.time_of(at(i as u32))), "{i} had left by {sent}");
                     prop_assert!(log.sent_by(sent.wrapping_sub(1), first, nxt).le(at(i as u32)), "{i} had not left");
                 }
-                prop_assert!(una == truth.len() || since(now, log.time_of(nxt - 1)) <= width);
+                prop_assert!(*una == truth.len() || since(*now, log.time_of(nxt - 1)) <= width);
             }
         }
 
@@ -297,21 +319,14 @@ mod tests {
             steps in prop::collection::vec((1u32..50, 0u32..300, 0u32..60), 1..60),
             width in 0u32..100,
         ) {
-            let mut log = SendLog::new();
-            let mut truth: Vec<u32> = Vec::new();
-            let (mut una, mut now) = (0usize, u32::MAX - 2000);
-            for (len, gap, acked) in steps {
-                now = now.wrapping_add(gap);
-                log.sent(at(una as u32), at(truth.len() as u32), now, width);
-                truth.resize(truth.len() + len as usize, now);
-                let target = (una + acked as usize).min(truth.len());
-                if target > una {
-                    una = target;
-                    let told = log.acknowledge(at(una as u32));
-                    prop_assert!(!is_before(truth[una - 1], told) && since(truth[una - 1], told) <= width);
+            let mut flight = Flight::new();
+            for step in steps {
+                if let Some((sent, told)) = flight.step(step, width) {
+                    prop_assert!(!is_before(sent, told) && since(sent, told) <= width);
                 }
-                let (first, nxt) = (at(una as u32), at(truth.len() as u32));
-                for (i, &sent) in truth.iter().enumerate().skip(una) {
+                let Flight { log, truth, una, .. } = &flight;
+                let (first, nxt) = (at(*una as u32), at(truth.len() as u32));
+                for (i, &sent) in truth.iter().enumerate().skip(*una) {
                     let told = log.time_of(at(i as u32));
                     prop_assert!(!is_before(sent, told) && since(sent, told) <= width, "{i} left at {sent}, not {told}");
                     prop_assert!(log.sent_by(sent.wrapping_sub(1), first, nxt).le(at(i as u32)), "{i} had not left");
