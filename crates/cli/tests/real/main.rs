@@ -122,18 +122,7 @@ fn wrk_sees_no_failed_request() {
         let archs = if full() { &ALL_PLANS[..] } else { &THOROUGH[..1] };
         for arch in archs {
             let serving = Serving::start(space, &site, arch, &[]);
-            let report = output(&[
-                "wrk",
-                "-t",
-                "2",
-                "-c",
-                "256",
-                "--timeout",
-                "60s",
-                "-d",
-                "10s",
-                &serving.url(OURS_V4, "index.html"),
-            ]);
+            let report = output(&["wrk", "-t", "2", "-c", "256", "-d", "10s", &serving.url(OURS_V4, "index.html")]);
             let failed = report.contains("Socket errors") || report.contains("Non-2xx");
             assert!(!failed && report.contains("requests in"), "{arch}: {report}");
             serving.stop();
