@@ -70,7 +70,7 @@ struct Common {
     #[arg(long)]
     list: bool,
     /// Kinds of lock: tas, ttas, ticket, mcs, spin-park, blocking, reserved
-    #[arg(long, value_delimiter = ',', value_name = "KIND,..", default_value = "blocking")]
+    #[arg(long, value_delimiter = ',', value_name = "KIND,..", default_values_t = [LockKind::default()])]
     lock: Vec<LockKind>,
     /// Threads that run application and stack [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]

@@ -65,7 +65,7 @@ pub struct NetworkArgs {
     pub arch: Plan,
 
     /// Kind of lock: tas, ttas, ticket, mcs, spin-park, blocking or reserved
-    #[arg(long, value_name = "KIND", default_value = "blocking")]
+    #[arg(long, value_name = "KIND", default_value_t)]
     pub lock: LockKind,
 
     /// Threads that the stack spreads its work over [default: one per CPU]

@@ -24,7 +24,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = "connp-t,msgp:1,connp-l:128")]
     arch: Vec<Plan>,
     /// Kind of lock
-    #[arg(long, value_name = "KIND", default_value = "blocking")]
+    #[arg(long, value_name = "KIND", default_value_t)]
     lock: LockKind,
     /// Threads that run application and stack [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]

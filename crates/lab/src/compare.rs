@@ -78,7 +78,7 @@ impl Options {
         Options {
             workload: Workload::Bulk,
             plans: QUICK.iter().filter_map(|name| name.parse().ok()).collect(),
-            locks: vec![LockKind::Blocking],
+            locks: vec![LockKind::default()],
             connections: CONNECTIONS.to_vec(),
             threads: crate::machine::cores() as u32,
             message: 64 << 10,
@@ -287,7 +287,7 @@ impl Comparison<'_> {
         let variants = self.variants();
         for (index, (plan, lock)) in variants.iter().enumerate() {
             self.tell(format!("opening {plan}"), load, 0.3 * index as f64 / variants.len() as f64);
-            let params = self.options.params(*plan, lock.unwrap_or(LockKind::Blocking), connections);
+            let params = self.options.params(*plan, lock.unwrap_or_default(), connections);
             let opened = match self.options.workload {
                 Workload::Bulk => Bench::open(&params),
                 Workload::Rpc => Bench::open_rpc(&params),

@@ -2,8 +2,9 @@
 //!
 //! The rule is fixed and simple, so that it can be argued with: take the mean of each variant (groups, lock) over the
 //! loads that all complete variants carried, and let an architecture's best variant stand for it; the highest mean leads;
-//! of those whose 95 % interval overlaps the leader's, the simplest wins. "Simpler" is the order below, by how many mechanisms a reader has to understand. The kernel is never recommended,
-//! since the question is which of our architectures to take, but the sentence says how it compared.
+//! of those whose 95 % interval overlaps the leader's, the simplest wins. "Simpler" is the order below, by how many
+//! mechanisms a reader has to understand. The kernel is never recommended, since the question is which of our
+//! architectures to take, but the sentence says how it compared.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +35,8 @@ pub fn recommend(rows: &[Row]) -> Option<Recommendation> {
         let faster = b.average.mean.total_cmp(&a.average.mean);
         complexity(a.arch()).cmp(&complexity(b.arch())).then(faster)
     })?;
-    Some(Recommendation { arch: chosen.name(), reason: sentence(chosen, leader, &candidates) })
+    let lock = chosen.rows[0].key.lock.clone();
+    Some(Recommendation { arch: chosen.name(), lock, reason: sentence(chosen, leader, &candidates) })
 }
 
 /// The best variant of each architecture among those that carried the most loads, with its average over them.
@@ -200,6 +202,18 @@ mod tests {
             reason.starts_with("connp-l, 128 groups averaged") && reason.contains("more than up, the next"),
             "{reason}"
         );
+    }
+
+    #[test]
+    fn the_faster_lock_is_recommended_with_its_architecture() {
+        let with = |lock: &str, mean| {
+            let mut row = row("connp-l", 6, mean, 0.5);
+            row.key.lock = Some(lock.into());
+            row
+        };
+        let advice = recommend(&[with("mcs", 29.0), with("spin-park", 30.0), with("blocking", 20.0)]).unwrap();
+        assert_eq!((advice.arch.as_str(), advice.lock.as_deref()), ("connp-l:128", Some("spin-park")));
+        assert!(advice.reason.starts_with("connp-l, 128 groups, spin-park averaged 30.0"), "{}", advice.reason);
     }
 
     #[test]

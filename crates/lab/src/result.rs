@@ -270,6 +270,9 @@ fn is_stack_lock(class: &str) -> bool {
 pub struct Recommendation {
     /// The architecture's name, as `--arch` takes it.
     pub arch: String,
+    /// The kind of lock with which it was fastest, as `--lock` takes it; `None` where there is none to choose.
+    #[serde(default)]
+    pub lock: Option<String>,
     /// One sentence with the figures it rests on.
     pub reason: String,
 }

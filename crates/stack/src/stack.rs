@@ -79,7 +79,7 @@ impl<P: Platform> StackConfig<P> {
     pub fn new(plan: Plan) -> Self {
         StackConfig {
             plan,
-            lock_kind: LockKind::Blocking,
+            lock_kind: LockKind::default(),
             cpus: 1,
             own_threads: true,
             tcp: tcp::Config::default(),

@@ -70,7 +70,7 @@ impl Params {
     pub fn new(plan: Plan) -> Params {
         Params {
             plan,
-            lock: LockKind::Blocking,
+            lock: LockKind::default(),
             connections: 6,
             threads: crate::machine::cores() as u32,
             message: 64 << 10,

@@ -16,10 +16,12 @@ pub enum LockKind {
     Ticket,
     /// Mellor-Crummey and Scott's queue: first come, first served; each waiter watches its own word.
     Mcs,
-    /// Spins briefly, then sleeps. Newcomers may overtake sleepers.
+    /// Spins briefly, then sleeps. Newcomers may overtake sleepers. What is taken where nothing is said: at two cores it
+    /// loses least to a holder that is about to release, and to one that does not run no more than a sleep
+    /// (docs/performance.md).
+    #[default]
     SpinPark,
     /// Sleeps at once. Newcomers may overtake sleepers.
-    #[default]
     Blocking,
     /// Sleeps at once; but a thread that is the only one to use the lock for a while takes it with plain stores.
     Reserved,
