@@ -7,6 +7,7 @@ mod coverage;
 mod deps;
 mod exclusive;
 mod instructions;
+mod licences;
 mod metadata;
 mod steps;
 

@@ -33,18 +33,24 @@ pub fn root() -> PathBuf {
 
 /// All packages of the workspace, by name.
 pub fn packages() -> Result<Vec<Package>, String> {
-    Ok(parse(&read()?))
+    Ok(parse(&read(&["--no-deps"])?))
 }
 
 /// Where cargo puts what it builds.
 pub fn target_directory() -> Result<PathBuf, String> {
-    Ok(PathBuf::from(text(&read()?["target_directory"])))
+    Ok(PathBuf::from(text(&read(&["--no-deps"])?["target_directory"])))
 }
 
-fn read() -> Result<Value, String> {
+/// Every package of the lock file with what its manifest says, ours included.
+pub fn everything() -> Result<Vec<Value>, String> {
+    Ok(array(&read(&["--locked", "--all-features"])?["packages"]).to_vec())
+}
+
+fn read(options: &[&str]) -> Result<Value, String> {
     let output = cargo()
         .current_dir(root())
-        .args(["metadata", "--format-version=1", "--no-deps"])
+        .args(["metadata", "--format-version=1"])
+        .args(options)
         .output()
         .map_err(|error| format!("cannot run cargo metadata: {error}"))?;
     if !output.status.success() {

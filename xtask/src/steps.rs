@@ -6,7 +6,7 @@
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{coverage, deps, exclusive, instructions, metadata};
+use crate::{coverage, deps, exclusive, instructions, licences, metadata};
 
 /// All steps, in order.
 pub const ALL: &[&str] =
@@ -160,9 +160,11 @@ fn models() -> Result<Done, String> {
 
 /// Licences and sources of dependencies, without the network.
 fn licences() -> Result<Done, String> {
+    let seen = licences::check()?;
     let installed = command(&["deny", "--version"]).output().is_ok_and(|output| output.status.success());
     if !installed {
-        return Ok(Done::Skipped("cargo-deny is not installed (cargo install cargo-deny)".to_owned()));
+        println!("{seen} packages have allowed licences and sources. For advisories: cargo install cargo-deny.");
+        return Ok(Done::Passed);
     }
     cargo(&["deny", "--offline", "check", "bans", "licenses", "sources"])
 }
