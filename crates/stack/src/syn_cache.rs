@@ -301,11 +301,12 @@ impl<P: Platform> Shared<P> {
     /// An ICMP error about a segment of a half-open connection, which it may end.
     pub fn half_open_error(&self, cache: &mut SynCache<P>, slot: u32, error: &ip::IcmpError, counters: &Counters) {
         let Report::Error(error) = call::report(error) else { return };
-        if !cache.table.at(slot).is_some_and(|waiting| waiting.half_open.is_undeliverable(&error)) {
+        let Some(waiting) = cache.table.at(slot) else { return };
+        if !waiting.half_open.is_quoted(&error) {
             counters.drop(DropReason::IcmpOutOfWindow);
-            return;
-        }
-        if let Some((waiting, _)) = cache.remove(slot) {
+        } else if waiting.half_open.is_ended_by(&error)
+            && let Some((waiting, _)) = cache.remove(slot)
+        {
             waiting.listener.abandon();
         }
     }

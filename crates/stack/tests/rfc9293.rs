@@ -121,6 +121,34 @@ fn soft_errors_reach_the_user_and_end_nothing(plan: Plan) {
     }
 }
 
+/// A peer that speaks but does not answer ARP for a while: what the stack then tells itself, as a router would, ends no
+/// handshake. The SYN-ACK's timer asks again, and the acknowledgement that comes at last opens the connection.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
+//= type=test
+//# Since these Unreachable messages indicate soft error conditions, a TCP implementation MUST NOT abort the connection
+//# (MUST-56),
+#[every_arch]
+fn a_neighbour_that_is_silent_for_a_while_ends_no_handshake(plan: Plan) {
+    let mut node = Node::<Real>::new(Terms::new(plan));
+    let listener = node.listen(80, 8);
+    node.put(&Segment::syn(4000, 80).frame());
+    let mut sent = node.settle();
+    for _ in 0..60 {
+        node.clock.advance(Duration::from_millis(100));
+        sent.extend(node.settle());
+    }
+    assert!(sent.len() >= 3 && sent.iter().all(|frame| frames::is_arp(frame)), "nobody answers");
+    assert!(node.driver.counters().dropped(DropReason::NeighbourUnresolved) > 0, "what waited for an answer is given up");
+    assert_eq!(listener.occupancy(), (1, 0), "the handshake waits");
+    let sent = node.pass(Duration::from_secs(10), Duration::from_millis(100));
+    let (syn_ack, _) = sent.iter().find_map(|frame| tcp_of(frame)).expect("a SYN-ACK, when the peer answers again");
+    assert_eq!(syn_ack.flags, TcpFlags::SYN | TcpFlags::ACK);
+    let (seq, ack) = (frames::ISS.wrapping_add(1), syn_ack.seq.0.wrapping_add(1));
+    let segment = Segment { ports: (4000, 80), flags: TcpFlags::ACK, seq, ack, text: &[] };
+    assert!(node.answers(&segment.frame()).is_empty());
+    assert!(listener.accept().is_some(), "the connection is established");
+}
+
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
 //= type=test
 //# TCP implementations MUST silently discard any received ICMP Source Quench messages (MUST-55).

@@ -214,10 +214,16 @@ impl HalfOpen {
         self.sent(now) + doubled.min(config.rto.max_rto)
     }
 
-    /// An ICMP error says that a segment numbered `seq` did not arrive: was it our SYN-ACK? Such a handshake is given up;
-    /// nobody but its peer has heard of it, and that can ask again (RFC 5927 section 4.1 and 5.2).
-    pub fn is_undeliverable(&self, error: &IcmpError) -> bool {
-        error.kind != IcmpKind::Transient && error.seq == self.iss
+    /// Does an ICMP error quote our SYN-ACK (RFC 5927 section 4.1)? One that does not is forged, or about another time.
+    pub fn is_quoted(&self, error: &IcmpError) -> bool {
+        error.seq == self.iss
+    }
+
+    /// Does an ICMP error that quotes our SYN-ACK end the handshake? Only one that says that nobody is there. A host or a
+    /// network out of reach, our own neighbour that does not answer among them, may be so for a moment only, and the peer
+    /// may take the connection for established by now: the timer tries again (RFC 9293, MUST-56; Linux gives up).
+    pub fn is_ended_by(&self, error: &IcmpError) -> bool {
+        self.is_quoted(error) && error.kind == IcmpKind::PortUnreachable
     }
 
     /// The deadline has come: send the SYN-ACK again, unless that was done `limit` times. False: it is given up.
