@@ -138,7 +138,10 @@ fn a_neighbour_that_is_silent_for_a_while_ends_no_handshake(plan: Plan) {
         sent.extend(node.settle());
     }
     assert!(sent.len() >= 3 && sent.iter().all(|frame| frames::is_arp(frame)), "nobody answers");
-    assert!(node.driver.counters().dropped(DropReason::NeighbourUnresolved) > 0, "what waited for an answer is given up");
+    assert!(
+        node.driver.counters().dropped(DropReason::NeighbourUnresolved) > 0,
+        "what waited for an answer is given up"
+    );
     assert_eq!(listener.occupancy(), (1, 0), "the handshake waits");
     let sent = node.pass(Duration::from_secs(10), Duration::from_millis(100));
     let (syn_ack, _) = sent.iter().find_map(|frame| tcp_of(frame)).expect("a SYN-ACK, when the peer answers again");

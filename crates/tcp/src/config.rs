@@ -191,10 +191,12 @@ pub struct Config {
     pub initial_window: u8,
     /// Offer and accept timestamps (RFC 7323).
     pub timestamps: bool,
-    /// Drop segments that lack the timestamp which was agreed upon, as RFC 7323 section 3.2 wants (SHOULD), and those whose
-    /// timestamp is a single tick older than another's that was taken. Linux and FreeBSD take the former, for the sake of
-    /// devices on the path that strip it, and Linux the latter, for the sake of paths that reorder.
+    /// Drop segments that lack the timestamp which was agreed upon, as RFC 7323 section 3.2 wants (SHOULD). Linux and FreeBSD
+    /// take them, for the sake of devices on the path that strip it.
     pub strict_timestamps: bool,
+    /// By how many ticks of the peer's clock a timestamp may be older than one that was taken before without being refused
+    /// (PAWS, RFC 7323 section 5.3, which says none). Linux has one, for the sake of paths that reorder; FreeBSD none.
+    pub paws_window: u8,
     /// Offer and accept window scaling (RFC 7323).
     pub window_scaling: bool,
     /// Offer and accept selective acknowledgements (RFC 2018).
@@ -324,6 +326,7 @@ impl Default for Config {
             initial_window: 10,
             timestamps: true,
             strict_timestamps: false,
+            paws_window: 1,
             window_scaling: true,
             sack: true,
             dsack: true,

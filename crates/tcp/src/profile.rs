@@ -63,6 +63,7 @@ fn freebsd() -> Config {
         syn_retries: 12,
         syn_ack_retries: 3,
         keep_alive: KeepAlive { probes: 8, ..KeepAlive::default() },
+        paws_window: 0,
         option_order: OptionOrder::FreeBsd,
         fast_open: FastOpenMode(0),
         reset_on_timeout: true,
@@ -88,6 +89,7 @@ fn rfc() -> Config {
         syn_ack_retries: 7,
         ecn: Ecn::Request,
         strict_timestamps: true,
+        paws_window: 0,
         reset_on_timeout: true,
         hard_errors_abort: true,
         cubic_cuts_window: false,
@@ -135,6 +137,11 @@ mod tests {
         }
         let error = "openbsd".parse::<Profile>().expect_err("there is none");
         assert_eq!(error.to_string(), "unknown profile `openbsd`: choose `linux`, `freebsd` or `rfc`");
+    }
+
+    #[test]
+    fn linux_alone_takes_a_timestamp_that_is_a_tick_too_old() {
+        assert_eq!(Profile::ALL.map(|profile| profile.config().paws_window), [1, 0, 0]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use observe::{Counter, DropReason};
 use support::endpoint::Setup;
 use support::ms;
 use support::script::{Peer, Script, peer};
-use tcp::{Disposition, Error, Keep, Readiness, Receive, Received, SetOption, SocketOption};
+use tcp::{Disposition, Error, Keep, Profile, Readiness, Receive, Received, SetOption, SocketOption};
 
 fn delayed() -> Setup {
     let mut setup = Setup::default();
@@ -324,7 +324,7 @@ fn the_timestamp_echoed_is_that_of_the_oldest_unacknowledged_segment() {
 #[test]
 fn an_old_timestamp_is_refused() {
     let mut setup = delayed();
-    setup.config.strict_timestamps = true;
+    (setup.config.strict_timestamps, setup.config.paws_window) = (true, 0);
     let mut t = Script::connected(setup, |syn| syn.ts(100, 1000));
     t.inject(peer(".").ts(200, 1000).len(100));
     t.pass(ms(50));
@@ -343,19 +343,33 @@ fn an_old_timestamp_is_refused() {
     assert_eq!(t.read(), 200);
 }
 
-/// A retransmission may overtake the text that left just before it.
+/// A retransmission may overtake the text that left just before it. How much older that may be is the profile's; whether
+/// text may come without a timestamp is another question.
 #[test]
-fn a_timestamp_one_tick_older_is_taken_unless_that_is_forbidden() {
-    for (strict, value, taken) in [(false, 199, true), (false, 198, false), (true, 199, false)] {
+fn a_timestamp_may_be_older_by_as_many_ticks_as_the_profile_says() {
+    for (profile, value, taken) in [
+        (Profile::Linux, 199, true),
+        (Profile::Linux, 198, false),
+        (Profile::FreeBsd, 200, true),
+        (Profile::FreeBsd, 199, false),
+        (Profile::Rfc, 199, false),
+    ] {
         let mut setup = delayed();
-        setup.config.strict_timestamps = strict;
+        (setup.config.paws_window, setup.config.strict_timestamps) = {
+            let config = profile.config();
+            (config.paws_window, config.strict_timestamps)
+        };
         let mut t = Script::connected(setup, |syn| syn.ts(100, 1000));
         t.inject(peer(".").ts(200, 1000).len(100));
         t.inject(peer(".").ts(value, 1000).seq(101).len(100));
-        assert_eq!(t.read() == 200, taken, "{value}, strict: {strict}");
+        assert_eq!(t.read() == 200, taken, "{value} under {profile}");
         // TS.Recent never goes back.
         t.inject(peer(".").ts(value.min(198), 1000).seq(201).len(100));
         assert!(matches!(t.us.last, Some(Disposition::Dropped(DropReason::TcpPaws))));
+        // That is the tolerance alone: text without any timestamp is `strict_timestamps`' to judge.
+        t.inject(peer(".").seq(201).len(100));
+        let missing = matches!(t.us.last, Some(Disposition::Dropped(DropReason::TcpMissingTimestamp)));
+        assert_eq!(missing, profile == Profile::Rfc, "{profile}");
     }
 }
 

@@ -125,11 +125,11 @@ fn paws(rw: &ReceiveWindow, segment: &Segment, config: &Config, now: Time) -> Re
 }
 
 /// Is a segment too old that left `age` ticks before the one of TS.Recent, a negative number? One tick tells no wrapped
-/// sequence number, which takes 2^31 octets; but a retransmission that fills a hole is overtaken by text that left just before
-/// it now and then, and RFC 7323 (section 5.3) would have that sent again, too. Linux takes it as well.
+/// sequence number, which takes 2^31 octets; but a retransmission that fills a hole overtakes text that left just before it
+/// now and then, and RFC 7323 (section 5.3) would have that sent again, too. Linux takes it as well.
 #[cold]
 fn is_old(age: i32, config: &Config) -> bool {
-    age < -1 || config.strict_timestamps
+    age < -i32::from(config.paws_window)
 }
 
 #[cold]
