@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use dev::Device;
 use stack::{
-    AddressEvent, Addressing, Census, Clock, Failure, InterfaceConfig, Plan, SetKnobError, StackConfig, StatedRoute,
-    StoppableClock, VirtualClock,
+    AddressEvent, Addressing, Census, Clock, Failure, InterfaceConfig, NamedRoute, Plan, SetKnobError, StackConfig,
+    StatedRoute, StoppableClock, VirtualClock,
 };
 use sync::{LockKind, Ordering, Platform, Real};
 use tcp::Profile;
@@ -109,7 +109,8 @@ impl Stack {
     }
 
     /// Adds a route by way of a device, counted from 0 in the order in which they were added, or changes it; see
-    /// [`Builder::route`]. Connections that are open keep what they found of the path.
+    /// [`Builder::route`]. Connections that are open take the new next hop and the new MTU when they next send; what else a
+    /// route says counts for those that are opened from now on.
     ///
     /// # Errors
     /// [`BuildError::Route`]: the text is no route, or there is no such device.
@@ -122,6 +123,20 @@ impl Stack {
         }
         shared.state_route(&route, device);
         Ok(())
+    }
+
+    /// Takes a route away: `10.8.0.0/16`, `default`, `::/0`, or `192.0.2.1 via 10.0.0.2` for that route and not one by another
+    /// router. Connections that have no other route go on trying, and tell of it as an error that may pass
+    /// ([`crate::TcpStream::soft_error`]).
+    ///
+    /// # Errors
+    /// [`BuildError::Route`]: the text names no route, or there is none of this name.
+    pub fn remove_route(&self, route: &str) -> Result<(), BuildError> {
+        let named = route.parse::<NamedRoute>().map_err(BuildError::Route)?;
+        match self.inner.stack.shared().remove_route(&named) {
+            Some(_) => Ok(()),
+            None => Err(BuildError::Route(format!("there is no route {named} that could be taken away"))),
+        }
     }
 
     /// What has happened to addresses since the last call: number of the interface, and the event; oldest first. Waits

@@ -62,6 +62,11 @@ fn a_builder_takes_routes_and_reports_the_first_wrong_one() {
     assert_eq!((mss("192.0.2.7"), mss("10.0.0.7")), (1240, 960));
     let said = stack.set_route(1, "10.0.0.0/24").expect_err("one device").to_string();
     assert_eq!(said, "there is no device 1: give a number from 0 to 0");
+    assert_eq!(stack.remove_route("10.0.0.0/24").map_err(|error| error.to_string()), Ok(()));
+    let said = stack.remove_route("10.0.0.0/24").expect_err("it is gone").to_string();
+    assert_eq!(said, "there is no route 10.0.0.0/24 that could be taken away");
+    let said = stack.remove_route("10.0.0.0/24 mtu 1000").expect_err("no name").to_string();
+    assert!(said.contains("by its network"), "{said}");
     let wrong = build(|builder| builder.route("192.0.2.0/24 mtu 12").route("speed 9")).err().unwrap_or_default();
     assert!(wrong.contains("`mtu`") && wrong.contains("from 68 to 65535"), "{wrong}");
     let early = Stack::builder().route("default via 10.0.0.2").build_polled().map(|_| ());

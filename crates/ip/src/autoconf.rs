@@ -41,7 +41,7 @@ pub use membership::{GroupQuery, GroupVersion, MAX_GROUPS, OLDER_QUERIER_PRESENT
 
 use crate::interface::InterfaceView;
 use crate::neighbour::{Discovery, Timing};
-use crate::route::Route;
+use crate::route::{Route, RouteTable};
 use detection::{Phase, Tracked};
 use membership::Membership;
 use routers::{Routers, Solicitation};
@@ -110,6 +110,22 @@ pub enum RouteChange {
     Insert(Route),
     /// Take the row of this network and prefix length away.
     Remove(IpAddr, u8),
+    /// Add or replace the host route of a redirect.
+    Divert(Route),
+    /// Take that of this network and prefix length away, unless it was replaced by another kind of row.
+    EndDetour(IpAddr, u8),
+}
+
+impl RouteChange {
+    /// Changes the table.
+    pub fn apply(self, routes: &mut RouteTable) {
+        match self {
+            RouteChange::Insert(route) => drop(routes.insert(route)),
+            RouteChange::Remove(network, prefix_len) => drop(routes.remove(network, prefix_len)),
+            RouteChange::Divert(route) => drop(routes.insert_detour(route)),
+            RouteChange::EndDetour(network, prefix_len) => drop(routes.remove_detour(network, prefix_len)),
+        }
+    }
 }
 
 /// What is to be done.

@@ -56,7 +56,7 @@ pub use path_mtu::PathMtuTable;
 pub use reassembly::{Reassembled, ReassemblyAccess, ReassemblyTable};
 pub use redirect::{Redirect, RedirectTable};
 pub use route::{NextHop, Route, RouteAccess, RouteTable};
-pub use route_attributes::{RouteAttributes, StatedRoute};
+pub use route_attributes::{NamedRoute, RouteAttributes, StatedRoute};
 
 #[cfg(test)]
 mod testing;

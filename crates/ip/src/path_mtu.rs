@@ -80,9 +80,11 @@ impl PathMtuTable {
         self.entries.is_empty()
     }
 
-    /// Forgets what has expired.
-    pub fn timeouts(&mut self, now: Time) {
+    /// Forgets what has expired. Whether there was anything: paths may then be tried with larger packets.
+    pub fn timeouts(&mut self, now: Time) -> bool {
+        let before = self.entries.len();
         self.entries.retain(|_, entry| now < entry.expires);
+        self.entries.len() < before
     }
 
     /// When [`PathMtuTable::timeouts`] has work. Looks at every entry: ask after a change or a sweep, not per packet.
@@ -124,7 +126,8 @@ mod tests {
         assert_eq!(table.lookup(v4(2), start), None);
         assert_eq!(table.next_deadline(), Some(start + LIFETIME));
         assert_eq!(table.lookup(v4(1), start + LIFETIME), None);
-        table.timeouts(start + LIFETIME);
+        assert!(!table.timeouts(start));
+        assert!(table.timeouts(start + LIFETIME));
         assert!(table.is_empty());
     }
 

@@ -2,8 +2,9 @@
 //!
 //! A redirect is believed only of the router that is the first hop now, for one destination, and only when it leads to a
 //! station of the same link; the stack asks further that the message cannot have come from off the link. It holds for
-//! ten minutes or until its target falls silent, and yields to any host route that the operator has set. The table is
-//! bounded; the oldest makes room.
+//! ten minutes or until its target falls silent, and yields to any host route that the operator has set. It names a hop
+//! and says nothing of the path: that stays what the route says that would be taken without it. The table is bounded; the
+//! oldest makes room.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -79,8 +80,8 @@ impl RedirectTable {
         }
         let prefix_len = if destination.is_ipv4() { 32 } else { 128 };
         let ours = self.rows.iter().position(|row| row.destination == destination);
-        let is_host_route = |route: Route| route.network == destination && route.prefix_len == prefix_len;
-        if ours.is_none() && routes.routes().any(is_host_route) {
+        // The operator's word counts for more, also if it came after a redirect.
+        if routes.is_detour(destination, prefix_len) == Some(false) {
             return Err(DropReason::RedirectRefused);
         }
         let mut changes = SmallVec::new();
@@ -92,7 +93,7 @@ impl RedirectTable {
         // The newest stands last, so the first to expire stands first.
         self.rows.push(Row { destination, target, until: now + LIFETIME });
         let gateway = (target != destination).then_some(target);
-        changes.push(RouteChange::Insert(Route {
+        changes.push(RouteChange::Divert(Route {
             network: destination,
             prefix_len,
             gateway,
@@ -103,7 +104,7 @@ impl RedirectTable {
 
     fn forget(&mut self, at: usize) -> RouteChange {
         let row = self.rows.remove(at);
-        RouteChange::Remove(row.destination, if row.destination.is_ipv4() { 32 } else { 128 })
+        RouteChange::EndDetour(row.destination, if row.destination.is_ipv4() { 32 } else { 128 })
     }
 
     /// A neighbour does not answer: what leads through it leads to the router again.
@@ -155,12 +156,7 @@ mod tests {
     }
 
     fn apply(routes: &mut RouteTable, changes: SmallVec<[RouteChange; 2]>) {
-        for change in changes {
-            match change {
-                RouteChange::Insert(route) => drop(routes.insert(route)),
-                RouteChange::Remove(network, len) => assert!(routes.remove(network, len).is_some()),
-            }
-        }
+        changes.into_iter().for_each(|change| change.apply(routes));
     }
 
     fn redirect(reporter: &str, destination: &str, target: &str) -> Redirect {
@@ -196,6 +192,24 @@ mod tests {
         let changes = table.neighbour_failed(ip("10.0.0.253"));
         apply(&mut routes, changes);
         assert_eq!(routes.lookup(ip("192.0.2.1")).unwrap().address, ip("10.0.0.254"));
+    }
+
+    #[test]
+    fn the_path_stays_what_the_route_says_and_the_operator_has_the_last_word() {
+        let (mut table, mut routes) = (RedirectTable::new(), routed());
+        routes.state(&"192.0.2.0/24 via 10.0.0.254 mtu 1300 initcwnd 3".parse().unwrap(), 0);
+        let (far, better) = (ip("192.0.2.1"), redirect("10.0.0.254", "192.0.2.1", "10.0.0.253"));
+        let changes = table.accept(Time::ZERO, &better, &interface(), &routes).unwrap();
+        apply(&mut routes, changes);
+        let found = |routes: &RouteTable| (routes.lookup(far).unwrap().address, routes.attributes(far).mtu);
+        assert_eq!(found(&routes), (ip("10.0.0.253"), Some(1300)));
+        routes.state(&"192.0.2.1 via 10.0.0.252 mtu 1200".parse().unwrap(), 0);
+        let again = redirect("10.0.0.252", "192.0.2.1", "10.0.0.253");
+        assert_eq!(table.accept(Time::ZERO, &again, &interface(), &routes), Err(DropReason::RedirectRefused));
+        let over = table.next_deadline().unwrap();
+        let changes = table.timeouts(over);
+        apply(&mut routes, changes);
+        assert_eq!(found(&routes), (ip("10.0.0.252"), Some(1200)), "it is not the redirect that is taken away");
     }
 
     #[test]

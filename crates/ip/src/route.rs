@@ -4,13 +4,17 @@
 //! the destination once for each *distinct* length in the table and searches that run by bisection, so a host with
 //! three routes does three comparisons and a table with thousands stays logarithmic. The table is changed by the
 //! control plane only; [`RouteTable::generation`] rises with every change so that a connection may keep its answer
-//! until then. What routes say of the paths behind them is kept beside the rows, because few say anything and only a
-//! connection that opens asks.
+//! until then. What a route says of the path behind it stands in its row, and is found as the row is: however many routes
+//! say something, a connection that opens pays for one lookup more.
+//!
+//! A *detour* is the host route of a destination for which a router named a better first hop. It changes the next hop and
+//! nothing else: what is said of the path is what the route says that would be taken without it. It ends when that route
+//! leads elsewhere.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::interface::{InterfaceView, mask_v4, mask_v6};
-use crate::route_attributes::{RouteAttributes, StatedRoute};
+use crate::route_attributes::{NamedRoute, RouteAttributes, StatedRoute};
 
 /// One row of the table, as the control plane states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +59,9 @@ struct Row<W> {
     prefix_len: u8,
     gateway: Option<W>,
     interface: u16,
+    /// Of a redirect: nothing is said here.
+    detour: bool,
+    attributes: RouteAttributes,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -82,13 +89,26 @@ impl<W: Copy + Ord + core::ops::BitAnd<Output = W>> Family<W> {
                 None
             }
         };
+        let leads = |row: &Row<W>| (row.gateway, row.interface);
+        if !row.detour && replaced.as_ref().map(leads) != Some(leads(&row)) {
+            self.end_detours(&row, &mask);
+        }
         self.rebuild(mask);
         replaced
+    }
+
+    /// The route that these were detours from leads elsewhere.
+    fn end_detours(&mut self, route: &Row<W>, mask: impl Fn(u8) -> W) {
+        let mask = mask(route.prefix_len);
+        self.rows.retain(|row| !row.detour || row.network & mask != route.network);
     }
 
     fn remove(&mut self, network: W, prefix_len: u8, mask: impl Fn(u8) -> W) -> Option<Row<W>> {
         let at = self.position(network, prefix_len).ok()?;
         let row = self.rows.remove(at);
+        if !row.detour {
+            self.end_detours(&row, &mask);
+        }
         self.rebuild(mask);
         Some(row)
     }
@@ -103,13 +123,28 @@ impl<W: Copy + Ord + core::ops::BitAnd<Output = W>> Family<W> {
         }
     }
 
+    /// The rows that `destination` lies in, the longest prefix first.
     #[inline]
-    fn lookup(&self, destination: W) -> Option<&Row<W>> {
-        self.runs.iter().find_map(|run| {
+    fn matches(&self, destination: W) -> impl Iterator<Item = &Row<W>> {
+        self.runs.iter().filter_map(move |run| {
             let rows = &self.rows[run.start..run.end];
             let network = destination & run.mask;
             rows.binary_search_by_key(&network, |r| r.network).ok().map(|at| &rows[at])
         })
+    }
+
+    #[inline]
+    fn lookup(&self, destination: W) -> Option<&Row<W>> {
+        self.matches(destination).next()
+    }
+
+    /// What is said of the path to `destination`.
+    fn attributes(&self, destination: W) -> RouteAttributes {
+        self.matches(destination).find(|row| !row.detour).map_or(RouteAttributes::NONE, |row| row.attributes)
+    }
+
+    fn exact(&self, network: W, prefix_len: u8) -> Option<&Row<W>> {
+        self.position(network, prefix_len).ok().map(|at| &self.rows[at])
     }
 }
 
@@ -119,8 +154,19 @@ pub struct RouteTable {
     v4: Family<u32>,
     v6: Family<u128>,
     generation: u64,
-    /// Of the rows that say something, by network and prefix length.
-    attributes: Vec<((IpAddr, u8), RouteAttributes)>,
+    /// Rows that say something of their path.
+    described: usize,
+}
+
+/// What a row says once it is in the table.
+#[derive(Clone, Copy)]
+enum Said {
+    /// What the row that it replaces said.
+    AsBefore,
+    /// This.
+    New(RouteAttributes),
+    /// Nothing of its own: it is a detour.
+    Detour,
 }
 
 impl Default for RouteTable {
@@ -132,62 +178,102 @@ impl Default for RouteTable {
 impl RouteTable {
     /// An empty table: every lookup answers `None`.
     pub const fn new() -> Self {
-        Self { v4: Family::new(), v6: Family::new(), generation: 0, attributes: Vec::new() }
+        Self { v4: Family::new(), v6: Family::new(), generation: 0, described: 0 }
     }
 
-    /// Adds `route`, replacing the row with the same network and prefix length, which is returned.
+    /// Adds `route`, replacing the row with the same network and prefix length, which is returned. What that said of its
+    /// path stays: who knows the next hop only (a router's advertisement) does not contradict who described the path.
     ///
     /// # Panics
     /// When the prefix is longer than the family allows or the gateway is of the other family: a configuration that
     /// the control plane must have refused.
     pub fn insert(&mut self, route: Route) -> Option<Route> {
-        self.generation += 1;
-        let Route { prefix_len, interface, .. } = route;
-        match (route.network, route.gateway) {
-            (IpAddr::V4(network), None | Some(IpAddr::V4(_))) => {
-                assert!(prefix_len <= 32, "route {network}/{prefix_len}: the prefix is too long");
-                let gateway = route.gateway.map(v4_bits);
-                let network = network.to_bits() & mask_v4(prefix_len);
-                self.v4.insert(Row { network, prefix_len, gateway, interface }, mask_v4).map(Row::<u32>::stated)
-            }
-            (IpAddr::V6(network), None | Some(IpAddr::V6(_))) => {
-                assert!(prefix_len <= 128, "route {network}/{prefix_len}: the prefix is too long");
-                let gateway = route.gateway.map(v6_bits);
-                let network = network.to_bits() & mask_v6(prefix_len);
-                self.v6.insert(Row { network, prefix_len, gateway, interface }, mask_v6).map(Row::<u128>::stated)
-            }
-            (network, Some(gateway)) => panic!("route {network}: gateway {gateway} is of the other family"),
-        }
+        self.put(route, Said::AsBefore)
     }
 
-    /// Adds a route by way of `interface` with what it says of the path, or changes it.
+    /// Adds a route by way of `interface` with what it says of the path, or changes it as a whole.
     ///
     /// # Panics
     /// As [`RouteTable::insert`]; never for a route that was read from text.
     pub fn state(&mut self, stated: &StatedRoute, interface: u16) {
         let StatedRoute { network, prefix_len, gateway, attributes } = *stated;
-        self.insert(Route { network, prefix_len, gateway, interface });
-        let key = (masked(network, prefix_len), prefix_len);
-        self.attributes.retain(|(of, _)| *of != key);
-        if attributes != RouteAttributes::NONE {
-            self.attributes.push((key, attributes));
+        self.put(Route { network, prefix_len, gateway, interface }, Said::New(attributes));
+    }
+
+    /// Adds the host route of a redirect, or changes it; the module says what becomes of attributes.
+    ///
+    /// # Panics
+    /// As [`RouteTable::insert`].
+    pub fn insert_detour(&mut self, route: Route) -> Option<Route> {
+        self.put(route, Said::Detour)
+    }
+
+    fn put(&mut self, route: Route, said: Said) -> Option<Route> {
+        self.generation += 1;
+        let Route { prefix_len, interface, .. } = route;
+        let before = self.said_at(route.network, prefix_len).unwrap_or_default();
+        let attributes = match said {
+            Said::AsBefore => before,
+            Said::New(attributes) => attributes,
+            Said::Detour => RouteAttributes::NONE,
+        };
+        let detour = matches!(said, Said::Detour);
+        self.described += usize::from(attributes != RouteAttributes::NONE);
+        self.described -= usize::from(before != RouteAttributes::NONE);
+        match (route.network, route.gateway) {
+            (IpAddr::V4(network), None | Some(IpAddr::V4(_))) => {
+                assert!(prefix_len <= 32, "route {network}/{prefix_len}: the prefix is too long");
+                let gateway = route.gateway.map(v4_bits);
+                let network = network.to_bits() & mask_v4(prefix_len);
+                let row = Row { network, prefix_len, gateway, interface, detour, attributes };
+                self.v4.insert(row, mask_v4).map(Row::<u32>::stated)
+            }
+            (IpAddr::V6(network), None | Some(IpAddr::V6(_))) => {
+                assert!(prefix_len <= 128, "route {network}/{prefix_len}: the prefix is too long");
+                let gateway = route.gateway.map(v6_bits);
+                let network = network.to_bits() & mask_v6(prefix_len);
+                let row = Row { network, prefix_len, gateway, interface, detour, attributes };
+                self.v6.insert(row, mask_v6).map(Row::<u128>::stated)
+            }
+            (network, Some(gateway)) => panic!("route {network}: gateway {gateway} is of the other family"),
         }
     }
 
     /// Whether any route says anything of its path.
     pub fn has_attributes(&self) -> bool {
-        !self.attributes.is_empty()
+        self.described > 0
     }
 
-    /// What the route to `destination` says of the path.
+    /// What is said of the path to `destination`: by the route that is taken, or by the one that it is a detour from.
     pub fn attributes(&self, destination: IpAddr) -> RouteAttributes {
-        let key = match destination {
-            IpAddr::V4(d) => self.v4.lookup(d.to_bits()).map(|row| row.stated()),
-            IpAddr::V6(d) => self.v6.lookup(d.to_bits()).map(|row| row.stated()),
-        };
-        let Some(Route { network, prefix_len, .. }) = key else { return RouteAttributes::NONE };
-        let found = self.attributes.iter().find(|(of, _)| *of == (network, prefix_len));
-        found.map_or(RouteAttributes::NONE, |(_, attributes)| *attributes)
+        match destination {
+            IpAddr::V4(d) => self.v4.attributes(d.to_bits()),
+            IpAddr::V6(d) => self.v6.attributes(d.to_bits()),
+        }
+    }
+
+    /// What the row with exactly this network and prefix length says; `None` when there is no such row.
+    fn said_at(&self, network: IpAddr, prefix_len: u8) -> Option<RouteAttributes> {
+        self.exact(network, prefix_len).map(|(_, _, attributes)| attributes)
+    }
+
+    /// Whether the row with exactly this network and prefix length is a detour; `None` when there is no such row.
+    pub fn is_detour(&self, network: IpAddr, prefix_len: u8) -> Option<bool> {
+        self.exact(network, prefix_len).map(|(_, detour, _)| detour)
+    }
+
+    fn exact(&self, network: IpAddr, prefix_len: u8) -> Option<(Route, bool, RouteAttributes)> {
+        match network {
+            IpAddr::V4(n) if prefix_len <= 32 => {
+                let row = self.v4.exact(n.to_bits() & mask_v4(prefix_len), prefix_len)?;
+                Some((row.stated(), row.detour, row.attributes))
+            }
+            IpAddr::V6(n) if prefix_len <= 128 => {
+                let row = self.v6.exact(n.to_bits() & mask_v6(prefix_len), prefix_len)?;
+                Some((row.stated(), row.detour, row.attributes))
+            }
+            _ => None,
+        }
     }
 
     /// Adds the attached network of every address of `interface`.
@@ -206,8 +292,23 @@ impl RouteTable {
         self.insert(Route { network, prefix_len: 0, gateway: Some(gateway), interface })
     }
 
+    /// Takes away the route of this name; `None`: there is none. No detour has one.
+    pub fn remove_named(&mut self, named: &NamedRoute) -> Option<Route> {
+        let NamedRoute { network, prefix_len, gateway } = *named;
+        let (route, detour, _) = self.exact(network, prefix_len)?;
+        let meant = !detour && (gateway.is_none() || gateway == route.gateway);
+        if meant { self.remove(network, prefix_len) } else { None }
+    }
+
+    /// Removes the row with exactly this network and prefix length if it is a detour: not one that was stated since.
+    pub fn remove_detour(&mut self, network: IpAddr, prefix_len: u8) -> Option<Route> {
+        if self.is_detour(network, prefix_len)? { self.remove(network, prefix_len) } else { None }
+    }
+
     /// Removes the row with exactly this network and prefix length.
     pub fn remove(&mut self, network: IpAddr, prefix_len: u8) -> Option<Route> {
+        let said = self.said_at(network, prefix_len).unwrap_or_default();
+        self.described -= usize::from(said != RouteAttributes::NONE);
         let removed = match network {
             IpAddr::V4(n) if prefix_len <= 32 => {
                 let row = self.v4.remove(n.to_bits() & mask_v4(prefix_len), prefix_len, mask_v4);
@@ -219,8 +320,6 @@ impl RouteTable {
             }
             _ => None,
         };
-        let key = (masked(network, prefix_len), prefix_len);
-        self.attributes.retain(|(of, _)| *of != key);
         self.generation += u64::from(removed.is_some());
         removed
     }
@@ -280,14 +379,6 @@ impl Row<u128> {
             gateway: self.gateway.map(|g| IpAddr::V6(Ipv6Addr::from_bits(g))),
             interface: self.interface,
         }
-    }
-}
-
-/// The address of the network that `address` lies in.
-fn masked(address: IpAddr, prefix_len: u8) -> IpAddr {
-    match address {
-        IpAddr::V4(a) => Ipv4Addr::from_bits(a.to_bits() & mask_v4(prefix_len.min(32))).into(),
-        IpAddr::V6(a) => Ipv6Addr::from_bits(a.to_bits() & mask_v6(prefix_len.min(128))).into(),
     }
 }
 
@@ -380,6 +471,74 @@ mod tests {
         assert_eq!(mtu(&table, "192.0.2.1"), None, "changed as a whole");
         table.remove(ip("192.0.2.0"), 24);
         assert_eq!(mtu(&table, "192.0.2.1"), Some(1400));
+    }
+
+    #[test]
+    fn a_detour_says_of_the_path_what_the_route_says_that_it_leaves() {
+        let mut table = RouteTable::new();
+        let state = |table: &mut RouteTable, text: &str| table.state(&text.parse().unwrap(), 0);
+        state(&mut table, "192.0.2.0/24 via 10.0.0.1 mtu 1400 initcwnd 4");
+        let far = ip("192.0.2.7");
+        table.insert_detour(route("192.0.2.7", 32, Some("10.0.0.9"), 0));
+        assert_eq!((table.lookup(far).unwrap().address, table.attributes(far).mtu), (ip("10.0.0.9"), Some(1400)));
+        state(&mut table, "192.0.2.0/24 via 10.0.0.1 mtu 1300");
+        assert_eq!((table.attributes(far).mtu, table.attributes(far).initial_window), (Some(1300), None));
+        assert_eq!(table.is_detour(far, 32), Some(true));
+        state(&mut table, "192.0.2.7 via 10.0.0.2 mtu 900");
+        assert_eq!((table.attributes(far).mtu, table.is_detour(far, 32)), (Some(900), Some(false)));
+        assert_eq!(table.remove_detour(far, 32), None, "it was stated since");
+        let named = |text: &str| text.parse().unwrap();
+        assert_eq!(table.remove_named(&named("192.0.2.7 via 10.0.0.3")), None, "by another router");
+        assert!(table.remove_named(&named("192.0.2.7 via 10.0.0.2")).is_some());
+        table.insert_detour(route("192.0.2.7", 32, Some("10.0.0.9"), 0));
+        assert_eq!(table.remove_named(&named("192.0.2.7")), None, "nobody stated it");
+        assert_eq!(table.is_detour(ip("192.0.2.8"), 32), None);
+    }
+
+    #[test]
+    fn a_detour_ends_when_the_route_that_it_leaves_leads_elsewhere() {
+        let changes: [fn(&mut RouteTable); 4] = [
+            |table| table.state(&"192.0.2.0/24 via 10.0.0.3".parse().unwrap(), 0),
+            |table| table.state(&"192.0.2.0/28 via 10.0.0.3".parse().unwrap(), 0),
+            |table| assert!(table.insert(route("192.0.2.0", 24, Some("10.0.0.3"), 0)).is_some()),
+            |table| assert!(table.remove(ip("192.0.2.0"), 24).is_some()),
+        ];
+        for change in changes {
+            let mut table = RouteTable::new();
+            table.insert_default(ip("10.0.0.3"), 0);
+            table.insert(route("192.0.2.0", 24, Some("10.0.0.1"), 0));
+            table.insert_detour(route("192.0.2.7", 32, Some("10.0.0.9"), 0));
+            table.insert_detour(route("198.51.100.7", 32, Some("10.0.0.9"), 0));
+            table.insert(route("192.0.2.0", 24, Some("10.0.0.1"), 0));
+            assert_eq!(table.lookup(ip("192.0.2.7")).unwrap().address, ip("10.0.0.9"), "nothing has changed");
+            change(&mut table);
+            assert_eq!(table.lookup(ip("192.0.2.7")).unwrap().address, ip("10.0.0.3"));
+            assert_eq!(table.lookup(ip("198.51.100.7")).unwrap().address, ip("10.0.0.9"), "of another route");
+        }
+    }
+
+    #[test]
+    fn whether_anything_is_said_follows_every_change() {
+        let mut table = RouteTable::new();
+        let state = |table: &mut RouteTable, text: &str| table.state(&text.parse().unwrap(), 0);
+        for third in 0..=255u8 {
+            state(&mut table, &format!("10.0.{third}.0/24 via 10.9.9.9 mtu {}", 1000 + u16::from(third)));
+        }
+        assert_eq!(table.attributes(ip("10.0.200.1")).mtu, Some(1200));
+        table.insert(route("10.0.200.0", 24, Some("10.9.9.8"), 0));
+        assert_eq!(table.attributes(ip("10.0.200.1")).mtu, Some(1200), "another next hop says nothing of the path");
+        for third in 0..=255u8 {
+            assert!(table.has_attributes());
+            match third % 3 {
+                0 => drop(table.remove(IpAddr::from([10, 0, third, 0]), 24)),
+                1 => state(&mut table, &format!("10.0.{third}.0/24 via 10.9.9.9")),
+                _ => drop(table.insert_detour(Route {
+                    network: IpAddr::from([10, 0, third, 0]),
+                    ..route("10.0.0.0", 24, None, 0)
+                })),
+            }
+        }
+        assert!(!table.has_attributes());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a route says of the path behind it, and the words in which people state routes: those of `ip route`.
 //!
-//! The table of routes answers per packet; this is asked once, when a connection opens. What may never happen: a word
-//! that is passed over because nobody knows it.
+//! The table of routes answers per packet; this is asked when a connection opens, and its MTU again when the table has
+//! changed. What may never happen: a word that is passed over because nobody knows it.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,7 +12,8 @@ use crate::path_mtu::FLOOR_V6;
 /// Least packet that every host must take whole (RFC 791), octets.
 const LEAST_V4: u16 = 68;
 
-/// What a route says of the path behind it. Connections look at it when they open, and keep what they found.
+/// What a route says of the path behind it. Connections look at it when they open and keep what they found, but for the
+/// MTU: that they look up again when routes have changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteAttributes {
     /// Largest packet that the path carries, octets: 68 (IPv6: 1280) to 65 535, and no more than the link's; `None`: the
@@ -95,10 +96,50 @@ impl FromStr for StatedRoute {
     }
 }
 
-impl fmt::Display for StatedRoute {
+/// A route by its name, as a person who takes it away says it: `10.8.0.0/16`, `default`, or `192.0.2.1 via 10.0.0.2`, which
+/// means that route and not one by another router. `default` alone is IPv4's; that of IPv6 is `::/0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamedRoute {
+    /// Network address.
+    pub network: IpAddr,
+    /// Prefix length in bits.
+    pub prefix_len: u8,
+    /// The router, if it was said.
+    pub gateway: Option<IpAddr>,
+}
+
+impl FromStr for NamedRoute {
+    type Err = String;
+
+    /// # Errors
+    /// A sentence: which word is not understood, and what is.
+    fn from_str(text: &str) -> Result<NamedRoute, String> {
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let (destination, gateway) = match words[..] {
+            ["default"] => ("0.0.0.0/0", None),
+            [destination] => (destination, None),
+            [destination, "via", router] => (destination, Some(address(router)?)),
+            _ => return Err(format!("a route is taken away by its network: write {NAMED}, not {text:?}")),
+        };
+        let (network, prefix_len) = network(destination, gateway)?;
+        Ok(NamedRoute { network, prefix_len, gateway })
+    }
+}
+
+/// The forms of [`NamedRoute`].
+const NAMED: &str = "10.8.0.0/16, `default` or `192.0.2.1 via 10.0.0.2`";
+
+impl fmt::Display for NamedRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.network, self.prefix_len)?;
-        self.gateway.iter().try_for_each(|gateway| write!(f, " via {gateway}"))?;
+        self.gateway.iter().try_for_each(|gateway| write!(f, " via {gateway}"))
+    }
+}
+
+impl fmt::Display for StatedRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let StatedRoute { network, prefix_len, gateway, .. } = *self;
+        NamedRoute { network, prefix_len, gateway }.fmt(f)?;
         let RouteAttributes { mtu, mtu_locked, announced_mss, initial_window, initial_receive_window } =
             self.attributes;
         let lock = if mtu_locked { "lock " } else { "" };
@@ -152,6 +193,21 @@ mod tests {
         let short: StatedRoute = "default via fd00::1 initcwnd 5 mtu 1280".parse().expect("a route");
         assert_eq!(short.to_string(), "::/0 via fd00::1 mtu 1280 initcwnd 5");
         assert_eq!("192.0.2.1".parse::<StatedRoute>().map(|route| route.prefix_len), Ok(32));
+    }
+
+    #[test]
+    fn a_route_has_a_name() {
+        for (text, name) in [
+            ("default", "0.0.0.0/0"),
+            ("default via fd00::1", "::/0 via fd00::1"),
+            ("::/0", "::/0"),
+            ("192.0.2.1 via 10.0.0.2", "192.0.2.1/32 via 10.0.0.2"),
+        ] {
+            assert_eq!(text.parse::<NamedRoute>().map(|route| route.to_string()).as_deref(), Ok(name));
+        }
+        for text in ["", "10.0.0.0/8 mtu 1400", "10.0.0.0/8 via", "via 10.0.0.1"] {
+            assert!(text.parse::<NamedRoute>().expect_err(text).contains("write 10.8.0.0/16"), "{text}");
+        }
     }
 
     #[test]

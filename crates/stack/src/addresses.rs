@@ -192,15 +192,7 @@ impl<P: Platform> Shared<P> {
     }
 
     fn change_routes(&self, changes: SmallVec<[RouteChange; 2]>) {
-        let mut routes = self.routes.lock();
-        for change in changes {
-            match change {
-                RouteChange::Insert(route) => drop(routes.insert(route)),
-                RouteChange::Remove(network, prefix_len) => drop(routes.remove(network, prefix_len)),
-            }
-        }
-        drop(routes);
-        self.invalidate_routes();
+        self.with_routes(|routes| changes.into_iter().for_each(|change| change.apply(routes)));
     }
 
     /// Begins to test the addresses of all interfaces that do so.

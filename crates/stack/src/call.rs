@@ -59,6 +59,8 @@ impl<P: Platform> Call<P> {
 pub struct OpenRequest<P: Platform> {
     /// Parameters of the PCB.
     pub params: tcp::OpenParams,
+    /// Of the routes when those were put together.
+    pub generation: u32,
     /// Where its user will hear of it.
     pub socket: Arc<TcpSocket<P>>,
     /// Text that may leave with the SYN.

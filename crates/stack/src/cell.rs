@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use observe::{Counter, Counters, DropReason, Time};
 use sync::Platform;
-use tcp::{Event, Outbox, Pcb, TableChange};
+use tcp::{Event, Outbox, PathNews, Pcb, TableChange};
 use wire::FourTuple;
 
 use crate::after::After;
@@ -70,6 +70,7 @@ impl<P: Platform> Drop for Doomed<'_, P> {
 /// What an event left to be done by the cell once its borrow of the connection has ended.
 struct Effects {
     deadline: Option<Time>,
+    path: PathNews,
     table: TableChange,
 }
 
@@ -221,15 +222,12 @@ impl<P: Platform> Cell<P> {
             let mut out = self.shared.outbox(&connection.flow, &connection.route, &self.counters);
             sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
             reply = f(&mut connection.pcb.parts(), &mut out);
-            self.shared.emit(&connection.flow, &mut connection.route, &mut out.segments, &self.counters, after);
+            self.shared.emit(&connection.flow, &mut connection.route, &mut out, after);
             after.wake(&connection.socket, out.ready);
-            if out.suspect_path {
-                self.shared.suspect_path(connection.flow.tuple.remote_addr, after);
-            }
             if out.progress && self.shared.internet.has_doubts() {
                 self.shared.path_works(connection.flow.tuple.remote_addr, after);
             }
-            effects = Effects { deadline: out.deadline, table: out.table };
+            effects = Effects { deadline: out.deadline, path: out.path, table: out.table };
             if out.starved {
                 self.shared.starve(&connection.flow, &connection.route, connection.socket.target(), after);
             }
@@ -278,7 +276,7 @@ impl<P: Platform> Cell<P> {
         let _ = attempt(move || {
             let mut out = shared.outbox(&flow, &route, counters);
             tcp::Abort.run(&mut pcb.parts(), &mut out, now);
-            shared.emit(&flow, &mut route, &mut out.segments, counters, after);
+            shared.emit(&flow, &mut route, &mut out, after);
         });
         Some(socket)
     }
@@ -290,8 +288,25 @@ impl<P: Platform> Cell<P> {
             let due = self.wheel.arm(slot, deadline);
             self.call_for(due, after);
         }
+        if effects.path != PathNews::None {
+            self.path_news(slot, effects.path, now, after);
+        }
         if effects.table != TableChange::None {
             self.change(slot, effects.table, now, after);
+        }
+    }
+
+    /// Something has come to light of a connection's path.
+    #[cold]
+    #[inline(never)]
+    fn path_news(&mut self, slot: u32, news: PathNews, now: Time, after: &mut After<P>) {
+        let Some(remote) = self.table.at(slot).map(|connection| connection.flow.tuple.remote_addr) else { return };
+        match news {
+            PathNews::None => {}
+            PathNews::Suspect => self.shared.suspect_path(remote, after),
+            PathNews::Changed { lost } => {
+                self.run(slot, self.shared.route_changed(remote, lost, now), now, after);
+            }
         }
     }
 
@@ -407,7 +422,7 @@ impl<P: Platform> Cell<P> {
 
     /// A handshake is complete, or its connection opens early: it enters the table and the accept queue.
     fn adopt(&mut self, child: Child<P>, now: Time, after: &mut After<P>) {
-        let Child { flow, pcb, route, admission, ready, deadline, table, starved, absent } = child;
+        let Child { flow, pcb, route, admission, ready, deadline, path, table, starved, absent } = child;
         let socket = TcpSocket::new(flow);
         // Nearly every child is complete when it comes here, and what it owes is paid before this returns.
         let (paid, kept) = match table {
@@ -423,10 +438,10 @@ impl<P: Platform> Cell<P> {
         }
         match paid {
             Some(admission) => {
-                self.settle(key.slot, Effects { deadline, table: TableChange::None }, now, after);
+                self.settle(key.slot, Effects { deadline, path, table: TableChange::None }, now, after);
                 self.admit(key.slot, admission, now, after);
             }
-            None => self.settle(key.slot, Effects { deadline, table }, now, after),
+            None => self.settle(key.slot, Effects { deadline, path, table }, now, after),
         }
     }
 
@@ -533,20 +548,20 @@ impl<P: Platform> Cell<P> {
         now: Time,
         after: &mut After<P>,
     ) -> Result<Key, OpenRefused> {
-        let OpenRequest { mut params, socket, fast_open } = request;
+        let OpenRequest { mut params, generation, socket, fast_open } = request;
         let mut found = self.table.find(&flow.tuple, flow.hash);
         if let Ok(slot) = found {
             params.iss = self.reclaim(slot, now, after).ok_or(OpenRefused::TupleInUse)?;
             found = self.table.find(&flow.tuple, flow.hash);
         }
         let Err(absent) = found else { return Err(OpenRefused::TupleInUse) };
-        let mut route = self.half_open.routes.recall(flow.tuple.remote_addr);
+        let mut route = self.half_open.routes.recall(flow.tuple.remote_addr, generation);
         let (shared, counters) = (&self.shared, &self.counters);
         let opened = attempt(|| {
             let mut out = shared.outbox(&flow, &route, counters);
             let pcb = call::open(params, fast_open, &mut out, now);
-            shared.emit(&flow, &mut route, &mut out.segments, counters, after);
-            (pcb, Effects { deadline: out.deadline, table: out.table })
+            shared.emit(&flow, &mut route, &mut out, after);
+            (pcb, Effects { deadline: out.deadline, path: out.path, table: out.table })
         });
         let (pcb, effects) = opened.map_err(|panic| {
             self.shared.failures.note(panic, Casualty::Connection(flow.tuple), &self.counters);

@@ -408,7 +408,10 @@ impl<P: Platform> Shared<P> {
         after: &mut After<P>,
     ) -> SmallVec<[ip::IcmpError; 2]> {
         self.internet.deadline.store(now.as_nanos().saturating_add(PATH_MTU_SWEEP_NS), Ordering::Relaxed);
-        self.internet.path_mtu.lock().timeouts(now);
+        if self.internet.path_mtu.lock().timeouts(now) {
+            // Connections look at the way again when they next send (RFC 1191 section 6.3).
+            self.invalidate_routes();
+        }
         let mut reassembly = self.internet.reassembly.lock();
         let owed = reassembly.timeouts(now, counters);
         self.internet.note(reassembly.next_deadline(), after);

@@ -57,7 +57,7 @@ pub use arch::select::{ALL as ALL_PLANS, Plan, UnknownPlan};
 pub use clock::{Clock, StoppableClock, VirtualClock};
 pub use containment::{Casualty, Failure};
 pub use ip::autoconf::AddressEvent;
-pub use ip::{RouteAttributes, StatedRoute};
+pub use ip::{NamedRoute, RouteAttributes, StatedRoute};
 pub use rx::Driver;
 pub use shared::SetKnobError;
 pub use stack::{BindRefused, BuildError, ConnectRefused, InterfaceConfig, JoinRefused, Stack, StackConfig};

@@ -7,12 +7,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ip::icmp::IcmpErrorKind;
-use ip::{InterfaceView, RouteAttributes, RouteTable, StatedRoute};
+use ip::{InterfaceView, NamedRoute, Route, RouteAttributes, RouteTable, StatedRoute};
 use observe::{Counter, Counters, DropReason, Time};
-use smallvec::smallvec;
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, Published, TooManyVersions};
 use tcp::config::MemoryLimits;
-use tcp::{ConnectionOptions, OpenParams, Outbox};
+use tcp::{ConnectionOptions, OpenParams, Outbox, RouteChanged};
 use wire::rss::Toeplitz;
 
 use crate::addresses::Addresses;
@@ -172,7 +171,7 @@ impl<P: Platform> Shared<P> {
             destinations: Destinations::default(),
             failures: Failures::new(contain),
             counters: Counters::shared(),
-            generation: P::AtomicU32::new(1),
+            generation: P::AtomicU32::new(3),
             weighed: P::AtomicU64::new(0),
             alarms: Alarms::new(drivers),
         })
@@ -230,7 +229,7 @@ impl<P: Platform> Shared<P> {
         config.gauges.set_pressure(pressure);
     }
 
-    /// Generation of routes and neighbours; never 0.
+    /// Generation of routes and neighbours; odd.
     #[inline]
     pub fn generation(&self) -> u32 {
         self.generation.load(Ordering::Acquire)
@@ -238,7 +237,7 @@ impl<P: Platform> Shared<P> {
 
     /// Routes or neighbours have changed: every cached link header is looked up again.
     pub fn invalidate_routes(&self) {
-        // Wraps to an even number after 2^31 changes; 0 stays reserved because the step is 2.
+        // It stays odd, and so never becomes 0.
         self.generation.fetch_add(2, Ordering::AcqRel);
     }
 
@@ -325,13 +324,30 @@ impl<P: Platform> Shared<P> {
         }
     }
 
-    /// Adds a route by way of an interface, or changes it. Connections that are open keep what they found of the path.
+    /// Adds a route by way of an interface, or changes it.
     pub fn state_route(&self, stated: &StatedRoute, interface: usize) {
+        self.with_routes(|routes| routes.state(stated, interface as u16));
+    }
+
+    /// Takes a route away; `None`: there is none of this name.
+    pub fn remove_route(&self, named: &NamedRoute) -> Option<Route> {
+        self.with_routes(|routes| routes.remove_named(named))
+    }
+
+    /// Changes the table of routes. Everyone who remembers a way looks it up again.
+    pub(crate) fn with_routes<R>(&self, change: impl FnOnce(&mut RouteTable) -> R) -> R {
         let mut routes = self.routes.lock();
-        routes.state(stated, interface as u16);
+        let result = change(&mut routes);
         self.describes_paths.store(routes.has_attributes(), Ordering::Relaxed);
         drop(routes);
         self.invalidate_routes();
+        result
+    }
+
+    /// What a connection to `remote` must be told when routes have changed; see [`tcp::PathNews::Changed`].
+    #[cold]
+    pub fn route_changed(&self, remote: IpAddr, lost: bool, now: Time) -> RouteChanged {
+        RouteChanged { mss: self.route(remote).map(|_| self.route_mss(remote, now)), lost }
     }
 
     /// Fills in what the user left open and the route to `destination` says.
@@ -372,8 +388,10 @@ impl<P: Platform> Shared<P> {
             }
             counters.add(Counter::SegmentsOut, 1);
             counters.add(Counter::ResetsOut, 1);
-            let mut segments = smallvec![reset];
-            self.emit(flow, &mut RouteCache::default(), &mut segments, counters, after);
+            let mut route = RouteCache::default();
+            let mut out = self.outbox(flow, &route, counters);
+            out.segments.push(reset);
+            self.emit(flow, &mut route, &mut out, after);
         }
     }
 

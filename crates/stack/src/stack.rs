@@ -408,10 +408,12 @@ impl<P: Platform> Stack<P> {
         now: Time,
     ) -> Result<(Arc<TcpSocket<P>>, usize), OpenRefused> {
         let socket = TcpSocket::new(flow);
+        // Read before the routes are: what changes in between is then found at the first emission.
+        let generation = self.core.shared.generation();
         let params = self.core.shared.open_params(&flow, options.clone(), now);
         let fast_open = self.start_with(&params, text, now)?;
         let taken = fast_open.as_ref().map_or(0, |start| start.text.iter().map(Chunk::len).sum());
-        let request = Box::new(OpenRequest { params, socket: socket.clone(), fast_open });
+        let request = Box::new(OpenRequest { params, generation, socket: socket.clone(), fast_open });
         match self.call(&socket.target(), Call::Open(request)) {
             Reply::Opened(opened) => opened.map(|_| (socket, taken)),
             _ => Err(OpenRefused::NoBuffer),

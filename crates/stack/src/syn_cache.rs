@@ -11,7 +11,7 @@ use std::sync::Arc;
 use observe::{Counters, DropReason, Time};
 use sync::Platform;
 use tcp::config::SynCookies;
-use tcp::{HalfOpen, Isn, ListenParams, Outbox, Pcb, Progress, Readiness, Segment, TableChange, syn_cookie};
+use tcp::{HalfOpen, Isn, ListenParams, Outbox, PathNews, Pcb, Progress, Readiness, Segment, TableChange, syn_cookie};
 use wire::FourTuple;
 
 use crate::after::After;
@@ -69,6 +69,8 @@ pub struct Child<P: Platform> {
     pub ready: Readiness,
     /// When it wants to be woken.
     pub deadline: Option<Time>,
+    /// What has come to light of its path.
+    pub path: PathNews,
     /// What its table must learn.
     pub table: TableChange,
     /// It has text to send and found no credit.
@@ -228,7 +230,7 @@ impl<P: Platform> Shared<P> {
                 return None;
             }
         };
-        let mut route = cache.routes.recall(flow.tuple.remote_addr);
+        let mut route = cache.routes.recall(flow.tuple.remote_addr, self.generation());
         let mut out = self.outbox(&flow, &route, counters);
         let peer = flow.tuple.remote_addr;
         let params = params(self, &listener, (peer, self.route_mss(peer, now)));
@@ -238,14 +240,14 @@ impl<P: Platform> Shared<P> {
             if syn_cookie::answer(&params, &syn, isn, &mac, &mut out, now).is_ok() {
                 listener.note_cookie(now);
             }
-            self.emit(&flow, &mut route, &mut out.segments, counters, after);
+            self.emit(&flow, &mut route, &mut out, after);
             return None;
         }
         // A full queue never comes here: cookies of Fast Open open no door that SYN cookies have shut.
         let cookie = match self.judge_fast_open(&listener, &syn, now) {
             Verdict::Open(cookie) => {
                 let pcb = tcp::fast_open::accept(&params, syn, self.isn_of(&flow, now), cookie, &mut out, now);
-                self.emit(&flow, &mut route, &mut out.segments, counters, after);
+                self.emit(&flow, &mut route, &mut out, after);
                 let admission = Admission::Early(listener);
                 return match pcb {
                     Ok(pcb) => Some(Child::new((flow, absent), pcb, route, admission, &out)),
@@ -259,7 +261,7 @@ impl<P: Platform> Shared<P> {
             Verdict::Plain => None,
         };
         let half_open = tcp::listen::syn_arrives(&params, &syn, self.isn_of(&flow, now), cookie, &mut out, now);
-        self.emit(&flow, &mut route, &mut out.segments, counters, after);
+        self.emit(&flow, &mut route, &mut out, after);
         cache.routes.note(flow.tuple.remote_addr, &route);
         let Ok(half_open) = half_open else {
             listener.abandon();
@@ -284,7 +286,7 @@ impl<P: Platform> Shared<P> {
         let params = params(self, &waiting.listener, (flow.tuple.remote_addr, u16::MAX));
         let mut out = self.outbox(&flow, &waiting.route, counters);
         let progress = waiting.half_open.segment_arrives(&params, segment, &mut out, now);
-        self.emit(&flow, &mut waiting.route, &mut out.segments, counters, after);
+        self.emit_waiting(&flow, &mut waiting.route, &mut out, after);
         match progress {
             Progress::Waiting => None,
             Progress::Ended => {
@@ -335,10 +337,10 @@ impl<P: Platform> Shared<P> {
             counters.drop(reason);
             return None;
         }
-        let mut route = RouteCache::default();
+        let mut route = RouteCache::as_of(self.generation());
         let mut out = self.outbox(&flow, &route, counters);
         let progress = half_open.segment_arrives(&params, segment, &mut out, now);
-        self.emit(&flow, &mut route, &mut out.segments, counters, after);
+        self.emit(&flow, &mut route, &mut out, after);
         let Progress::Established(pcb) = progress else {
             listener.abandon();
             return None;
@@ -360,12 +362,22 @@ impl<P: Platform> Shared<P> {
             let limit = if waiting.listener.is_crowded() { limit.min(RETRIES_WHEN_CROWDED) } else { limit };
             let mut out = self.outbox(&flow, &waiting.route, counters);
             let kept = waiting.half_open.timed_out(&params, limit, &mut out, now);
-            self.emit(&flow, &mut waiting.route, &mut out.segments, counters, after);
+            self.emit_waiting(&flow, &mut waiting.route, &mut out, after);
             if kept {
                 cache.append(slot, self.tcp(), now);
             } else if let Some((waiting, _)) = cache.table.remove(slot) {
                 waiting.listener.abandon();
             }
+        }
+    }
+
+    /// [`Shared::emit`] for a half-open connection. That routes have changed since its SYN came concerns the child, if there
+    /// will be one: it finds out when it first sends.
+    fn emit_waiting(&self, flow: &Flow, route: &mut RouteCache, out: &mut Outbox<'_>, after: &mut After<P>) {
+        let mut latest = *route;
+        self.emit(flow, &mut latest, out, after);
+        if out.path == PathNews::None {
+            *route = latest;
         }
     }
 
@@ -386,8 +398,8 @@ impl<P: Platform> Child<P> {
         admission: Admission<P>,
         out: &Outbox<'_>,
     ) -> Self {
-        let Outbox { ready, deadline, table, starved, .. } = *out;
-        Child { flow, pcb, route, admission, ready, deadline, table, starved, absent }
+        let Outbox { ready, deadline, path, table, starved, .. } = *out;
+        Child { flow, pcb, route, admission, ready, deadline, path, table, starved, absent }
     }
 }
 

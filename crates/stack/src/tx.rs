@@ -3,7 +3,9 @@
 //! Called inside the cell that made the segments (phase *inside*): the device queue is chosen by the flow, so segments
 //! of one connection reach the wire in the order in which they were assigned (invariant G7). A connection caches the
 //! link header of its next hop with the generation of the routes and neighbours; while that has not changed, a segment
-//! needs no table but the connection's own.
+//! needs no table but the connection's own. The first emission after a change looks the way up again: it takes the new
+//! next hop, drops what is too large for the path as it is now, and leaves word in the outbox, so that the connection
+//! sends that again in segments that fit ([`Shared::route_changed`]).
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -16,6 +18,7 @@ use observe::{Counters, DropReason};
 use pktbuf::PktBuf;
 use smallvec::SmallVec;
 use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
+use tcp::{Outbox, PathNews};
 use wire::tcp::TcpFlags;
 
 use crate::after::After;
@@ -31,7 +34,8 @@ const BURST: usize = 64;
 /// What a connection remembers of its route: the header that its frames begin with. 24 bytes.
 #[derive(Clone, Copy, Default)]
 pub struct RouteCache {
-    /// Of routes and neighbours when `link` was made; 0: never.
+    /// Of routes and neighbours when the way was looked up; 0: never. Less by one if `link` could not be kept, so that it
+    /// is looked up each time: generations are odd.
     generation: u32,
     interface: u16,
     /// The low bits of the acknowledgement number that was sent last while the neighbour was in doubt.
@@ -42,6 +46,13 @@ pub struct RouteCache {
 }
 
 const _: () = assert!(size_of::<RouteCache>() == 24);
+
+impl RouteCache {
+    /// Nothing is known of the way, but what was said of the path when the routes were of this generation.
+    pub fn as_of(generation: u32) -> RouteCache {
+        RouteCache { generation: generation ^ 1, ..RouteCache::default() }
+    }
+}
 
 /// Destinations whose route is kept for the next connection there.
 const RECENT_ROUTES: usize = 4;
@@ -56,17 +67,24 @@ pub struct RecentRoutes {
 }
 
 impl RecentRoutes {
-    /// What is remembered of the way to `destination`.
+    /// What is remembered of the way to `destination`, if it was found when the routes were of this generation.
     #[inline]
-    pub fn recall(&self, destination: IpAddr) -> RouteCache {
+    pub fn recall(&self, destination: IpAddr, generation: u32) -> RouteCache {
+        let known = self.find(destination).filter(|route| route.generation == generation);
+        known.copied().unwrap_or_else(|| RouteCache::as_of(generation))
+    }
+
+    #[inline]
+    fn find(&self, destination: IpAddr) -> Option<&RouteCache> {
         let mut known = self.entries.iter().flatten();
-        known.find(|(address, _)| *address == destination).map_or_else(RouteCache::default, |(_, route)| *route)
+        known.find(|(address, _)| *address == destination).map(|(_, route)| route)
     }
 
     /// A connection to `destination` has used this route.
     #[inline]
     pub fn note(&mut self, destination: IpAddr, route: &RouteCache) {
-        if route.generation != 0 && self.recall(destination).generation != route.generation {
+        let good = route.generation & 1 != 0;
+        if good && self.find(destination).is_none_or(|known| known.generation != route.generation) {
             self.keep(destination, route);
         }
     }
@@ -109,6 +127,17 @@ fn headers(segment: &mut PktBuf, flow: &Flow, link: &LinkHeader) {
     let (source, destination) = (flow.tuple.local_addr, flow.tuple.remote_addr);
     ip::output::header(segment, source, destination, wire::protocol::TCP, class, hops);
     link.prepend(segment);
+}
+
+/// Whether a path carries a segment, of at most `most` octets with the TCP header, by way of a device that cuts up to `cuts`
+/// octets of text. What has no text has no other size.
+fn fits(segment: &PktBuf, most: usize, cuts: usize) -> bool {
+    let header = segment.get(12).map_or(0, |offset| usize::from(offset >> 4) * 4);
+    let text = segment.len().saturating_sub(header);
+    match usize::from(segment.meta().segment_size) {
+        0 => text == 0 || segment.len() <= most,
+        size => text <= cuts && header + size <= most,
+    }
 }
 
 /// Frames that may wait for room in a device beyond its own ring.
@@ -306,21 +335,15 @@ impl<P: Platform> Egress<P> {
 impl<P: Platform> Shared<P> {
     /// Emits the segments that an event of `flow` left in its outbox. Phase *inside*.
     #[inline]
-    pub fn emit(
-        &self,
-        flow: &Flow,
-        route: &mut RouteCache,
-        segments: &mut SmallVec<[PktBuf; 8]>,
-        counters: &Counters,
-        after: &mut After<P>,
-    ) {
-        if segments.is_empty() {
+    pub fn emit(&self, flow: &Flow, route: &mut RouteCache, out: &mut Outbox<'_>, after: &mut After<P>) {
+        if out.segments.is_empty() {
             return;
         }
         sync::walk::note(file!(), "puts IP and link headers in front of the outbox's segments");
-        if route.generation != self.generation() && !self.resolve(flow, route, segments, after) {
-            return self.emit_unresolved(flow, segments, counters, after);
+        if route.generation != self.generation() && !self.resolve(flow, route, out, after) {
+            return self.emit_unresolved(flow, &mut out.segments, out.counters, after);
         }
+        let (segments, counters) = (&mut out.segments, out.counters);
         // By reference: a copy of fourteen bytes is made in other pieces than it is read back in.
         let Some(link) = &route.link else { return };
         let egress = &self.interfaces[route.interface as usize].egress;
@@ -337,28 +360,54 @@ impl<P: Platform> Shared<P> {
         after.ring(egress.first_port + port, touched);
     }
 
-    /// Fills the route cache if the next hop's link address is known.
+    /// Fills the route cache if the next hop's link address is known. Notes in `out` whether there is no route, and
+    /// whether routes have changed since the connection last sent; what is too large then is dropped.
     ///
     /// While the neighbour is in doubt every emission comes this way, for five seconds at most. That the acknowledgement
     /// number moves from one emission to the next means that new text has come from a peer who hears us: the neighbour
     /// is there, and need not be asked (RFC 4861 section 7.3.1).
     #[cold]
-    fn resolve(&self, flow: &Flow, route: &mut RouteCache, segments: &[PktBuf], after: &mut After<P>) -> bool {
+    fn resolve(&self, flow: &Flow, route: &mut RouteCache, out: &mut Outbox<'_>, after: &mut After<P>) -> bool {
         // Read before the tables: a change in between makes the cache stale at once, not for ever.
         let generation = self.generation();
-        let Some((interface, next_hop)) = self.route(flow.tuple.remote_addr) else { return false };
-        if flow.tuple.remote_addr.is_ipv4() && self.path_attributes(flow.tuple.remote_addr).mtu_locked {
+        // What one event makes is all made for the path as it was, though it may leave piece by piece.
+        let lost = matches!(out.path, PathNews::Changed { lost: true });
+        let changed =
+            matches!(out.path, PathNews::Changed { .. }) || route.generation != 0 && route.generation | 1 != generation;
+        (route.generation, route.link) = (generation ^ 1, None);
+        let remote = flow.tuple.remote_addr;
+        let Some((interface, next_hop)) = self.route(remote) else {
+            out.path = PathNews::Changed { lost };
+            return false;
+        };
+        if changed {
+            out.path = PathNews::Changed { lost: self.drop_oversized(remote, interface, out) || lost };
+        }
+        route.interface = interface as u16;
+        if remote.is_ipv4() && self.path_attributes(remote).mtu_locked {
             // Every packet needs an identification of its own, and so goes the long way.
-            *route = RouteCache { interface: interface as u16, ..RouteCache::default() };
             return false;
         }
-        let acknowledged = segments.first().and_then(|segment| acknowledgement(segment)).unwrap_or(route.acknowledged);
+        let acknowledged =
+            out.segments.first().and_then(|segment| acknowledgement(segment)).unwrap_or(route.acknowledged);
         let progress = route.in_doubt && route.acknowledged != acknowledged;
-        let found = self.link_header_in_use(interface, next_hop, flow.tuple.remote_addr, progress, after);
+        let found = self.link_header_in_use(interface, next_hop, remote, progress, after);
         let Some((link, in_doubt)) = found else { return false };
-        let generation = if in_doubt { 0 } else { generation };
+        let generation = if in_doubt || changed { generation ^ 1 } else { generation };
         *route = RouteCache { generation, interface: interface as u16, acknowledged, link: Some(link), in_doubt };
         true
+    }
+
+    /// Drops the segments that were made for a wider path, or for a device that cuts what its successor does not. Whether
+    /// there were any.
+    fn drop_oversized(&self, remote: IpAddr, interface: usize, out: &mut Outbox<'_>) -> bool {
+        let most = usize::from(self.route_mss(remote, self.batch_now())) + wire::tcp::HEADER_LEN;
+        let cuts = self.interfaces[interface].egress.capabilities.segmentation.unwrap_or(0);
+        let before = out.segments.len();
+        out.segments.retain(|segment| fits(segment, most, cuts));
+        let dropped = before - out.segments.len();
+        (0..dropped).for_each(|_| out.counters.drop(DropReason::TooBigToSend));
+        dropped > 0
     }
 
     /// The neighbour is not known yet: the frames wait in its entry, and it is asked for. Or packets may be cut on their way.
@@ -473,10 +522,11 @@ mod tests {
     fn a_route_is_remembered_until_enough_others_were_used() {
         let mut routes = RecentRoutes::default();
         routes.note(address(1), &route(1, 7));
-        assert_eq!(routes.recall(address(1)).interface, 7);
-        assert_eq!(routes.recall(address(2)).generation, 0, "nothing is known of it");
+        assert_eq!(routes.recall(address(1), 1).interface, 7);
+        assert_eq!(routes.recall(address(1), 3).generation, 2, "what is known is of another time");
+        assert_eq!(routes.recall(address(2), 3).generation, 2, "nothing is known of it");
         (2..2 + RECENT_ROUTES as u8).for_each(|n| routes.note(address(n), &route(1, 8)));
-        assert_eq!(routes.recall(address(1)).generation, 0, "it has made way");
+        assert_eq!(routes.recall(address(1), 1).generation, 0, "it has made way");
     }
 
     #[test]
@@ -484,9 +534,10 @@ mod tests {
         let mut routes = RecentRoutes::default();
         routes.note(address(1), &route(1, 7));
         routes.note(address(1), &route(3, 8));
-        routes.note(address(1), &route(0, 9));
-        assert_eq!((routes.recall(address(1)).generation, routes.recall(address(1)).interface), (3, 8));
+        routes.note(address(1), &route(2, 9));
+        let recalled = routes.recall(address(1), 3);
+        assert_eq!((recalled.generation, recalled.interface), (3, 8));
         (2..1 + RECENT_ROUTES as u8).for_each(|n| routes.note(address(n), &route(3, 8)));
-        assert_eq!(routes.recall(address(1)).generation, 3, "it took one place, not two");
+        assert_eq!(routes.recall(address(1), 3).generation, 3, "it took one place, not two");
     }
 }

@@ -69,12 +69,13 @@ pub use error::Error;
 pub use event::segment_arrives::listen;
 pub use event::{
     Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Isn, Keep, LinkDown, OptionValues, PathMtu, Receive,
-    ReceiveRest, Received, Reclaim, RecoveryState, SegmentArrives, Send, SendMore, SendRecord, SendUrgent, Sent,
-    SetOption, Shutdown, SocketOption, Status, StatusReport, TakeError, Timeouts, Traffic, TransmitReady,
+    ReceiveRest, Received, Reclaim, RecoveryState, RouteChanged, SegmentArrives, Send, SendMore, SendRecord,
+    SendUrgent, Sent, SetOption, Shutdown, SocketOption, Status, StatusReport, TakeError, Timeouts, Traffic,
+    TransmitReady,
 };
 pub use half_open::{HalfOpen, Progress};
 pub use info::TcpInfo;
-pub use outbox::{Outbox, Readiness, TableChange};
+pub use outbox::{Outbox, PathNews, Readiness, TableChange};
 pub use pcb::Pcb;
 pub use pcb::Rate;
 pub use pcb::shaping::Limited;

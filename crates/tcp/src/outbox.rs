@@ -95,6 +95,23 @@ pub enum TableChange {
     News,
 }
 
+/// What has come to light of the path to the peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathNews {
+    /// Nothing.
+    #[default]
+    None,
+    /// The peer has been silent for so long that the path is in doubt (R1, RFC 9293 section 3.8.3): IP is to look for
+    /// another.
+    Suspect,
+    /// Found by whoever emits the segments: routes have changed since the connection last sent, or there is none. Run
+    /// [`crate::RouteChanged`].
+    Changed {
+        /// Segments were too large for the path as it is now and were not sent.
+        lost: bool,
+    },
+}
+
 /// Effects of one event (or of several on the same connection), and what the event may use.
 pub struct Outbox<'c> {
     /// The stack's parameters.
@@ -105,9 +122,8 @@ pub struct Outbox<'c> {
     pub credit: u32,
     /// Set when text could have been sent but `credit` (or the buffer pool) was exhausted: run `TransmitReady` later.
     pub starved: bool,
-    /// Set when the peer has been silent for so long that the path is in doubt (R1, RFC 9293 section 3.8.3): IP is to look
-    /// for another.
-    pub suspect_path: bool,
+    /// What the event, or the emission of its segments, has found out about the path.
+    pub path: PathNews,
     /// Set when text of ours was acknowledged: the path works, both ways.
     pub progress: bool,
     /// Phase INSIDE: whole TCP segments (header and text, checksum done or `Checksum::Partial`) with at least 64 octets
@@ -139,7 +155,7 @@ impl<'c> Outbox<'c> {
             counters,
             credit,
             starved: false,
-            suspect_path: false,
+            path: PathNews::None,
             progress: false,
             segments: SmallVec::new(),
             ready: Readiness::NONE,

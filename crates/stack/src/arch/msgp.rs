@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use observe::{Counter, Counters, DropReason, Time};
 use sync::{Atomic, Guard, Lock, LockClass, LockKind, Ordering, Platform};
-use tcp::{Event, Outbox, Pcb, PcbAccess, TableChange};
+use tcp::{Event, Outbox, PathNews, Pcb, PcbAccess, TableChange};
 use wire::FourTuple;
 
 use super::{Architecture, Census};
@@ -92,6 +92,7 @@ type TableGuard<'a, P> = Option<Guard<'a, Directory<P>, P>>;
 /// What an event left to do, after its guards.
 struct Effects {
     deadline: Option<Time>,
+    path: PathNews,
     table: TableChange,
 }
 
@@ -201,7 +202,7 @@ impl<P: Platform> MsgP<P> {
         work: W,
     ) -> (W::Reply, Effects) {
         let mut out = self.shared.outbox(&connection.flow, &RouteCache::default(), &self.counters);
-        let way = Way { shared: &self.shared, flow: &connection.flow, counters: &self.counters, after };
+        let way = Way { shared: &self.shared, flow: &connection.flow, after };
         sync::walk::note(file!(), "runs the event (tcp/src/event); hold-sets take their locks");
         let reply = match &connection.pcb {
             SharedPcb::Single(single) => {
@@ -218,13 +219,10 @@ impl<P: Platform> MsgP<P> {
         };
         held.release();
         after.wake(&connection.socket, out.ready);
-        if out.suspect_path {
-            self.shared.suspect_path(connection.flow.tuple.remote_addr, after);
-        }
         if out.progress && self.shared.internet.has_doubts() {
             self.shared.path_works(connection.flow.tuple.remote_addr, after);
         }
-        let effects = Effects { deadline: out.deadline, table: out.table };
+        let effects = Effects { deadline: out.deadline, path: out.path, table: out.table };
         if out.starved {
             let target = connection.socket.target();
             self.shared.starve(&connection.flow, &RouteCache::default(), target, after);
@@ -237,12 +235,28 @@ impl<P: Platform> MsgP<P> {
         if let Some(deadline) = effects.deadline {
             self.arm(connection, deadline, after);
         }
+        if effects.path != PathNews::None {
+            self.path_news(connection, effects.path, now, after);
+        }
         match effects.table {
             TableChange::None => {}
             TableChange::Established => self.established(connection, now, after),
             TableChange::Remove => self.remove(connection),
             TableChange::Unfinished { reset, remove } => self.unfinished(connection, (reset, remove), now, after),
             TableChange::News => self.news(connection, now, after),
+        }
+    }
+
+    /// Something has come to light of a connection's path.
+    #[cold]
+    fn path_news(&self, connection: &Arc<Connection<P>>, news: PathNews, now: Time, after: &mut After<P>) {
+        let remote = connection.flow.tuple.remote_addr;
+        match news {
+            PathNews::None => {}
+            PathNews::Suspect => self.shared.suspect_path(remote, after),
+            PathNews::Changed { lost } => {
+                self.run(connection, None, self.shared.route_changed(remote, lost, now), now, after);
+            }
         }
     }
 
@@ -430,7 +444,7 @@ impl<P: Platform> MsgP<P> {
 
     /// A handshake is complete, or its connection opens early: it enters the table and the accept queue.
     fn adopt(&self, mut directory: Guard<'_, Directory<P>, P>, child: Child<P>, now: Time, after: &mut After<P>) {
-        let Child { flow, pcb, route, admission, ready, deadline, table, starved, absent } = child;
+        let Child { flow, pcb, route, admission, ready, deadline, path, table, starved, absent } = child;
         let connection = self.connection(flow, *pcb, route, TcpSocket::new(flow), Some(admission));
         Self::place(&mut directory, &connection, absent);
         drop(directory);
@@ -438,7 +452,7 @@ impl<P: Platform> MsgP<P> {
         if starved {
             self.shared.starve(&flow, &RouteCache::default(), connection.socket.target(), after);
         }
-        self.settle(&connection, Effects { deadline, table }, now, after);
+        self.settle(&connection, Effects { deadline, path, table }, now, after);
     }
 
     /// Runs an event of every connection that it concerns.
@@ -498,7 +512,7 @@ impl<P: Platform> MsgP<P> {
     }
 
     fn open(&self, flow: Flow, request: OpenRequest<P>, now: Time, after: &mut After<P>) -> Result<Key, OpenRefused> {
-        let OpenRequest { mut params, socket, fast_open } = request;
+        let OpenRequest { mut params, generation, socket, fast_open } = request;
         if self.shared.tcp().reclaims_time_wait() {
             params.iss = self.reclaim(&flow, now, after).unwrap_or(params.iss);
         }
@@ -506,12 +520,12 @@ impl<P: Platform> MsgP<P> {
         let Err(absent) = directory.connections.find(&flow.tuple, flow.hash) else {
             return Err(OpenRefused::TupleInUse);
         };
-        let mut route = directory.half_open.routes.recall(flow.tuple.remote_addr);
+        let mut route = directory.half_open.routes.recall(flow.tuple.remote_addr, generation);
         let opened = attempt(|| {
             let mut out = self.shared.outbox(&flow, &route, &self.counters);
             let pcb = call::open(params, fast_open, &mut out, now);
-            self.shared.emit(&flow, &mut route, &mut out.segments, &self.counters, after);
-            (pcb, Effects { deadline: out.deadline, table: out.table })
+            self.shared.emit(&flow, &mut route, &mut out, after);
+            (pcb, Effects { deadline: out.deadline, path: out.path, table: out.table })
         });
         let (pcb, effects) = opened.map_err(|panic| {
             self.shared.failures.note(panic, Casualty::Connection(flow.tuple), &self.counters);

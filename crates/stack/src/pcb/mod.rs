@@ -10,7 +10,6 @@ pub mod halves;
 pub mod single;
 pub mod six;
 
-use observe::Counters;
 use sync::{LockKind, Platform};
 use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
 use tcp::{Outbox, Pcb, PcbAccess, PcbMut};
@@ -62,8 +61,6 @@ pub struct Way<'a, P: Platform> {
     pub shared: &'a Shared<P>,
     /// The connection's flow.
     pub flow: &'a Flow,
-    /// Where this thread counts.
-    pub counters: &'a Counters,
     /// What is left for when the guards are gone.
     pub after: &'a mut After<P>,
 }
@@ -72,7 +69,7 @@ impl<P: Platform> Way<'_, P> {
     /// Gives the segments in `out` to the device. Phase *inside*: called with the guard that orders them.
     #[inline]
     pub fn emit(&mut self, route: &mut RouteCache, out: &mut Outbox<'_>) {
-        self.shared.emit(self.flow, route, &mut out.segments, self.counters, self.after);
+        self.shared.emit(self.flow, route, out, self.after);
     }
 }
 

@@ -133,8 +133,18 @@ pub(super) fn suspect_black_hole(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, n
 /// Use a smaller MSS, and send again at once what was too large (RFC 1191 section 6.4: without touching the congestion
 /// window, for this is no sign of congestion).
 fn lower_mss(mss: u16, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
+    if !shrink(mss.max(out.config.min_mss), parts, out) {
+        return false;
+    }
+    if !parts.send_window.mode.recovers() {
+        send_all_again(parts, out, now);
+    }
+    true
+}
+
+/// Segments carry at most `size` octets of text and options from now on. Whether they carried more.
+pub(super) fn shrink(size: u16, parts: &mut PcbMut<'_>, out: &Outbox<'_>) -> bool {
     let sw = &mut *parts.send_window;
-    let size = mss.max(out.config.min_mss);
     let mss = size.saturating_sub(sw.option_octets()).max(1);
     sw.mtu_search().into_iter().for_each(|search| search.at_most(size));
     if mss >= sw.mss {
@@ -142,14 +152,18 @@ fn lower_mss(mss: u16, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) 
     }
     sw.change_mss(mss);
     out.count(Counter::PathMtuUpdates, 1);
+    true
+}
+
+/// What is in flight was too large to arrive: all that is out is at least as large as what was refused. Send it again from
+/// the beginning, paced by the acknowledgements, with the window as it is.
+pub(super) fn send_all_again(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+    let mss = parts.send_window.mss;
     if parts.header_in.state == State::SynSent && parts.send_window.flight() > 1 {
-        fast_open::too_large(parts, mss, out, now);
-        return true;
+        return fast_open::too_large(parts, mss, out, now);
     }
     let sw = &mut *parts.send_window;
-    if sw.state.may_transmit() && sw.flight() > 0 && !sw.mode.recovers() {
-        // All that is out is at least as large as what was refused: send it again from the beginning, paced by the
-        // acknowledgements, with the window as it is.
+    if sw.state.may_transmit() && sw.flight() > 0 {
         let (una, nxt) = (sw.una, sw.nxt);
         let loss = sw.begin_disorder();
         loss.board.clear();
@@ -161,5 +175,4 @@ fn lower_mss(mss: u16, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) 
             parts.receive_window.acked(nxt, edge);
         }
     }
-    true
 }

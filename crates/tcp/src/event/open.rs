@@ -86,7 +86,8 @@ impl Pcb {
         now: Time,
     ) -> Pcb {
         // The floor is against what users and peers ask for; nobody can send more than the route carries.
-        let mss = options.max_segment.unwrap_or(u16::MAX).max(config.min_mss).min(route_mss).max(1);
+        let largest = options.max_segment.unwrap_or(u16::MAX).max(config.min_mss);
+        let mss = largest.min(route_mss).max(1);
         let mut send_window = SendWindow::new(isn.iss, mss, options, config, now);
         send_window.ts_offset = isn.ts_offset;
         let announced = announced_mss(mss, options);
@@ -100,7 +101,7 @@ impl Pcb {
             receive_window,
             reassembly: Reassembly::new(),
             send_window,
-            retransmit_queue: RetransmitQueue::new(),
+            retransmit_queue: RetransmitQueue::new(largest),
             header_out,
         }
     }
@@ -154,6 +155,7 @@ impl crate::access::PcbMut<'_> {
         sw.shift = agreed.shift.unwrap_or(0);
         sw.timestamps = agreed.timestamps.is_some();
         sw.sack = agreed.sack;
+        self.retransmit_queue.largest = self.retransmit_queue.largest.min(agreed.peer_mss);
         let options = sw.option_octets();
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
         //# The maximum size of a segment that a TCP endpoint really sends, the "effective send MSS", MUST be the

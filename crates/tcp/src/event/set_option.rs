@@ -182,6 +182,7 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
             let size = octets.saturating_add(sw.option_octets());
             sw.mtu_search().into_iter().for_each(|search| search.at_most(size));
             sw.change_mss(sw.mss.min(octets));
+            parts.retransmit_queue.largest = parts.retransmit_queue.largest.min(size);
         }
     }
     Ok(())

@@ -93,6 +93,13 @@ impl MtuSearch {
         self.low = self.low.min(size);
     }
 
+    /// The first hop takes `size` now: it may pass, if larger than what was thought to be possible.
+    pub(crate) fn may_pass(&mut self, size: u16) {
+        if size > self.limit {
+            (self.limit, self.high) = (size, size);
+        }
+    }
+
     /// Not even the size in use seems to pass: half of it, but no more than `base`, and no less than `floor`.
     pub(crate) fn retreat(&mut self, base: u16, floor: u16) -> u16 {
         self.low = (self.low / 2).min(base).max(floor).min(self.low);
@@ -142,6 +149,17 @@ mod tests {
         assert_eq!(s.next(8, HOUR, Time::ZERO + HOUR), Some(986));
         s.at_most(700);
         assert_eq!(s.next(8, HOUR, Time::ZERO + 3 * HOUR), Some(606), "what a router says stays");
+    }
+
+    #[test]
+    fn a_wider_first_hop_is_searched_and_a_narrower_one_is_not_widened() {
+        let mut s = search();
+        s.at_most(600);
+        assert_eq!(s.next(8, HOUR, Time::ZERO), Some(556));
+        s.may_pass(500);
+        assert_eq!(s.next(8, HOUR, Time::ZERO), Some(556));
+        s.may_pass(1460);
+        assert_eq!(s.next(8, HOUR, Time::ZERO), Some(986));
     }
 
     #[test]

@@ -26,14 +26,19 @@ pub struct RetransmitQueue {
     pub(crate) log: SendLog,
     /// Octets of text in the queue.
     pub(crate) len: u32,
+    /// The most octets of text and options that a segment may carry, however wide the path: the peer's MSS, and what the
+    /// user allows. Here because this part has room for it.
+    pub(crate) largest: u16,
     /// Where the first octet falls that was never sent.
     unsent: Cursor,
     chunks: Fifo<Chunk>,
 }
 
 impl RetransmitQueue {
-    pub(crate) const fn new() -> Self {
-        RetransmitQueue { log: SendLog::new(), len: 0, unsent: Cursor { chunk: 0, octet: 0 }, chunks: Fifo::new() }
+    /// Of a connection whose segments carry at most `largest` octets of text and options.
+    pub(crate) const fn new(largest: u16) -> Self {
+        let unsent = Cursor { chunk: 0, octet: 0 };
+        RetransmitQueue { log: SendLog::new(), len: 0, largest, unsent, chunks: Fifo::new() }
     }
 
     /// Append `chunk`; small ones are copied behind the last one. True if heap memory was taken for the queue.
@@ -158,7 +163,7 @@ impl RetransmitQueue {
 
     /// Drop everything, memory included.
     pub(crate) fn clear(&mut self) {
-        *self = RetransmitQueue::new();
+        *self = RetransmitQueue::new(self.largest);
     }
 
     /// Is heap memory held by the queue itself?

@@ -138,7 +138,7 @@ impl Endpoint {
             self.credit = out.credit;
         }
         self.starved |= out.starved;
-        self.suspected += u32::from(out.suspect_path);
+        self.suspected += u32::from(out.path == tcp::outbox::PathNews::Suspect);
         self.ready |= out.ready;
         if let Some(deadline) = out.deadline {
             self.wake = Some(self.wake.map_or(deadline, |wake| wake.min(deadline)));

@@ -1,0 +1,61 @@
+//! Routes have changed under an open connection: the path to its peer may have become narrower or wider, or there is none.
+//!
+//! Run by the stack after the first emission under the changed table; which next hop that took is none of TCP's business.
+//! Only the MTU of a path is looked at again: what else a route says (advertised MSS, initial windows) is said when a
+//! connection opens. What may never happen: segments larger than the peer's MSS, however wide the path.
+
+use observe::{Counter, Time};
+
+use super::Event;
+use super::icmp::{send_all_again, shrink};
+use crate::access::{PcbAccess, PcbMut};
+use crate::error::Error;
+use crate::outbox::Outbox;
+
+/// The routes have changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteChanged {
+    /// Octets behind the fixed 20 octets of the TCP header that the path carries now; `None`: there is no route.
+    pub mss: Option<u16>,
+    /// Segments just made were too large for that and were not sent.
+    pub lost: bool,
+}
+
+impl Event for RouteChanged {
+    type Reply = ();
+
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
+        pcb.whole(out, |mut parts, out| match self.mss {
+            Some(mss) => self.adapt(mss, &mut parts, out, now),
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.8
+            //# There MUST be a mechanism for reporting soft TCP error conditions to the application (MUST-47).
+            None => parts.header_in.note_soft_error(Error::NetworkUnreachable, out, now),
+        });
+    }
+}
+
+impl RouteChanged {
+    fn adapt(self, mss: u16, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+        let size = mss.min(parts.retransmit_queue.largest).max(1);
+        if !shrink(size, parts, out) {
+            widen(size, parts, out);
+        }
+        // No sign of congestion, as where a router says so (RFC 1191 section 6.4). Whatever was being repaired is: all is
+        // sent again.
+        if self.lost {
+            send_all_again(parts, out, now);
+        }
+    }
+}
+
+/// Segments may carry `size` octets of text and options: at once, unless the path is searched for what passes.
+fn widen(size: u16, parts: &mut PcbMut<'_>, out: &Outbox<'_>) {
+    let sw = &mut *parts.send_window;
+    let mss = size.saturating_sub(sw.option_octets()).max(1);
+    if let Some(search) = sw.mtu_search() {
+        search.may_pass(size);
+    } else if mss > sw.mss {
+        sw.change_mss(mss);
+        out.count(Counter::MtuRaises, 1);
+    }
+}
