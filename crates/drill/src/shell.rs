@@ -3,7 +3,7 @@
 //! What sets a kernel parameter becomes a knob; what prepares the machine that Linux runs on (queueing disciplines, caches)
 //! is passed over; anything else is an error that names the line.
 
-use stack::StatedRoute;
+use stack::{NamedRoute, StatedRoute};
 
 use crate::error::ScriptError;
 
@@ -20,6 +20,8 @@ pub(crate) enum Effect {
     Forget,
     /// A route, added or changed.
     Route(StatedRoute),
+    /// A route, taken away.
+    Unroute(NamedRoute),
 }
 
 /// The parameters under which public scripts are meant to run, which their `defaults.sh` sets.
@@ -121,22 +123,26 @@ fn set(name: &str, value: &str, line: u32, effects: &mut Vec<(u32, Effect)>) {
     }
 }
 
-/// `ip route change 192.0.2.1 via 192.168.0.2 dev tun0 mtu lock 640`. There is one device.
+/// `ip route change 192.0.2.1 via 192.168.0.2 dev tun0 mtu lock 640`, `ip -6 route del default`. There is one device.
 fn route(arguments: &[String], words: &[String], line: u32) -> Result<Effect, ScriptError> {
+    let everything = if arguments.iter().any(|word| word == "-6") { "::/0" } else { "0.0.0.0/0" };
     let mut arguments = arguments.iter().map(String::as_str).filter(|word| !["-4", "-6"].contains(word));
-    let adds = arguments.next() == Some("route") && matches!(arguments.next(), Some("add" | "change" | "replace"));
-    if !adds {
-        return Err(unmapped(words, line));
-    }
+    let (object, verb) = (arguments.next(), arguments.next());
     let mut said = Vec::new();
     while let Some(word) = arguments.next() {
-        if word == "dev" {
-            arguments.next();
-        } else {
-            said.push(word);
+        match word {
+            "dev" => drop(arguments.next()),
+            "default" => said.push(everything),
+            word => said.push(word),
         }
     }
-    said.join(" ").parse().map(Effect::Route).map_err(|wrong: String| ScriptError::new(line, wrong))
+    let said = said.join(" ");
+    let effect = match (object, verb) {
+        (Some("route"), Some("add" | "change" | "replace")) => said.parse().map(Effect::Route),
+        (Some("route"), Some("del" | "delete")) => said.parse().map(Effect::Unroute),
+        _ => return Err(unmapped(words, line)),
+    };
+    effect.map_err(|wrong: String| ScriptError::new(line, wrong))
 }
 
 fn unmapped(words: &[String], line: u32) -> ScriptError {
@@ -304,7 +310,16 @@ mod tests {
         let said = effects("ip route change 192.0.2.1 via 192.168.0.2 dev tun0 advmss 600 mtu lock 640 initcwnd 11");
         let [Effect::Route(route)] = &said[..] else { panic!("{said:?}") };
         assert_eq!(route.to_string(), "192.0.2.1/32 via 192.168.0.2 mtu lock 640 advmss 600 initcwnd 11");
-        assert!(read("ip route del default", 1).is_err() && read("ip route add default via x", 1).is_err());
+        for (shell, name) in [
+            ("ip route del default", "0.0.0.0/0"),
+            ("ip -6 route delete default via fd00::1 dev tun0", "::/0 via fd00::1"),
+            ("ip route del 192.0.2.1", "192.0.2.1/32"),
+        ] {
+            assert_eq!(effects(shell), [Effect::Unroute(name.parse().expect("a name"))]);
+        }
+        for wrong in ["ip route del", "ip route add default via x", "ip route show", "ip rule del 192.0.2.1"] {
+            assert!(read(wrong, 1).is_err(), "{wrong}");
+        }
         assert_eq!(effects("/tmp/sysctl_restore_${PPID}.sh"), []);
         assert_eq!(effects("dd bs=10 count=5 if=/dev/zero of=/tmp/f status=none"), [Effect::File("/tmp/f".into(), 50)]);
         let error = read("\n\niptables -F", 4).expect_err("there is no such thing here");
