@@ -25,6 +25,7 @@ Examples:
   heddle compare --report report                    the same, with figures in report/index.html
   heddle compare --arch up,connp-l:128,connp-t --conns 6,192
   heddle compare --arch connp-l:4,connp-l:128 --lock ttas,mcs,blocking
+  heddle compare --affinity                         what is left to lose when flows are steered
   heddle compare --full --json results.json         long: more architectures, loads and repetitions")]
 pub struct Args {
     #[command(flatten)]
@@ -96,6 +97,10 @@ struct Common {
     /// Let the memory link take super-segments, as network cards do
     #[arg(long)]
     offload: bool,
+    /// Use each connection on the thread whose queue receives it; otherwise connections are spread evenly over the threads,
+    /// as in the benchmark's paper, and most are received by another
+    #[arg(long)]
+    affinity: bool,
     /// Faults of the memory link, such as "loss 0.1% delay 5ms" (docs/faults.md); the kernel stays out then
     #[arg(long, value_name = "PLAN", long_help = crate::network::fault_help())]
     fault: Option<FaultPlan>,
@@ -126,6 +131,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
 
 /// Runs `heddle rpc`.
 pub fn run_rpc(args: RpcArgs) -> Result<(), Failure> {
+    if args.connect && args.common.affinity {
+        return Err(Failure::usage("--affinity is about connections that stay: leave out --connect or --affinity"));
+    }
     let mut options = args.common.options(if args.connect { Workload::Connect } else { Workload::Rpc })?;
     options.connections.clone_from(&args.conns);
     options.request = args.request as usize;
@@ -148,6 +156,7 @@ impl Common {
         options.buffer = (self.buffer > 0).then_some(self.buffer);
         options.mtu = self.mtu as usize;
         options.offload = self.offload;
+        options.affinity = self.affinity;
         options.fault.clone_from(&self.fault);
         options.kernel = !self.no_kernel && self.fault.is_none();
         options.plan.repetitions = self.reps.map_or(options.plan.repetitions, |reps| reps as usize);

@@ -62,6 +62,8 @@ pub struct Options {
     pub mtu: usize,
     /// Whether the link segments and coalesces.
     pub offload: bool,
+    /// Whether a connection is used by the thread whose queue receives it.
+    pub affinity: bool,
     /// What the memory link does wrong; the kernel's loopback knows no faults and stays out then.
     pub fault: Option<FaultPlan>,
     /// How payload is given to the stack, and to the kernel.
@@ -86,6 +88,7 @@ impl Options {
             buffer: Some(256 << 10),
             mtu: 1500,
             offload: false,
+            affinity: false,
             fault: None,
             send: SendMode::Shared,
             kernel: true,
@@ -117,6 +120,7 @@ impl Options {
             buffer: self.buffer,
             send: self.send,
             offload: self.offload,
+            affinity: self.affinity,
             fault: self.fault.clone(),
             ..Params::new(plan)
         }
@@ -157,6 +161,7 @@ impl Options {
             "buffer_bytes": self.buffer,
             "mtu": self.mtu,
             "segmentation_offload": self.offload,
+            "affinity": self.affinity,
             "fault": self.fault.as_ref().map(FaultPlan::to_string),
             "checksums": "computed and verified in software",
             "send": match self.send { SendMode::Shared => "zero-copy", SendMode::Write => "copied" },

@@ -3,9 +3,10 @@
 //! The shape is the parallel TCP benchmark of Willmann et al. 2006 (section 4): event-driven threads, one pinned to each
 //! processor, connections spread evenly over them. Each thread polls its queue pair of both stacks and runs the
 //! applications of its connections; RSS decides which queue a connection's segments come in at, so a connection is as
-//! a rule *not* received by the thread that uses it, and the architecture has to deal with that. A [`Bench`] works in
-//! slices and rests in between; its clock stands while it rests, so no timer fires for want of care.
+//! a rule *not* received by the thread that uses it, and the architecture has to deal with that (unless
+//! [`Params::affinity`] is set). A [`Bench`] works in slices and rests in between; its clock stands while it rests, so no timer fires for want of care.
 
+mod affinity;
 mod bulk;
 mod connect;
 mod floor;
@@ -60,6 +61,9 @@ pub struct Params {
     pub offload: bool,
     /// Frames that each ring of the link holds.
     pub ring: usize,
+    /// Whether a connection is used by the thread whose queue receives it. Connections that are opened all the time are
+    /// not looked at.
+    pub affinity: bool,
     /// What the link does wrong, as the clients see it; `None`: nothing.
     pub fault: Option<FaultPlan>,
 }
@@ -80,6 +84,7 @@ impl Params {
             send: SendMode::Shared,
             offload: false,
             ring: 256,
+            affinity: false,
             fault: None,
         }
     }

@@ -14,6 +14,7 @@ use observe::{Counter, CounterSnapshot};
 use sync::Real;
 
 use super::Params;
+use super::affinity::Affinity;
 
 /// Connections that one thread opens at a time: enough to fill the link, few enough to fit the SYN queue.
 const OPENING_AT_ONCE: usize = 64;
@@ -37,6 +38,7 @@ pub(super) struct World {
     pub addresses: u32,
     opened: Arc<AtomicU32>,
     accepted: Arc<AtomicU32>,
+    affinity: Option<Arc<Affinity>>,
 }
 
 impl World {
@@ -81,6 +83,7 @@ impl World {
             addresses,
             opened: Arc::default(),
             accepted: Arc::default(),
+            affinity: params.affinity.then(|| Arc::new(Affinity::new(threads as u32))),
         })
     }
 
@@ -98,11 +101,14 @@ impl World {
             target: self.target,
             to_open: share,
             to_accept: share,
+            thread,
             source: thread,
             addresses: self.addresses,
             pending: Vec::new(),
             opened: self.opened.clone(),
             accepted: self.accepted.clone(),
+            affinity: self.affinity.clone(),
+            ports: vec![0; self.addresses as usize],
         }
     }
 
@@ -148,11 +154,15 @@ pub(super) struct Opener {
     target: SocketAddr,
     to_open: u32,
     to_accept: u32,
+    thread: u32,
     source: u32,
     addresses: u32,
     pending: Vec<TcpStream>,
     opened: Arc<AtomicU32>,
     accepted: Arc<AtomicU32>,
+    affinity: Option<Arc<Affinity>>,
+    /// With affinity: for each address, the port from which on none is taken.
+    ports: Vec<u16>,
 }
 
 /// An end of a connection that has just been established.
@@ -172,8 +182,7 @@ impl Opener {
         // One until the link addresses are known: the SYNs of more would overflow the neighbour's queue.
         let at_once = if self.opened.load(Ordering::Relaxed) < self.addresses { 1 } else { OPENING_AT_ONCE };
         while self.to_open > 0 && self.pending.len() < at_once {
-            let local = SocketAddr::from(([10, 9, 0, (1 + self.source % self.addresses) as u8], 0));
-            self.source += 1;
+            let local = self.next_source()?;
             self.pending.push(TcpStream::start_connect(&self.client, Some(local), self.target)?);
             self.to_open -= 1;
         }
@@ -196,12 +205,70 @@ impl Opener {
             }
         }
         while self.to_accept > 0 {
-            let Ok((stream, _)) = self.listener.accept() else { break };
+            let Some(stream) = self.accept() else { break };
             stream.set_nonblocking(true);
             give(End::Server(stream));
             self.to_accept -= 1;
             self.accepted.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Where the next connection comes from: addresses in turn; any port, or one that leads back to this thread.
+    fn next_source(&mut self) -> io::Result<SocketAddr> {
+        let address = self.source % self.addresses;
+        self.source += 1;
+        let mut local = SocketAddr::from(([10, 9, 0, (1 + address) as u8], 0));
+        if let Some(affinity) = &self.affinity {
+            let from = &mut self.ports[address as usize];
+            let port = affinity.port(self.thread, local, self.target, *from);
+            local.set_port(port.ok_or_else(|| io::Error::other("no port is left that leads to this thread"))?);
+            *from = local.port().saturating_add(1);
+        }
+        Ok(local)
+    }
+
+    /// An accepted end for this thread; one for another is passed on.
+    fn accept(&self) -> Option<TcpStream> {
+        let Some(affinity) = &self.affinity else { return Some(self.listener.accept().ok()?.0) };
+        loop {
+            if let Some(stream) = affinity.take(self.thread) {
+                return Some(stream);
+            }
+            let (stream, peer) = self.listener.accept().ok()?;
+            let owner = affinity.thread_of(self.target, peer);
+            if owner == self.thread {
+                return Some(stream);
+            }
+            affinity.pass(owner, stream);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_affinity_both_ends_come_to_the_thread_that_receives_them() {
+        let params = Params { connections: 7, threads: 2, affinity: true, ..Params::new("connp-l:8".parse().unwrap()) };
+        let mut world = World::new(&params).unwrap();
+        world.clock.go_on();
+        let mut drivers: Vec<Polled> = (0..2).flat_map(|thread| world.take_drivers(thread)).collect();
+        let mut openers = [world.opener(0, 2), world.opener(1, 2)];
+        let mut ends = [Vec::new(), Vec::new()];
+        while !openers.iter().all(Opener::done) {
+            drivers.iter_mut().for_each(|driver| drop(driver.poll()));
+            for (opener, ends) in openers.iter_mut().zip(&mut ends) {
+                opener.step(|end| ends.push(end)).unwrap();
+            }
+        }
+        for (thread, ends) in ends.iter().enumerate() {
+            let clients = ends.iter().filter(|end| matches!(end, End::Client(_))).count();
+            assert_eq!((clients, ends.len() - clients), [(4, 4), (3, 3)][thread]);
+            for End::Client(stream) | End::Server(stream) in ends {
+                assert_eq!(stream.incoming_driver(), Some(thread));
+            }
+        }
     }
 }

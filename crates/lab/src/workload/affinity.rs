@@ -1,0 +1,87 @@
+//! Which thread uses a connection: any, as in Willmann et al. 2006, or the one whose queue receives its segments.
+//!
+//! With affinity a thread opens connections from ports that the link's hash leads back to its own queue, and an accepted
+//! end goes to the thread whose queue receives it, as with a card that steers flows (aRFS) or a program that asks
+//! `SO_INCOMING_CPU`. The link's hash is symmetric, so both ends of a connection come to one thread, and every thread
+//! has as many as without affinity. What is left to share is what the architecture shares.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+
+use heddle::TcpStream;
+use wire::FourTuple;
+use wire::rss::Toeplitz;
+
+/// Ports below this belong to services.
+const FIRST_PORT: u16 = 1024;
+
+/// Who receives what; and accepted ends on their way to their thread. Any thread.
+pub(super) struct Affinity {
+    hash: Toeplitz,
+    /// One for each thread.
+    waiting: Vec<Mutex<VecDeque<TcpStream>>>,
+}
+
+impl Affinity {
+    /// Of a link with the default hash and a queue for each thread.
+    pub fn new(threads: u32) -> Affinity {
+        Affinity { hash: Toeplitz::default(), waiting: (0..threads).map(|_| Mutex::default()).collect() }
+    }
+
+    /// The thread whose queue receives segments between the two.
+    pub fn thread_of(&self, local: SocketAddr, remote: SocketAddr) -> u32 {
+        let tuple = FourTuple {
+            local_addr: local.ip(),
+            local_port: local.port(),
+            remote_addr: remote.ip(),
+            remote_port: remote.port(),
+        };
+        self.hash.hash_tcp(&tuple) % self.waiting.len() as u32
+    }
+
+    /// The first port from `from` on that leads to `thread`; `None` if there is none.
+    pub fn port(&self, thread: u32, local: SocketAddr, remote: SocketAddr, from: u16) -> Option<u16> {
+        let leads = |port: &u16| self.thread_of(SocketAddr::new(local.ip(), *port), remote) == thread;
+        (from.max(FIRST_PORT)..=u16::MAX).find(leads)
+    }
+
+    /// Leaves an accepted end to its thread.
+    pub fn pass(&self, thread: u32, stream: TcpStream) {
+        self.queue(thread).push_back(stream);
+    }
+
+    /// An end that another thread has accepted for this one.
+    pub fn take(&self, thread: u32) -> Option<TcpStream> {
+        self.queue(thread).pop_front()
+    }
+
+    fn queue(&self, thread: u32) -> std::sync::MutexGuard<'_, VecDeque<TcpStream>> {
+        self.waiting[thread as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_leads_to_its_thread_from_either_side() {
+        let affinity = Affinity::new(3);
+        let (local, remote) = (SocketAddr::from(([10, 9, 0, 1], 0)), SocketAddr::from(([10, 9, 1, 1], 5001)));
+        for thread in 0..3 {
+            let mut from = 0;
+            for _ in 0..100 {
+                let port = affinity.port(thread, local, remote, from).unwrap();
+                let opened = SocketAddr::new(local.ip(), port);
+                assert_eq!((affinity.thread_of(opened, remote), affinity.thread_of(remote, opened)), (thread, thread));
+                assert!(port >= FIRST_PORT && port >= from);
+                from = port + 1;
+            }
+        }
+        assert_eq!(
+            affinity.port(0, local, remote, u16::MAX).is_some(),
+            affinity.thread_of(SocketAddr::new(local.ip(), u16::MAX), remote) == 0
+        );
+    }
+}
