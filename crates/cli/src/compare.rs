@@ -25,7 +25,7 @@ Examples:
   heddle compare --report report                    the same, with figures in report/index.html
   heddle compare --arch up,connp-l:128,connp-t --conns 6,192
   heddle compare --arch connp-l:4,connp-l:128 --lock ttas,mcs,blocking
-  heddle compare --affinity                         what is left to lose when flows are steered
+  heddle compare --affinity                         flows steered to the threads that use them
   heddle compare --full --json results.json         long: more architectures, loads and repetitions")]
 pub struct Args {
     #[command(flatten)]

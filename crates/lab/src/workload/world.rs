@@ -258,7 +258,9 @@ mod tests {
         let mut openers = [world.opener(0, 2), world.opener(1, 2)];
         let mut ends = [Vec::new(), Vec::new()];
         while !openers.iter().all(Opener::done) {
-            drivers.iter_mut().for_each(|driver| drop(driver.poll()));
+            for driver in &mut drivers {
+                driver.poll();
+            }
             for (opener, ends) in openers.iter_mut().zip(&mut ends) {
                 opener.step(|end| ends.push(end)).unwrap();
             }
