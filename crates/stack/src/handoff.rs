@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use observe::Time;
-use sync::{Condvar, Lock, LockClass, LockKind, Platform};
+use sync::{Condvar, Lock, LockClass, LockKind, Platform, model_is_over};
 
 use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
@@ -85,7 +85,7 @@ impl<P: Platform> Asker<P> {
 
 impl<P: Platform> Drop for Asker<P> {
     fn drop(&mut self) {
-        if let Some(slot) = self.0.take() {
+        if let Some(slot) = self.0.take().filter(|_| !model_is_over::<P>()) {
             slot.fill(Reply::Gone);
         }
     }

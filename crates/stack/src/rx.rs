@@ -12,7 +12,7 @@ use ip::Input;
 use ip::icmp::Received;
 use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
-use sync::{Atomic, Ordering, Parker, Platform};
+use sync::{Atomic, Ordering, Parker, Platform, model_is_over};
 use tcp::Verify;
 use wire::FourTuple;
 use wire::rss::Toeplitz;
@@ -72,8 +72,10 @@ impl<P: Platform> Wake for Idle<P> {
 
 impl<P: Platform> Drop for Driver<P> {
     fn drop(&mut self) {
-        self.shared.alarms.leave(self.index);
-        self.arch.retire();
+        if !model_is_over::<P>() {
+            self.shared.alarms.leave(self.index);
+            self.arch.retire();
+        }
     }
 }
 

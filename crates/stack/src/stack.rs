@@ -13,7 +13,7 @@ use ip::autoconf::{Autoconf, Identifiers};
 use ip::{InterfaceView, RouteTable};
 use observe::Time;
 use pktbuf::{Chunk, PktBuf};
-use sync::{Atomic, LockKind, Platform, Published};
+use sync::{Atomic, LockKind, Platform, Published, model_is_over};
 use tcp::config::ConnectionOptions;
 use tcp::fast_open::Start;
 use wire::FourTuple;
@@ -155,7 +155,9 @@ struct Core<P: Platform> {
 
 impl<P: Platform> Drop for Core<P> {
     fn drop(&mut self) {
-        self.arch.shutdown();
+        if !model_is_over::<P>() {
+            self.arch.shutdown();
+        }
     }
 }
 

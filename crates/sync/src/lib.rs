@@ -64,7 +64,7 @@ pub use once_cell::race::OnceBox;
 pub use owner_cell::{NotOwner, OwnerCell, OwnerGuard};
 pub use parker::Parker;
 pub use per_thread::PerThread;
-pub use platform::{Atomic, CellLike, Integer, Platform};
+pub use platform::{Atomic, CellLike, Integer, Platform, model_is_over};
 pub use published::{Published, TooManyVersions};
 pub use qsbr::{Qsbr, Rcu, Reader};
 pub use real::{Doorbell, Real};

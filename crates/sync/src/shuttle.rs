@@ -142,6 +142,10 @@ struct Access<'a>(&'a Plain<i32>, i32);
 
 impl<'a> Access<'a> {
     fn begin(inside: &'a Plain<i32>, change: i32) -> Self {
+        if std::thread::panicking() {
+            // The execution is over, and its fault is on the way out: nothing is checked any more.
+            return Self(inside, 0);
+        }
         let now = inside.get();
         let free = if change > 0 { now >= 0 } else { now == 0 };
         assert!(free, "data race: a cell is written while another thread uses it");

@@ -20,7 +20,9 @@ use std::time::Duration;
 
 use observe::{DropReason, Time};
 use sync::ring::Mpsc;
-use sync::{Atomic, CachePadded, Condvar, Lock, LockClass, LockKind, Ordering, OwnerCell, Parker, Platform};
+use sync::{
+    Atomic, CachePadded, Condvar, Lock, LockClass, LockKind, Ordering, OwnerCell, Parker, Platform, model_is_over,
+};
 
 use super::{Architecture, Census};
 use crate::after::After;
@@ -79,7 +81,9 @@ struct Done<'a, P: Platform> {
 
 impl<P: Platform> Drop for Done<'_, P> {
     fn drop(&mut self) {
-        self.pending.fetch_sub(self.count, Ordering::AcqRel);
+        if !model_is_over::<P>() {
+            self.pending.fetch_sub(self.count, Ordering::AcqRel);
+        }
     }
 }
 

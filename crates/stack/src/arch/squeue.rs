@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use observe::Time;
-use sync::{Atomic, CachePadded, GateCell, Lock, LockClass, Ordering, Parker, Platform};
+use sync::{Atomic, CachePadded, GateCell, Lock, LockClass, Ordering, Parker, Platform, model_is_over};
 
 use super::{Architecture, Census};
 use crate::after::After;
@@ -127,6 +127,9 @@ impl<'a, P: Platform> Running<'a, P> {
 impl<P: Platform> Drop for Running<'_, P> {
     #[cold]
     fn drop(&mut self) {
+        if model_is_over::<P>() {
+            return;
+        }
         let mut state = self.squeue.state.lock();
         while let Some(message) = self.batch.pop_back() {
             state.queue.push_front(message);
@@ -146,6 +149,9 @@ struct Owed<'a, P: Platform> {
 impl<P: Platform> Drop for Owed<'_, P> {
     #[inline]
     fn drop(&mut self) {
+        if model_is_over::<P>() {
+            return;
+        }
         if std::thread::panicking() {
             let _ = attempt(|| self.after.perform(self.shared));
         } else {

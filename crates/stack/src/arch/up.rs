@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use observe::Time;
-use sync::{Atomic, Lock, LockClass, LockKind, Ordering, OwnerCell, OwnerGuard, Platform};
+use sync::{Atomic, Lock, LockClass, LockKind, Ordering, OwnerCell, OwnerGuard, Platform, model_is_over};
 
 use super::{Architecture, Census};
 use crate::after::After;
@@ -167,7 +167,7 @@ struct Visit<'a, P: Platform> {
 impl<P: Platform> Drop for Visit<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        if !self.owned {
+        if !self.owned && !model_is_over::<P>() {
             self.up.let_go();
         }
     }
