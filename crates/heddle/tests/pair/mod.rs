@@ -6,7 +6,6 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use heddle::config::Config;
 use heddle::{Plan, Stack, TcpListener, TcpStream, mem};
 
 /// Longer than anything here takes on a machine that is busy.
@@ -14,14 +13,9 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Stacks at 10.0.0.1 and 10.0.0.2, with two queue pairs.
 pub fn stacks(plan: Plan) -> (Stack, Stack) {
-    stacks_with(plan, Config::default())
-}
-
-/// As [`stacks`], with parameters of TCP.
-pub fn stacks_with(plan: Plan, config: Config) -> (Stack, Stack) {
     let (left, right) = mem::pair(mem::MemConfig { queues: 2, ..Default::default() });
     let build = |device, cidrs: [&str; 2]| {
-        Stack::builder().device(device, cidrs).plan(plan).cpus(2).tcp(config.clone()).build().expect("the stack builds")
+        Stack::builder().device(device, cidrs).plan(plan).cpus(2).build().expect("the stack builds")
     };
     (build(left, ["10.0.0.1/24", "fd00::1/64"]), build(right, ["10.0.0.2/24", "fd00::2/64"]))
 }
