@@ -55,6 +55,13 @@ pub enum Step {
         /// So many octets at most.
         max: usize,
     },
+    /// A user says how much of what it was handed is not read yet.
+    Keep {
+        /// Of this connection.
+        socket: usize,
+        /// So many octets.
+        octets: usize,
+    },
     /// No more text from this user.
     Shutdown(usize),
     /// A user sets an option.
@@ -87,6 +94,15 @@ pub enum Step {
         group: IpAddr,
         /// Joins and does not leave.
         joins: bool,
+    },
+    /// An administrator states a route by way of the link, in the words of `ip route`.
+    Route(String),
+    /// An administrator sets a parameter.
+    Knob {
+        /// By its sysctl's name.
+        name: &'static str,
+        /// To this.
+        value: String,
     },
 }
 
@@ -185,6 +201,7 @@ impl Subject {
                 self.call(socket, send(&text))
             }
             Step::Receive { socket, max } => self.call(socket, Call::Receive(tcp::Receive { max })),
+            Step::Keep { socket, octets } => self.call(socket, Call::Keep(tcp::Keep { octets })),
             Step::Shutdown(socket) => self.call(socket, Call::Shutdown(tcp::Shutdown::Write)),
             Step::Set { socket, option } => self.call(socket, Call::SetOption(tcp::SetOption(option))),
             Step::Close(socket) => self.call(socket, Call::Close(tcp::Close)),
@@ -206,6 +223,11 @@ impl Subject {
             Step::Group { socket, group, joins: false } => {
                 format!("{:?}", stack.leave_group(&self.datagrams[socket], group, None))
             }
+            Step::Route(ref text) => {
+                let stated = text.parse().map(|route| stack.shared().state_route(&route, 0));
+                format!("{stated:?}")
+            }
+            Step::Knob { name, ref value } => format!("{:?}", stack.shared().set_knob(name, value)),
             Step::Pass(_) | Step::Frame(_) => unreachable!("not a user's"),
         }
     }

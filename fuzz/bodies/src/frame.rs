@@ -81,14 +81,30 @@ fn answer(u: &mut Unstructured<'_>, last: &[u8]) -> Result<Vec<u8>> {
     let text = vec![b'f'; if u.ratio(1, 2)? { len } else { 0 }];
     let flags = if u.ratio(7, 8)? { TcpFlags::ACK.0 } else { u.arbitrary::<u16>()? & 0x1ff };
     let fin = if u.ratio(1, 6)? { TcpFlags::FIN.0 } else { 0 };
-    let segment = Segment {
+    let mut segment = Segment {
         ports: (header.dst_port, header.src_port),
         flags: TcpFlags(flags | fin),
         seq: near(u, header.ack.0)?,
         ack: near(u, next)?,
         text: &text,
     };
-    with_options(u, &segment)
+    if u.ratio(1, 2)? {
+        return with_options(u, &segment);
+    }
+    // What a peer would say: the timestamp that it saw, and text that came out of order.
+    let mut options = Vec::new();
+    if let Some(stamps) = header.options.timestamps {
+        options.extend_from_slice(&[1, 1, 8, 10]);
+        options.extend_from_slice(&near(u, stamps.echo)?.to_be_bytes());
+        options.extend_from_slice(&near(u, stamps.value)?.to_be_bytes());
+    }
+    if u.ratio(1, 3)? {
+        options.extend_from_slice(&[1, 1, 5, 10]);
+        options.extend_from_slice(&near(u, header.seq.0)?.to_be_bytes());
+        options.extend_from_slice(&near(u, next)?.to_be_bytes());
+        segment.ack = near(u, header.seq.0.wrapping_sub(1460))?;
+    }
+    emitted(u, &segment, &options)
 }
 
 /// `value`, or something close to it, or at the other side of the circle.
@@ -103,13 +119,20 @@ fn near(u: &mut Unstructured<'_>, value: u32) -> Result<u32> {
 
 /// The frame of `segment` with a window, an urgent pointer and options of the input's.
 fn with_options(u: &mut Unstructured<'_>, segment: &Segment<'_>) -> Result<Vec<u8>> {
+    let words = if u.ratio(1, 2)? { usize::from(u.int_in_range(0u8..=10)?) } else { 0 };
+    let mut options = Vec::new();
+    for _ in 0..words {
+        options.extend_from_slice(&option_word(u)?);
+    }
+    emitted(u, segment, &options)
+}
+
+/// The frame of `segment` with these options, and a window and an urgent pointer of the input's.
+fn emitted(u: &mut Unstructured<'_>, segment: &Segment<'_>, options: &[u8]) -> Result<Vec<u8>> {
     let frame = segment.frame();
     let mut tcp = frame[L4..L4 + 20].to_vec();
-    let words = if u.ratio(1, 2)? { usize::from(u.int_in_range(0u8..=10)?) } else { 0 };
-    for _ in 0..words {
-        tcp.extend_from_slice(&option_word(u)?);
-    }
-    tcp[12] = ((5 + words as u8) << 4) | (u.arbitrary::<u8>()? & 1);
+    tcp.extend_from_slice(options);
+    tcp[12] = ((5 + options.len() as u8 / 4) << 4) | (u.arbitrary::<u8>()? & 1);
     if u.ratio(1, 4)? {
         tcp[14..16].copy_from_slice(&u.arbitrary::<u16>()?.to_be_bytes());
         tcp[18..20].copy_from_slice(&u.arbitrary::<u16>()?.to_be_bytes());

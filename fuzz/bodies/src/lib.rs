@@ -15,6 +15,7 @@
 //! | [`stacks`] | frames, user calls and time steps | the same outcome under two architectures, nothing left at the end |
 #![forbid(unsafe_code)]
 
+mod admin;
 mod formats;
 mod frame;
 mod offload;

@@ -3,7 +3,7 @@
 //! The first is `up`, the second is the input's choice. Invariants held: G1, G2 and G4 by the debug checks that both run
 //! with; G3 by comparing outcomes and counters; G5 and G8 at the end, when everything has been reset and all timers have
 //! had their time: no connection, no timer and no packet buffer may be left. One body runs at a time in a process: the
-//! pool of buffers is the process's.
+//! pool of buffers is the process's. What administrators say while all that goes on is in `admin.rs`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tcp::SocketOption;
 use testbed::frames;
 use testbed::subject::{Outcome, Step, Subject, differ};
 
-use crate::frame;
+use crate::{admin, frame};
 
 /// Ports that users listen on and bind.
 pub const PORTS: [u16; 3] = [80, 81, 53];
@@ -90,9 +90,9 @@ impl Pair {
     fn step(&self, u: &mut Unstructured<'_>) -> Result<Option<Step>> {
         let socket = some(u, self.reference.sockets.len())?;
         let listener = some(u, self.reference.listeners.len())?;
-        Ok(match u.int_in_range(0..=23)? {
+        Ok(match u.int_in_range(0..=26)? {
             0..=8 => Some(Step::Frame(frame::any(u, &self.last)?)),
-            9 | 10 => Some(Step::Pass(Duration::from_millis(*u.choose(&[1, 40, 200, 1000, 3000, 70_000])?))),
+            9 | 10 => Some(Step::Pass(Duration::from_millis(*u.choose(&[1, 15, 40, 200, 1000, 3000, 70_000])?))),
             11 => Some(Step::Listen { port: *u.choose(&PORTS)?, backlog: u.int_in_range(0..=3)? }),
             12 => listener.map(Step::Unlisten),
             13 | 14 => listener.map(Step::Accept),
@@ -102,7 +102,9 @@ impl Pair {
                 socket.map(|socket| Step::Send { socket, len })
             }
             18 => {
-                let max = 1 + usize::from(u.arbitrary::<u16>()?);
+                // A buffer that is small, or one that takes all.
+                let small = u.ratio(1, 2)?;
+                let max = 1 + usize::from(u.arbitrary::<u16>()?) % if small { 100 } else { 1 << 16 };
                 socket.map(|socket| Step::Receive { socket, max })
             }
             19 => socket.map(Step::Shutdown),
@@ -112,6 +114,12 @@ impl Pair {
                 let option = option(u)?;
                 socket.map(|socket| Step::Set { socket, option })
             }
+            23 => {
+                let octets = usize::from(u.arbitrary::<u16>()?);
+                socket.map(|socket| Step::Keep { socket, octets })
+            }
+            24 => Some(admin::route(u)?),
+            25 => Some(admin::knob(u)?),
             _ if u.ratio(1, 3)? => self.group(u)?,
             _ => self.datagram(u)?,
         })

@@ -1,0 +1,52 @@
+//! What administrators say while a stack runs: routes with what they say of their paths, and parameters of TCP.
+//!
+//! Nothing of the process: a limit of memory is weighed against the pool, which the two stacks of a run share, so that one
+//! of them would feel what the other does.
+
+use arbitrary::{Result, Unstructured};
+use testbed::subject::Step;
+
+/// Where routes lead: to the peer alone, to its network, to everywhere; by both protocols.
+const NETWORKS: [&str; 6] = ["10.0.0.2", "10.0.0.0/24", "default", "fd00::2", "fd00::/64", "10.0.0.2 via 10.0.0.9"];
+
+/// Parameters that change what segments come to be, with values that reach further than a number does.
+const SETTINGS: [(&str, &[&str]); 14] = [
+    ("tcp_rmem", &["4096 8192 16384", "4096 131072 6291456", "4096 4096 4096", "2304 40000 40000"]),
+    ("tcp_adv_win_scale", &["1", "-2", "2", "-31", "31", "0"]),
+    ("tcp_wmem", &["4096 16384 4194304", "4096 4096 4096"]),
+    ("tcp_moderate_rcvbuf", &["0", "1"]),
+    ("tcp_window_scaling", &["0", "1"]),
+    ("tcp_timestamps", &["0", "1"]),
+    ("tcp_sack", &["0", "1"]),
+    ("tcp_congestion_control", &["reno", "cubic"]),
+    ("tcp_slow_start_after_idle", &["0", "1"]),
+    ("tcp_mtu_probing", &["0", "1", "2"]),
+    ("tcp_ecn", &["0", "1", "2", "3", "4", "5"]),
+    ("tcp_syncookies", &["0", "1", "2"]),
+    ("tcp_notsent_lowat", &["1", "1000", "4294967295"]),
+    ("tcp_min_snd_mss", &["48", "1000"]),
+];
+
+/// A route to where the peer is, or a word that is wrong.
+pub fn route(u: &mut Unstructured<'_>) -> Result<Step> {
+    let mut text = (*u.choose(&NETWORKS)?).to_owned();
+    for _ in 0..u.int_in_range(0..=3)? {
+        let value = u.arbitrary::<u16>()?;
+        let word = match u.int_in_range(0..=4)? {
+            0 => format!(" mtu {value}"),
+            1 => format!(" mtu lock {value}"),
+            2 => format!(" advmss {value}"),
+            3 => format!(" initcwnd {}", value % 300),
+            _ => format!(" initrwnd {value}"),
+        };
+        text.push_str(&word);
+    }
+    Ok(Step::Route(text))
+}
+
+/// A parameter, set to something that it may be or to any number.
+pub fn knob(u: &mut Unstructured<'_>) -> Result<Step> {
+    let (name, values) = *u.choose(&SETTINGS)?;
+    let value = if u.ratio(7, 8)? { (*u.choose(values)?).to_owned() } else { u.arbitrary::<i32>()?.to_string() };
+    Ok(Step::Knob { name, value })
+}
