@@ -62,9 +62,10 @@ fn mutated(u: &mut Unstructured<'_>, last: &[u8]) -> Result<Vec<u8>> {
 
 /// A SYN, or something like it, to a port that may listen.
 fn opening(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
+    let besides = if u.ratio(1, 2)? { 0 } else { u.arbitrary::<u16>()? & 0x1ff };
     let segment = Segment {
         ports: (2000 + u.int_in_range(0..=3)?, port(u)?),
-        flags: TcpFlags(u.arbitrary::<u16>()? & 0x1ff | TcpFlags::SYN.0),
+        flags: TcpFlags(besides | TcpFlags::SYN.0),
         seq: u.arbitrary()?,
         ack: u.arbitrary()?,
         text: &[],
@@ -80,7 +81,9 @@ fn answer(u: &mut Unstructured<'_>, last: &[u8]) -> Result<Vec<u8>> {
     let len = u.int_in_range(0..=64)?;
     let text = vec![b'f'; if u.ratio(1, 2)? { len } else { 0 }];
     let flags = if u.ratio(7, 8)? { TcpFlags::ACK.0 } else { u.arbitrary::<u16>()? & 0x1ff };
-    let fin = if u.ratio(1, 6)? { TcpFlags::FIN.0 } else { 0 };
+    // Whoever is told of an end often has nothing more to say.
+    let often = if header.flags.contains(TcpFlags::FIN) { 3 } else { 1 };
+    let fin = if u.ratio(often, 6)? { TcpFlags::FIN.0 } else { 0 };
     let mut segment = Segment {
         ports: (header.dst_port, header.src_port),
         flags: TcpFlags(flags | fin),

@@ -88,41 +88,45 @@ impl Pair {
 
     /// The next step of the input; `None` if it names a socket and there is none.
     fn step(&self, u: &mut Unstructured<'_>) -> Result<Option<Step>> {
-        let socket = some(u, self.reference.sockets.len())?;
-        let listener = some(u, self.reference.listeners.len())?;
-        Ok(match u.int_in_range(0..=26)? {
-            0..=8 => Some(Step::Frame(frame::any(u, &self.last)?)),
-            9 | 10 => Some(Step::Pass(Duration::from_millis(*u.choose(&[1, 15, 40, 200, 1000, 3000, 70_000])?))),
-            11 => Some(Step::Listen { port: *u.choose(&PORTS)?, backlog: u.int_in_range(0..=3)? }),
-            12 => listener.map(Step::Unlisten),
-            13 | 14 => listener.map(Step::Accept),
-            15 => Some(Step::Connect { v6: u.ratio(1, 4)?, port: *u.choose(&PORTS)? }),
-            16 | 17 => {
-                let len = usize::from(u.arbitrary::<u16>()?) % 5000;
-                socket.map(|socket| Step::Send { socket, len })
-            }
-            18 => {
-                // A buffer that is small, or one that takes all.
-                let small = u.ratio(1, 2)?;
-                let max = 1 + usize::from(u.arbitrary::<u16>()?) % if small { 100 } else { 1 << 16 };
-                socket.map(|socket| Step::Receive { socket, max })
-            }
-            19 => socket.map(Step::Shutdown),
-            20 => socket.map(Step::Close),
-            21 => socket.map(Step::Abort),
-            22 => {
-                let option = option(u)?;
-                socket.map(|socket| Step::Set { socket, option })
-            }
-            23 => {
-                let octets = usize::from(u.arbitrary::<u16>()?);
-                socket.map(|socket| Step::Keep { socket, octets })
-            }
-            24 => Some(admin::route(u)?),
-            25 => Some(admin::knob(u)?),
+        Ok(match u.int_in_range(0..=29)? {
+            0..=11 => Some(Step::Frame(frame::any(u, &self.last)?)),
+            12..=14 => Some(Step::Pass(Duration::from_millis(*u.choose(&[1, 15, 40, 200, 1000, 3000, 70_000])?))),
+            15..=18 => self.opening(u)?,
+            19..=27 => self.connection(u)?,
+            28 if u.ratio(1, 2)? => Some(admin::route(u)?),
+            28 => Some(admin::knob(u)?),
             _ if u.ratio(1, 3)? => self.group(u)?,
             _ => self.datagram(u)?,
         })
+    }
+
+    /// How connections come to be.
+    fn opening(&self, u: &mut Unstructured<'_>) -> Result<Option<Step>> {
+        let listener = some(u, self.reference.listeners.len())?;
+        Ok(match u.int_in_range(0..=4)? {
+            0 => Some(Step::Listen { port: *u.choose(&PORTS)?, backlog: u.int_in_range(0..=3)? }),
+            1 => listener.map(Step::Unlisten),
+            2 | 3 => listener.map(Step::Accept),
+            _ => Some(Step::Connect { v6: u.ratio(1, 4)?, port: *u.choose(&PORTS)? }),
+        })
+    }
+
+    /// What users of a connection do.
+    fn connection(&self, u: &mut Unstructured<'_>) -> Result<Option<Step>> {
+        let Some(socket) = some(u, self.reference.sockets.len())? else { return Ok(None) };
+        Ok(Some(match u.int_in_range(0..=8)? {
+            0 | 1 => Step::Send { socket, len: usize::from(u.arbitrary::<u16>()?) % 5000 },
+            2 => {
+                // A buffer that is small, or one that takes all.
+                let most = if u.ratio(1, 2)? { 100 } else { 1 << 16 };
+                Step::Receive { socket, max: 1 + usize::from(u.arbitrary::<u16>()?) % most }
+            }
+            3 => Step::Keep { socket, octets: usize::from(u.arbitrary::<u16>()?) },
+            4 | 5 => Step::Shutdown(socket),
+            6 => Step::Close(socket),
+            7 => Step::Abort(socket),
+            _ => Step::Set { socket, option: option(u)? },
+        }))
     }
 
     fn group(&self, u: &mut Unstructured<'_>) -> Result<Option<Step>> {
