@@ -177,7 +177,8 @@ fn an_echo_request_of_the_kernel_is_seen_as_a_frame() {
         let mut tap = open(TapOptions::default());
         let mut queues = tap.take_queues();
         // An unprivileged echo socket would do; a raw one needs no setting of the namespace.
-        let ping = Command::new("ping").args(["-c", "1", "-W", "1", "10.9.0.2"]).stdout(Stdio::null()).spawn();
+        let patience = PATIENCE.as_secs().to_string();
+        let ping = Command::new("ping").args(["-c", "1", "-W", &patience, "10.9.0.2"]).stdout(Stdio::null()).spawn();
         let Ok(mut ping) = ping else {
             println!("skipped: the command `ping` is not to be had here");
             return;
