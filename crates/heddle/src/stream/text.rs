@@ -1,0 +1,285 @@
+//! Text in and out of a connection: written from the caller's memory or shared, read into it or taken as buffers.
+//!
+//! Copies are made on the caller's thread with nothing held but the handle's own lock. What was handed over and not read
+//! stays in the residue; the connection hears how much that is. What may never happen: text passes what was handed over
+//! before it.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pktbuf::{Chunk, PktBuf};
+use stack::call::{Call, Reply};
+use stack::socket::Readiness;
+use sync::{Ordering, Platform, Real};
+use tcp::Chunks;
+
+use super::{Patience, TcpStream};
+use crate::residue::Residue;
+
+/// The most that one `write` copies before it asks the connection: what a pooled buffer holds.
+const COPY: usize = 64 << 10;
+/// Buffers that a write leaves in a pool that is bounded: for the segments that carry what was written, and for what
+/// arrives.
+const SPARE: usize = 24;
+
+impl TcpStream {
+    /// Sends part of shared bytes without copying them: they are copied once, into the segments. Returns how much was
+    /// taken; the caller may change nothing until all is acknowledged, which an `Arc` sees to.
+    ///
+    /// # Errors
+    /// As a write.
+    pub fn send_shared(&self, data: &Arc<[u8]>, range: Range<usize>) -> io::Result<usize> {
+        if range.start > range.end || range.end > data.len() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the range to send lies outside the bytes"));
+        }
+        let length = range.len();
+        let mut chunk = Chunk::part(data.clone(), range);
+        loop {
+            let (accepted, rest) = self.send_once(chunk)?;
+            if accepted > 0 || length == 0 {
+                return Ok(accepted);
+            }
+            let Some(back) = rest else { return Ok(accepted) };
+            chunk = back;
+            self.wait_writable()?;
+        }
+    }
+
+    /// Takes received buffers without copying: at least one, about `max` octets in all; none at the end of the stream.
+    ///
+    /// # Errors
+    /// As a read.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
+    //# TCP implementations MAY pass the most recently received Differentiated Services field up to the application
+    //# (MAY-9).
+    pub fn receive_buffers(&self, max: usize) -> io::Result<Vec<PktBuf>> {
+        loop {
+            let mut residue = self.inner.residue.lock();
+            if residue.has_text() || self.has_ended() {
+                let buffers = residue.take_buffers().into();
+                self.tell(&mut residue);
+                return Ok(buffers);
+            }
+            if self.refill(&mut residue, max)? {
+                continue;
+            }
+            drop(residue);
+            self.wait_readable()?;
+        }
+    }
+
+    /// Inlined, so that the chunk is made where the connection takes it from.
+    #[inline(always)]
+    fn send_once(&self, chunk: Chunk) -> io::Result<(usize, Option<Chunk>)> {
+        let chunks = Chunks::from_buf([chunk]);
+        let (mut call, mut reply) = (Call::Send(tcp::Send { chunks }), Reply::Gone);
+        self.call_in_place(&mut call, &mut reply);
+        match reply {
+            Reply::Sent(Ok(sent)) if sent.rest.is_empty() => Ok((sent.accepted, None)),
+            Reply::Sent(Ok(mut sent)) => Ok((sent.accepted, sent.rest.pop())),
+            Reply::Sent(Err(error)) => Err(self.error(error)),
+            _ => Err(self.gone()),
+        }
+    }
+
+    /// Hands received text to `copy`, piece by piece, at most `max` octets in all (at least 1); 0: the stream has
+    /// ended. `None`: there is nothing now.
+    pub(crate) fn try_read(&self, max: usize, mut copy: impl FnMut(&[u8])) -> io::Result<Option<usize>> {
+        let mut residue = self.inner.residue.lock();
+        if residue.has_text() || self.has_ended() {
+            let copied = residue.read(max, copy);
+            self.tell(&mut residue);
+            return Ok(Some(copied));
+        }
+        let (mut call, mut reply) = (Call::Receive(tcp::Receive { max }), Reply::Gone);
+        self.call_in_place(&mut call, &mut reply);
+        let received = match &mut reply {
+            Reply::Received(Ok(received)) => received,
+            other => return self.nothing_received(std::mem::replace(other, Reply::Gone)),
+        };
+        if received.urgent.is_some() || residue.mark().is_some() {
+            self.note_end(received);
+            residue.refill(std::mem::take(received), max);
+            let copied = residue.read(max, copy);
+            self.tell(&mut residue);
+            return Ok(Some(copied));
+        }
+        self.note_end(received);
+        let mut copied = 0;
+        for buffer in &received.data {
+            let count = buffer.len().min(max - copied);
+            copy(&buffer[..count]);
+            copied += count;
+        }
+        // Whole buffers were given: all but the last, or all, have been copied to their end.
+        let all: usize = received.data.iter().map(|buffer| buffer.len()).sum();
+        if all > copied {
+            let pinched = received.pinched;
+            residue.keep(std::mem::take(&mut received.data), all - copied, pinched);
+        }
+        Ok(Some(copied))
+    }
+
+    /// Says how much is still to be read, if the connection waits for that.
+    #[inline]
+    fn tell(&self, residue: &mut Residue) {
+        if let Some(octets) = residue.news() {
+            self.call(Call::Keep(tcp::Keep { octets }));
+        }
+    }
+
+    #[inline]
+    fn has_ended(&self) -> bool {
+        self.inner.ended.load(Ordering::Relaxed)
+    }
+
+    /// The residue is locked.
+    #[inline]
+    fn note_end(&self, received: &tcp::Received) {
+        if received.end {
+            self.inner.ended.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// An answer without text. `None`: there is nothing now.
+    #[cold]
+    fn nothing_received(&self, reply: Reply) -> io::Result<Option<usize>> {
+        match reply {
+            Reply::Received(Err(tcp::Error::WouldBlock)) => Ok(None),
+            Reply::Received(Err(error)) => Err(self.error(error)),
+            _ => Err(self.gone()),
+        }
+    }
+
+    /// Sends from the front of `parts`, gathered into one buffer: copied on the caller's thread, before anything is
+    /// held. Returns how much was taken; 0: there is no room now.
+    pub(crate) fn try_write<'a>(&self, parts: impl Iterator<Item = &'a [u8]> + Clone) -> io::Result<usize> {
+        let mut left = parts.clone().map(<[u8]>::len).sum::<usize>().min(COPY);
+        let mut buffer = PktBuf::alloc_leaving(left, SPARE).ok_or_else(|| self.error(tcp::Error::NoBuffer))?;
+        for part in parts {
+            let count = part.len().min(left);
+            left -= count;
+            let fits = buffer.extend_from_slice(&part[..count]);
+            debug_assert!(fits, "the buffer was asked for in this size");
+        }
+        Ok(self.send_once(Chunk::Pooled(buffer))?.0)
+    }
+
+    fn write_parts<'a>(&self, parts: impl Iterator<Item = &'a [u8]> + Clone) -> io::Result<usize> {
+        if parts.clone().all(<[u8]>::is_empty) {
+            return Ok(0);
+        }
+        loop {
+            // A full send queue is waited for before the copy, not after it in vain.
+            let room = Readiness::WRITABLE | Readiness::ERROR | Readiness::CLOSED;
+            if !self.inner.nonblocking.load(Ordering::Relaxed) && !self.readiness().intersects(room) {
+                self.wait_writable()?;
+            }
+            let accepted = self.try_write(parts.clone())?;
+            if accepted > 0 {
+                return Ok(accepted);
+            }
+            self.wait_writable()?;
+        }
+    }
+
+    /// Takes more from the connection, for later. False: there is nothing now.
+    fn refill(&self, residue: &mut Residue, max: usize) -> io::Result<bool> {
+        let Some(received) = self.receive(max)? else { return Ok(false) };
+        self.note_end(&received);
+        residue.refill(received, max);
+        Ok(true)
+    }
+
+    /// Takes about `max` octets from the connection; `None`: there is nothing now.
+    #[inline]
+    fn receive(&self, max: usize) -> io::Result<Option<tcp::Received>> {
+        match self.call(Call::Receive(tcp::Receive { max })) {
+            Reply::Received(Ok(received)) => Ok(Some(received)),
+            Reply::Received(Err(tcp::Error::WouldBlock)) => Ok(None),
+            Reply::Received(Err(error)) => Err(self.error(error)),
+            _ => Err(self.gone()),
+        }
+    }
+
+    fn wait_readable(&self) -> io::Result<()> {
+        self.wait_for(Readiness::READABLE, |patience| &patience.read)
+    }
+
+    fn wait_writable(&self) -> io::Result<()> {
+        self.wait_for(Readiness::WRITABLE, |patience| &patience.write)
+    }
+
+    fn wait_for(&self, bit: Readiness, which: impl Fn(&Patience) -> &<Real as Platform>::AtomicU64) -> io::Result<()> {
+        if self.inner.nonblocking.load(Ordering::Relaxed) {
+            return Err(self.error(tcp::Error::WouldBlock));
+        }
+        let timeout = match self.inner.waits(which) {
+            0 => None,
+            nanos => Some(Duration::from_nanos(nanos)),
+        };
+        let wanted = bit | Readiness::ERROR | Readiness::CLOSED | Readiness::PEER_CLOSED;
+        let wanted = if bit == Readiness::READABLE { wanted } else { Readiness(wanted.0 & !Readiness::PEER_CLOSED.0) };
+        if self.inner.socket.ready.wait(wanted, timeout).intersects(wanted) {
+            Ok(())
+        } else {
+            Err(self.error(tcp::Error::WouldBlock))
+        }
+    }
+}
+
+impl Read for &TcpStream {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if out.is_empty() {
+            return Ok(0);
+        }
+        let len = out.len();
+        loop {
+            let mut filled = 0;
+            let copy = |piece: &[u8]| {
+                out[filled..filled + piece.len()].copy_from_slice(piece);
+                filled += piece.len();
+            };
+            if let Some(count) = self.try_read(len, copy)? {
+                return Ok(count);
+            }
+            self.wait_readable()?;
+        }
+    }
+}
+
+impl Write for &TcpStream {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.write_parts(std::iter::once(data))
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.write_parts(parts.iter().map(|part| &**part))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for TcpStream {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(out)
+    }
+}
+
+impl Write for TcpStream {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        (&*self).write(data)
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(parts)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

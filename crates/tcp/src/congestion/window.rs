@@ -1,0 +1,79 @@
+//! The window that all algorithms share, and slow start, which is the same under each of them. What congestion avoidance
+//! makes of what slow start leaves over is the algorithm's.
+
+use super::hystart::CSS_GROWTH_DIVISOR;
+use super::{Kind, MAX_WINDOW};
+
+/// Where the connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Slow start or congestion avoidance.
+    Open,
+    /// Slow start at a quarter of its pace (RFC 9406).
+    Conservative,
+    /// Fast recovery: the window stands still.
+    Recovery,
+    /// After a time-out, until an acknowledgement arrives.
+    Silence,
+    /// After a time-out and an acknowledgement, until all that was outstanding is acknowledged.
+    Loss,
+}
+
+/// The part that all algorithms share.
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    /// Congestion window, octets.
+    pub cwnd: u32,
+    /// Slow-start threshold, octets.
+    pub ssthresh: u32,
+    /// In congestion avoidance octets acknowledged that have not yet paid for growth, in the algorithm's unit. In slow
+    /// start the most that was in flight while the window was not the limit.
+    pub credit: u32,
+    /// Sender maximum segment size, octets.
+    pub mss: u16,
+    pub phase: Phase,
+    pub kind: Kind,
+}
+
+impl Window {
+    #[inline]
+    pub fn mss(&self) -> u32 {
+        u32::from(self.mss)
+    }
+
+    pub fn set_cwnd(&mut self, octets: u32) {
+        self.cwnd = octets.clamp(self.mss(), MAX_WINDOW);
+    }
+
+    /// Was at least half of the window in flight, in slow start? Then it grows though it was not the limit, up to twice
+    /// what was: a user who writes a little more than before finds room for it (as Linux does since version 3.16).
+    #[inline]
+    pub fn half_used(&mut self, acked: u32, flight_before: u32) -> bool {
+        if self.cwnd >= self.ssthresh || self.phase == Phase::Recovery {
+            return false;
+        }
+        let most = self.credit.max(flight_before);
+        // When nothing is left in flight, what follows is judged by itself.
+        self.credit = if acked == flight_before { 0 } else { most };
+        self.cwnd < most.saturating_mul(2)
+    }
+
+    /// Slow start for `acked` octets; returns those left for congestion avoidance.
+    ///
+    /// Every octet acknowledged opens the window by one (RFC 3465 with L unlimited, as its peers do now: a receiver
+    /// that coalesces segments acknowledges dozens at once). After a time-out an acknowledgement may cover octets that
+    /// left the network long ago, and counts for one segment at most (RFC 3465 section 2.3).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+    //# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion avoidance, and
+    //# exponential backoff of RTO to avoid creating congestion collapse conditions (MUST-19).
+    pub fn slow_start(&mut self, acked: u32) -> u32 {
+        let counted = match self.phase {
+            Phase::Loss => acked.min(self.mss()),
+            Phase::Conservative => acked / CSS_GROWTH_DIVISOR,
+            _ => acked,
+        };
+        let grown = counted.min(self.ssthresh - self.cwnd);
+        self.set_cwnd(self.cwnd + grown);
+        counted - grown
+    }
+}
