@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use observe::DropReason;
+use observe::{DropReason, Time};
 use support::endpoint::Setup;
 use support::link::{Faults, World, mirrored};
 use support::ms;
@@ -312,6 +312,38 @@ fn an_answer_that_echoes_no_timestamp_of_ours_is_another_connections() {
     }
     t.inject(peer("S.").seq(0).mss(1000).ts(77, 1000));
     assert_eq!(t.state(), State::Established);
+}
+
+/// The thread that brings the answer may have begun its batch before another one sent the SYN, or sent it again.
+#[test]
+fn an_answer_in_a_batch_that_is_older_than_a_syn_is_ours() {
+    let opening = || {
+        let mut t = Script::new(Setup::default());
+        let opened = t.now;
+        t.us.open(t.now);
+        t.pass(ms(1100));
+        t.expect(&["S 0:0(0) <mss 1460,sackOK,TS 1000 0,wscale 7>", "S 0:0(0) <mss 1460,sackOK,TS 2000 0,wscale 7>"]);
+        (t, opened)
+    };
+    for echo in [1000, 2000] {
+        for batch in [ms(0), ms(30), ms(999)] {
+            let (mut t, opened) = opening();
+            t.now = opened + batch;
+            t.inject(peer("S.").seq(0).mss(1000).ts(77, echo));
+            assert_eq!(t.state(), State::Established, "{echo} in a batch of {batch:?}");
+        }
+    }
+    let (mut t, opened) = opening();
+    t.now = opened + ms(30);
+    for echo in [900, 2002] {
+        t.inject(peer("S.").seq(0).mss(1000).ts(77, echo));
+        assert_eq!(t.state(), State::SynSent, "{echo}");
+    }
+    let mut t = Script::new(Setup::default());
+    t.us.open(t.now);
+    t.now = Time::from_nanos(t.now.as_nanos() - 5_000_000);
+    t.inject(peer("S.").seq(0).mss(1000).ts(77, 1000));
+    assert_eq!(t.state(), State::Established, "the batch is older than the first SYN");
 }
 
 #[test]

@@ -231,6 +231,11 @@ impl HeaderOut {
         }
         self.ts_sent
     }
+
+    /// How far that clock is ahead of `now`, in milliseconds: another thread has shown a later time.
+    pub(crate) fn ahead(&mut self, now: Time) -> u32 {
+        self.clock(now).wrapping_sub((now.as_millis() as u32).wrapping_add(self.ts_offset))
+    }
 }
 
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.2

@@ -51,7 +51,7 @@ pub(crate) fn admit_syn(segment: &Segment, out: &mut Outbox<'_>) -> Result<(), D
         return Err(out.dropped(DropReason::TcpListenNotSyn));
     }
     if flags.contains(TcpFlags::ACK) {
-        out.segments.extend(crate::closed::segment_arrives(segment));
+        super::deny(segment, out);
         return Err(out.dropped(DropReason::TcpListenNotSyn));
     }
     if !flags.contains(TcpFlags::SYN) || !flags_make_sense(flags) {

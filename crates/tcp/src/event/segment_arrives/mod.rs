@@ -93,11 +93,21 @@ impl Event for SegmentArrives<'_> {
 fn whole(segment: Segment, parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
     match parts.header_in.state {
         State::Closed | State::Listen => {
-            out.segments.extend(crate::closed::segment_arrives(&segment));
+            deny(&segment, out);
             Disposition::Dropped(out.dropped(DropReason::TcpClosed))
         }
         State::SynSent => syn_sent::arrives(segment, parts, out, now),
         _ => otherwise::arrives(segment, parts, out, now),
+    }
+}
+
+/// Answers a segment that no state of ours accounts for with a reset, as in CLOSED (RFC 9293 section 3.10.7.1).
+#[cold]
+fn deny(segment: &Segment, out: &mut Outbox<'_>) {
+    if let Some(reset) = crate::closed::segment_arrives(segment) {
+        out.count(Counter::SegmentsOut, 1);
+        out.count(Counter::ResetsOut, 1);
+        out.segments.push(reset);
     }
 }
 

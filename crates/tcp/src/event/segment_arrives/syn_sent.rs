@@ -4,7 +4,7 @@ use observe::{Counter, DropReason, Time};
 use wire::SeqNumber;
 use wire::tcp::TcpFlags;
 
-use super::{Disposition, acknowledgement, otherwise};
+use super::{Disposition, acknowledgement, deny, otherwise};
 use crate::access::{PcbAccess, PcbMut};
 use crate::config::Config;
 use crate::congestion::Controller;
@@ -25,12 +25,12 @@ pub(super) fn arrives(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<
     let acked = flags.contains(TcpFlags::ACK);
     if acked && !acknowledgement::covers_syn(parts.send_window, header.ack) {
         if !flags.contains(TcpFlags::RST) {
-            out.segments.extend(crate::closed::segment_arrives(&segment));
+            deny(&segment, out);
         }
         return Disposition::Dropped(out.dropped(DropReason::TcpBadAck));
     }
     if acked && flags.contains(TcpFlags::SYN) && !echoes_ours(&segment, &mut parts, out, now) {
-        out.segments.extend(crate::closed::segment_arrives(&segment));
+        deny(&segment, out);
         return Disposition::Dropped(out.dropped(DropReason::TcpPaws));
     }
     // Second: the RST bit. Without an acceptable ACK it may come from anyone.
@@ -53,14 +53,18 @@ pub(super) fn arrives(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<
 }
 
 /// Does the answer echo a timestamp that one of our SYNs had? If not, it is the answer to another connection's.
+///
+/// It may come in a batch that began before another thread sent a SYN: the connection's clock is then ahead of the batch's, and
+/// what our SYNs showed goes as far.
 fn echoes_ours(segment: &Segment, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> bool {
     let Some(timestamps) = segment.header.options.timestamps else { return true };
     if !out.config.timestamps || timestamps.echo == 0 {
         return true;
     }
     let opening = since(now.as_micros() as u32, parts.retransmit_queue.log.newest()) / 1000;
+    let ahead = parts.header_out.ahead(now);
     let age = parts.header_out.clock(now).wrapping_sub(timestamps.echo);
-    age <= opening + 1
+    age <= opening + ahead + 1
 }
 
 /// SYN-ACK: the connection is established, and its ACK goes out.
