@@ -125,12 +125,17 @@ fn kernel() -> u64 {
 mod tests {
     use super::*;
 
-    /// Reads the clock until the rate is known (or, without a trusted counter, for as long), then against the kernel.
+    /// Reads the clock for as long as it takes to know the rate, against the kernel. Of a machine that is busy it may take a
+    /// few calls more, for none counts in which this thread was held up.
     #[test]
     fn it_never_goes_back_and_stays_with_the_kernels() {
         let start = kernel();
         let mut last = now();
-        while kernel() < start + 3 * BASELINE {
+        let trusted = || FIRST.get().is_some_and(Option::is_some);
+        let known = || RATE.load(Ordering::Relaxed) != 0;
+        let mut more = 10_000;
+        while kernel() < start + 3 * BASELINE || (trusted() && !known() && more > 0) {
+            more -= i32::from(kernel() >= start + 3 * BASELINE);
             let before = kernel();
             let here = now();
             let after = kernel();
@@ -139,8 +144,7 @@ mod tests {
             assert!(here + 1_000 >= before && here <= after + 1_000, "{here} is not within {before} to {after}");
             last = here;
         }
-        let known = RATE.load(Ordering::Relaxed) != 0;
-        assert_eq!(known, FIRST.get().is_some_and(Option::is_some), "a counter that is trusted has a rate by now");
+        assert_eq!(known(), trusted(), "a counter that is trusted has a rate by now");
     }
 
     #[test]
