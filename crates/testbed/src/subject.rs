@@ -97,6 +97,8 @@ pub enum Step {
     },
     /// An administrator states a route by way of the link, in the words of `ip route`.
     Route(String),
+    /// An administrator takes a route away, named as for `ip route del`.
+    Unroute(String),
     /// An administrator sets a parameter.
     Knob {
         /// By its sysctl's name.
@@ -226,6 +228,9 @@ impl Subject {
             Step::Route(ref text) => {
                 let stated = text.parse().map(|route| stack.shared().state_route(&route, 0));
                 format!("{stated:?}")
+            }
+            Step::Unroute(ref text) => {
+                format!("{:?}", text.parse().map(|route| stack.shared().remove_route(&route)))
             }
             Step::Knob { name, ref value } => format!("{:?}", stack.shared().set_knob(name, value)),
             Step::Pass(_) | Step::Frame(_) => unreachable!("not a user's"),

@@ -27,9 +27,12 @@ const SETTINGS: [(&str, &[&str]); 14] = [
     ("tcp_min_snd_mss", &["48", "1000"]),
 ];
 
-/// A route to where the peer is, or a word that is wrong.
+/// A route to where the peer is, stated or taken away, or a word that is wrong.
 pub fn route(u: &mut Unstructured<'_>) -> Result<Step> {
     let mut text = (*u.choose(&NETWORKS)?).to_owned();
+    if u.ratio(1, 3)? {
+        return Ok(Step::Unroute(text));
+    }
     for _ in 0..u.int_in_range(0..=3)? {
         let value = u.arbitrary::<u16>()?;
         let word = match u.int_in_range(0..=4)? {
