@@ -1,0 +1,235 @@
+//! Active opens: whether there is a way, from which address and port, with which text on the SYN. The architecture makes the
+//! connection. What may never happen: a port is chosen whose answers the device brings to a cell that cannot have it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use observe::Time;
+use pktbuf::{Chunk, PktBuf};
+use sync::Platform;
+use tcp::config::ConnectionOptions;
+use tcp::fast_open::Start;
+
+use super::Stack;
+use crate::call::{Call, OpenRefused, OpenRequest, Reply};
+use crate::flow::Flow;
+use crate::shared::Interface;
+use crate::socket::TcpSocket;
+
+/// The most text that an open takes: what a pooled buffer holds, and an empty send buffer takes, however small it is.
+const FIRST_TEXT: usize = 60 << 10;
+
+/// Text that an active open begins with.
+#[derive(Clone, Copy)]
+enum FirstText<'t> {
+    /// None, and no Fast Open.
+    None,
+    /// All of it is queued; what the SYN cannot carry follows it.
+    Queued(&'t [u8]),
+    /// Only what the SYN carries is taken; whether the user then waits to send more.
+    OnSyn(&'t [u8], bool),
+}
+
+/// Why a connection could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectRefused {
+    /// No route, or no address of the right family on the interface it leads to.
+    NoRoute,
+    /// The remote address is a broadcast, group or unspecified one.
+    NotAHost,
+    /// The remote address is one of this stack's own.
+    OwnAddress,
+    /// The local address and port already have a connection to that remote.
+    AddressInUse,
+    /// Every local port has a connection to that remote.
+    NoPort,
+    /// No packet buffer is left.
+    NoBuffer,
+    /// The device that leads there has vanished.
+    NetworkDown,
+    /// The stack panicked over it; [`Stack::failures`] says why.
+    Fault,
+}
+
+impl<P: Platform> Stack<P> {
+    /// Opens a connection to `remote` from `local` (or from an address and port that are chosen) and returns without
+    /// waiting for the handshake.
+    ///
+    /// # Errors
+    /// See [`ConnectRefused`].
+    pub fn connect(
+        &self,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        options: &ConnectionOptions,
+    ) -> Result<Arc<TcpSocket<P>>, ConnectRefused> {
+        self.connect_with(local, remote, options, &[])
+    }
+
+    /// As [`Stack::connect`], with text to send, no more than [`Stack::first_text`] takes: it leaves with the SYN if what is
+    /// known of the destination allows it (RFC 7413), else after the handshake.
+    ///
+    /// # Errors
+    /// See [`ConnectRefused`].
+    pub fn connect_with(
+        &self,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        options: &ConnectionOptions,
+        text: &[u8],
+    ) -> Result<Arc<TcpSocket<P>>, ConnectRefused> {
+        let text = if text.is_empty() { FirstText::None } else { FirstText::Queued(text) };
+        self.connect_by(local, remote, options, text).map(|(socket, _)| socket)
+    }
+
+    /// As [`Stack::connect_with`], but of `text` only what leaves with the SYN is taken; how many octets that is. Without a
+    /// cookie it is none, and the SYN asks for one, though there be no text (Linux's `MSG_FASTOPEN`). `more`: the user sends more
+    /// as soon as the connection is open.
+    ///
+    /// # Errors
+    /// See [`ConnectRefused`].
+    pub fn connect_fast(
+        &self,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        options: &ConnectionOptions,
+        text: &[u8],
+        more: bool,
+    ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
+        self.connect_by(local, remote, options, FirstText::OnSyn(text, more))
+    }
+
+    /// Whether a SYN to `remote` may carry text now: the cookie of its peer is known, or none is needed.
+    pub fn opens_fast(&self, remote: IpAddr) -> bool {
+        let shared = &self.core.shared;
+        shared.destinations.offer(remote, u16::MAX, shared.tcp().fast_open, shared.clock.now()).max_text > 0
+    }
+
+    fn connect_by(
+        &self,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        options: &ConnectionOptions,
+        text: FirstText<'_>,
+    ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+        //# A TCP implementation MUST reject as an error a local OPEN call for an invalid remote IP address (e.g., a
+        //# broadcast or multicast address) (MUST-46).
+        if !self.core.shared.may_be_host(remote.ip()) {
+            return Err(ConnectRefused::NotAHost);
+        }
+        let way = self.core.shared.route(remote.ip()).map(|(interface, _)| &self.core.shared.interfaces[interface]);
+        let source = match local.map(|local| local.ip()) {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+            //# The optional "local IP address" parameter MUST be supported to allow the specification of the local IP
+            //# address (MUST-43).
+            Some(ip) if !ip.is_unspecified() => ip,
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+            //# If an application on a multihomed host does not specify the local IP address when actively opening a TCP
+            //# connection, then the TCP implementation MUST ask the IP layer to select a local IP address before
+            //# sending the (first) SYN (MUST-44).
+            _ => way.and_then(|way| way.view.get().source_for(remote.ip())).ok_or(ConnectRefused::NoRoute)?,
+        };
+        if self.core.shared.is_local(remote.ip()) {
+            return Err(ConnectRefused::OwnAddress);
+        }
+        if way.is_some_and(Interface::is_down) {
+            return Err(ConnectRefused::NetworkDown);
+        }
+        let (socket, taken) = self.open_somewhere((local, source), remote, options, text)?;
+        // The device may have vanished between the look and the entry in the table, and the round of those that go by it
+        // have come in between.
+        if way.is_some_and(Interface::is_down) {
+            self.call(&socket.target(), Call::Abort(tcp::Abort));
+            return Err(ConnectRefused::NetworkDown);
+        }
+        Ok((socket, taken))
+    }
+
+    /// Opens from the local port that is asked for, or from one that is free.
+    fn open_somewhere(
+        &self,
+        (local, source): (Option<SocketAddr>, IpAddr),
+        remote: SocketAddr,
+        options: &ConnectionOptions,
+        text: FirstText<'_>,
+    ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
+        let now = self.core.shared.clock.now();
+        if let Some(port) = local.map(|local| local.port()).filter(|port| *port != 0) {
+            let flow = self.flow(SocketAddr::new(source, port), remote);
+            return self.open(flow, options, text, now).map_err(|refused| match refused {
+                OpenRefused::TupleInUse => ConnectRefused::AddressInUse,
+                OpenRefused::NoBuffer => ConnectRefused::NoBuffer,
+                OpenRefused::Fault => ConnectRefused::Fault,
+            });
+        }
+        let candidates = self.core.ports.candidates(&self.core.shared.secrets, source, remote);
+        for (passed, port) in candidates.enumerate() {
+            let flow = self.flow(SocketAddr::new(source, port), remote);
+            if !self.core.arch.accepts_port(flow.hash) {
+                continue;
+            }
+            match self.open(flow, options, text, now) {
+                Ok(opened) => {
+                    self.core.ports.passed_over(passed as u32);
+                    return Ok(opened);
+                }
+                Err(OpenRefused::TupleInUse) => {}
+                Err(OpenRefused::NoBuffer) => return Err(ConnectRefused::NoBuffer),
+                Err(OpenRefused::Fault) => return Err(ConnectRefused::Fault),
+            }
+        }
+        Err(ConnectRefused::NoPort)
+    }
+
+    fn open(
+        &self,
+        flow: Flow,
+        options: &ConnectionOptions,
+        text: FirstText<'_>,
+        now: Time,
+    ) -> Result<(Arc<TcpSocket<P>>, usize), OpenRefused> {
+        let socket = TcpSocket::new(flow);
+        // Read before the routes are: what changes in between is then found at the first emission.
+        let generation = self.core.shared.generation();
+        let params = self.core.shared.open_params(&flow, options.clone(), now);
+        let fast_open = self.start_with(&params, text, now)?;
+        let taken = fast_open.as_ref().map_or(0, |start| start.text.iter().map(Chunk::len).sum());
+        let request = Box::new(OpenRequest { params, generation, socket: socket.clone(), fast_open });
+        match self.call(&socket.target(), Call::Open(request)) {
+            Reply::Opened(opened) => opened.map(|_| (socket, taken)),
+            _ => Err(OpenRefused::NoBuffer),
+        }
+    }
+
+    fn start_with(
+        &self,
+        params: &tcp::OpenParams,
+        text: FirstText<'_>,
+        now: Time,
+    ) -> Result<Option<Box<Start>>, OpenRefused> {
+        let shared = &self.core.shared;
+        let mss = params.options.max_segment.unwrap_or(u16::MAX).min(params.mss);
+        let offer = || shared.destinations.offer(params.tuple.remote_addr, mss, shared.tcp().fast_open, now);
+        let (text, offer, more) = match text {
+            FirstText::None => return Ok(None),
+            FirstText::Queued(text) => (text, offer(), false),
+            FirstText::OnSyn(text, more) => {
+                let offer = offer();
+                let fits = text.len().min(offer.max_text.into()).min(self.first_text(&params.options));
+                (&text[..fits], offer, more && fits < text.len())
+            }
+        };
+        if text.is_empty() {
+            return Ok(Some(Box::new(Start { offer, text: tcp::Chunks::new(), more })));
+        }
+        let buffer = PktBuf::from_slice(text).ok_or(OpenRefused::NoBuffer)?;
+        Ok(Some(Box::new(Start { offer, text: tcp::Chunks::from_iter([Chunk::Pooled(buffer)]), more })))
+    }
+
+    /// Octets that [`Stack::connect_with`] takes at most under `options`.
+    pub fn first_text(&self, options: &ConnectionOptions) -> usize {
+        let buffer = options.send_buffer.unwrap_or(self.core.shared.tcp().send_buffer.initial);
+        FIRST_TEXT.min(buffer.max(1) as usize)
+    }
+}
