@@ -218,6 +218,8 @@ proptest! {
         setup.options.no_delay = features & 4 != 0;
         // Of the eight tries that a closed connection has, with both ways losing one in five, all fail once in 10 000 times.
         setup.config.orphan_retries = setup.config.retries;
+        // Nor may it be luck whether one of seven SYNs gets through.
+        (setup.config.syn_retries, setup.config.syn_ack_retries) = (60, 60);
         let faults = Faults { loss, duplicate, jitter: ms(jitter), seed, ..Faults::default() };
         transfer(setup, faults, [len.0, len.1], write.max(len.0.max(len.1) / 200 + 1));
     }
