@@ -304,7 +304,10 @@ impl<P: Platform> Cell<P> {
         match news {
             PathNews::None => {}
             PathNews::Suspect => self.shared.suspect_path(remote, after),
-            PathNews::Changed { lost } => {
+            PathNews::Changed { lost, suspect } => {
+                if suspect {
+                    self.shared.suspect_path(remote, after);
+                }
                 self.run(slot, self.shared.route_changed(remote, lost, now), now, after);
             }
         }

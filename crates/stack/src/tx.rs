@@ -371,17 +371,20 @@ impl<P: Platform> Shared<P> {
         // Read before the tables: a change in between makes the cache stale at once, not for ever.
         let generation = self.generation();
         // What one event makes is all made for the path as it was, though it may leave piece by piece.
-        let lost = matches!(out.path, PathNews::Changed { lost: true });
-        let changed =
-            matches!(out.path, PathNews::Changed { .. }) || route.generation != 0 && route.generation | 1 != generation;
+        let (again, lost, suspect) = match out.path {
+            PathNews::None => (false, false, false),
+            PathNews::Suspect => (false, false, true),
+            PathNews::Changed { lost, suspect } => (true, lost, suspect),
+        };
+        let changed = again || route.generation != 0 && route.generation | 1 != generation;
         (route.generation, route.link) = (generation ^ 1, None);
         let remote = flow.tuple.remote_addr;
         let Some((interface, next_hop)) = self.route(remote) else {
-            out.path = PathNews::Changed { lost };
+            out.path = PathNews::Changed { lost, suspect };
             return false;
         };
         if changed {
-            out.path = PathNews::Changed { lost: self.drop_oversized(remote, interface, out) || lost };
+            out.path = PathNews::Changed { lost: self.drop_oversized(remote, interface, out) || lost, suspect };
         }
         route.interface = interface as u16;
         if remote.is_ipv4() && self.path_attributes(remote).mtu_locked {

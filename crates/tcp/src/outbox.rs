@@ -109,6 +109,8 @@ pub enum PathNews {
     Changed {
         /// Segments were too large for the path as it is now and were not sent.
         lost: bool,
+        /// As [`PathNews::Suspect`]: that was found out before, by the same event.
+        suspect: bool,
     },
 }
 
@@ -173,6 +175,14 @@ impl<'c> Outbox<'c> {
         }
     }
 
+    /// The path is in doubt, whatever else has been found out about it.
+    pub(crate) fn suspect_path(&mut self) {
+        self.path = match self.path {
+            PathNews::Changed { lost, .. } => PathNews::Changed { lost, suspect: true },
+            PathNews::None | PathNews::Suspect => PathNews::Suspect,
+        };
+    }
+
     /// Count `n` of `counter`.
     #[inline]
     pub(crate) fn count(&self, counter: Counter, n: u64) {
@@ -184,5 +194,21 @@ impl<'c> Outbox<'c> {
     pub(crate) fn dropped(&self, reason: DropReason) -> DropReason {
         self.counters.drop(reason);
         reason
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubt_adds_to_what_is_known_of_the_path() {
+        let (config, counters) = (Config::default(), Counters::new());
+        let mut out = Outbox::new(&config, &counters);
+        out.suspect_path();
+        assert_eq!(out.path, PathNews::Suspect);
+        out.path = PathNews::Changed { lost: true, suspect: false };
+        out.suspect_path();
+        assert_eq!(out.path, PathNews::Changed { lost: true, suspect: true });
     }
 }

@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::ecn;
 use crate::error::Error;
 use crate::fast_open;
-use crate::outbox::{Outbox, PathNews};
+use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::{Ack, Doubt, Mode, Timer, since};
 use crate::state::{Cause, State};
@@ -304,7 +304,7 @@ fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
 //# (SHLD-9).
 fn reach_r1(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     if parts.send_window.unanswered == out.config.suspicious_retries {
-        out.path = PathNews::Suspect;
+        out.suspect_path();
         let known = parts.header_in.soft_error().unwrap_or(Error::Unanswered);
         parts.header_in.note_soft_error(known, out, now);
     }
