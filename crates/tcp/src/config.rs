@@ -15,6 +15,8 @@ use wire::{FourTuple, SeqNumber};
 pub use features::{Ecn, EcnOption, FastOpenMode, SynCookies};
 pub use share::TextShare;
 
+pub use crate::pcb::WindowRule;
+
 use crate::congestion::Kind;
 use crate::rtt::RttConfig;
 
@@ -298,6 +300,8 @@ pub struct Config {
     pub checksum_placement: ChecksumPlacement,
     /// In whose order options are written.
     pub option_order: OptionOrder,
+    /// How the receive window is chosen.
+    pub window_rule: WindowRule,
     /// When listeners answer with SYN cookies.
     pub syn_cookies: SynCookies,
     /// How explicit congestion notification is negotiated.
@@ -385,6 +389,7 @@ impl Default for Config {
             tx_checksum_offload: false,
             checksum_placement: ChecksumPlacement::Before,
             option_order: OptionOrder::Linux,
+            window_rule: WindowRule::Linux,
             syn_cookies: SynCookies::default(),
             ecn: Ecn::default(),
             ecn_option: EcnOption::default(),

@@ -15,7 +15,7 @@ use crate::ecn::{self, EcnMode};
 use crate::event::{Event, IcmpError, IcmpKind, Isn, Negotiation, SegmentArrives, announced_mss};
 use crate::outbox::Outbox;
 use crate::output;
-use crate::pcb::{HeaderOut, Pcb, Tick, first_window};
+use crate::pcb::{HeaderOut, Pcb, TIMESTAMPS_LEN, Tick, first_window};
 use crate::segment::Segment;
 use crate::state::State;
 
@@ -186,7 +186,7 @@ impl HalfOpen {
         let announced = announced_mss(self.mss, &params.options);
         let mut ho = HeaderOut::new(&self.tuple, announced, &isn, now).with_options(&params.options);
         ho.nxt = self.irs + 1;
-        ho.edge = ho.nxt + first_window(&params.options, out.config, announced);
+        ho.edge = ho.nxt + self.first_window(params, out.config);
         ho.set_features(self.shift != NO_SHIFT, self.has(feature::TIMESTAMPS));
         ho.ts_recent = self.ts_recent;
         ho.marks.set_echo(ecn::syn_ack_flags(self.ecn(), self.mark));
@@ -197,6 +197,13 @@ impl HalfOpen {
             params.options.announced_user_timeout.and_then(UserTimeout::new).filter(|_| cookie.is_none());
         let rare = RareOptions { ecn: counters.filter(|_| cookie.is_none()), fast_open: cookie, user_timeout };
         output::syn_ack(self.iss, self.has(feature::SACK), &rare, &mut ho, out, now);
+    }
+
+    /// The window of the SYN-ACK.
+    fn first_window(&self, params: &ListenParams, config: &Config) -> u32 {
+        let announced = announced_mss(self.mss, &params.options);
+        let stamps = if self.has(feature::TIMESTAMPS) { TIMESTAMPS_LEN } else { 0 };
+        first_window(&params.options, config, announced.saturating_sub(stamps))
     }
 
     /// When the SYN-ACK left, seen from `now`.
@@ -326,6 +333,7 @@ impl HalfOpen {
         // Boxed first: a PCB is large, and whoever asks hands it on.
         let mut pcb = Box::new(Pcb::closed(self.tuple, self.isn(), self.mss, &params.options, config, now));
         let mut parts = pcb.parts();
+        parts.receive_window.offer_first(self.first_window(params, config));
         parts.header_in.set_passive();
         parts.header_in.set_held(false);
         parts.agree(self.irs, 0, &self.agreed(), config, now);
@@ -363,10 +371,30 @@ pub(crate) fn agreement(header: &Header, tuple: &FourTuple, config: &Config) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{BufferSizes, ConnectionOptions};
 
     /// A flood fills the table with these.
     #[test]
     fn a_half_open_connection_is_small() {
         assert!(size_of::<HalfOpen>() <= 72, "{} octets", size_of::<HalfOpen>());
+    }
+
+    /// What a SYN-ACK has offered its connection takes, to the octet, whatever rounds it.
+    #[test]
+    fn a_child_keeps_the_window_that_its_syn_ack_offered() {
+        let config =
+            Config { receive_buffer: BufferSizes { min: 4096, initial: 60_000, max: 60_000 }, ..Config::default() };
+        let ends = [10, 0, 0, 1].into();
+        let tuple = FourTuple { local_addr: ends, remote_addr: ends, local_port: 80, remote_port: 2000 };
+        for (timestamps, first) in [(None, 59_860), (Some(7), 59_368)] {
+            let agreed = Negotiation { peer_mss: 1000, shift: Some(0), timestamps, sack: true };
+            let isn = Isn { iss: SeqNumber(1), ts_offset: 0, flow_hash: None };
+            let params = ListenParams { mss: 1460, options: ConnectionOptions::default(), defer_accept: 0 };
+            let half_open = HalfOpen::new(tuple, SeqNumber(100), isn, &params, &agreed, (&config, Time::ZERO));
+            let pcb = half_open.revive(&params, &config, Time::ZERO);
+            assert_eq!(half_open.first_window(&params, &config), first);
+            assert_eq!((pcb.receive_window.edge - pcb.receive_window.nxt) as u32, first);
+            assert_eq!((pcb.header_out.edge - pcb.header_out.nxt) as u32, first);
+        }
     }
 }

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use wire::tcp::OptionOrder;
 
-use crate::config::{BufferSizes, Config, Ecn, FastOpenMode, KeepAlive, SendAccounting, TextShare};
+use crate::config::{BufferSizes, Config, Ecn, FastOpenMode, KeepAlive, SendAccounting, TextShare, WindowRule};
 use crate::rtt::{RtoFloor, RttConfig};
 
 /// Whose wire image a stack has.
@@ -65,6 +65,7 @@ fn freebsd() -> Config {
         keep_alive: KeepAlive { probes: 8, ..KeepAlive::default() },
         paws_window: 0,
         option_order: OptionOrder::FreeBsd,
+        window_rule: WindowRule::FreeBsd,
         fast_open: FastOpenMode(0),
         reset_on_timeout: true,
         ..Config::default()
@@ -79,6 +80,7 @@ fn rfc() -> Config {
         send_accounting: SendAccounting::Octets,
         rto: RttConfig { min_rto: Duration::from_secs(1), floor: RtoFloor::Total, ..RttConfig::default() },
         initial_window: 3,
+        window_rule: WindowRule::Rfc,
         delayed_ack: Duration::from_millis(200),
         quick_acks: 0,
         time_wait: Duration::from_secs(240),

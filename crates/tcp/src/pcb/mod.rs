@@ -22,6 +22,7 @@ pub(crate) mod shaping;
 mod sizing;
 mod tick;
 mod totals;
+mod window_rule;
 
 pub use delivery_rate::Rate;
 pub use header_in::HeaderIn;
@@ -30,6 +31,7 @@ pub use reassembly::Reassembly;
 pub use receive_window::ReceiveWindow;
 pub use retransmit_queue::RetransmitQueue;
 pub use send_window::SendWindow;
+pub use window_rule::WindowRule;
 
 pub(crate) use header_in::{Path, milliseconds};
 pub(crate) use hold::{Hold, Push};
@@ -37,12 +39,13 @@ pub(crate) use loss::{Delivery, Detected, Doubt, Loss};
 pub(crate) use mtu_search::MtuSearch;
 pub(crate) use receive_window::{Ack, RecvSnapshot, first_window};
 pub(crate) use send_log::{is_before, since, until};
-pub(crate) use send_window::{Mode, TIMER_SLACK, Timer};
+pub(crate) use send_window::{Mode, TIMER_SLACK, TIMESTAMPS_LEN, Timer};
 pub(crate) use settings::Settings;
 pub(crate) use shaping::{Limit, Shaping};
 pub(crate) use sizing::Sizing;
 pub(crate) use tick::{SKEW_MS, Tick, mebinanos};
 pub(crate) use totals::Totals;
+use window_rule::Room;
 
 use core::time::Duration;
 

@@ -13,7 +13,7 @@ use wire::tcp::SackBlocks;
 
 use super::fifo::Fifo;
 use super::sizing::opening;
-use super::{Reassembly, Sizing};
+use super::{Reassembly, Room, Sizing, WindowRule};
 use crate::config::{Config, ConnectionOptions};
 use crate::outbox::Outbox;
 use crate::state::State;
@@ -49,10 +49,12 @@ fn clamp(options: &ConnectionOptions) -> u32 {
     options.window_clamp.unwrap_or(1 << 30)
 }
 
-/// The window of our SYN: what an unscaled field can say of the buffer, and no more than is wished for with this MSS.
+/// The window of our SYN: what an unscaled field can say of the buffer, and no more than is wished for with this MSS, of which
+/// what every segment has of options is taken off where that is known.
 pub(crate) fn first_window(options: &ConnectionOptions, config: &Config, mss: u16) -> u32 {
     let wished = options.initial_receive_window.map_or(u32::MAX, |segments| u32::from(segments) * u32::from(mss));
-    buffer(options, config).min(clamp(options)).min(u32::from(u16::MAX)).min(wished)
+    let space = config.window_rule.first(buffer(options, config).min(clamp(options)), mss);
+    space.min(u32::from(u16::MAX)).min(wished)
 }
 
 /// What the receive side tells the header-out part. Merged monotonically: a stale snapshot changes nothing.
@@ -94,6 +96,8 @@ pub struct ReceiveWindow {
     pub(crate) state: State,
     /// Our window shift.
     pub(crate) shift: u8,
+    /// How the window is chosen.
+    rule: WindowRule,
     /// Acknowledgements still to be sent without delay.
     pub(crate) quick: u8,
     pub(crate) timestamps: bool,
@@ -154,6 +158,7 @@ impl ReceiveWindow {
             peer_segment: 536,
             state,
             shift: 0,
+            rule: config.window_rule,
             quick: config.quick_acks,
             timestamps: false,
             sack: false,
@@ -179,6 +184,11 @@ impl ReceiveWindow {
             armed: Time::MAX,
             queue: Fifo::new(),
         }
+    }
+
+    /// Our SYN-ACK offered `window` octets.
+    pub(crate) fn offer_first(&mut self, window: u32) {
+        self.edge = self.nxt + window;
     }
 
     /// The peer's SYN arrived: RCV.NXT follows it, and the window is what our SYN says.
@@ -264,8 +274,7 @@ impl ReceiveWindow {
         ((self.told_edge - self.nxt).max(0) as u32) < self.limit / 2
     }
 
-    /// Move the right edge if that opens the window by a useful amount (receiver's silly-window avoidance, RFC 9293
-    /// section 3.8.6.2.2). It never moves back.
+    /// Move the right edge if that opens the window by a useful amount: how much that is, the rule says. It never moves back.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
     //# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the left (SHLD-14).
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.2
@@ -274,10 +283,22 @@ impl ReceiveWindow {
     //# A TCP implementation MAY keep its offered receive window closed indefinitely (MAY-8).
     #[inline]
     pub(crate) fn open_window(&mut self) {
+        if self.rule == WindowRule::Linux && self.bytes_received == 0 {
+            // Text shows how large its segments are; until then the first window holds.
+            return;
+        }
         let most = u32::from(u16::MAX) << self.shift;
-        let edge = self.nxt + self.space().min(self.clamp).min(most);
-        let gain = edge - self.edge;
-        if gain > 0 && gain as u32 >= (self.limit / 2).min(u32::from(self.peer_segment)) {
+        let window = self.rule.choose(Room {
+            free: self.space().min(self.clamp).min(most),
+            limit: self.limit,
+            clamp: self.clamp,
+            open: (self.edge - self.nxt).max(0) as u32,
+            offered: (self.told_edge - self.last_ack_sent).max(0) as u32,
+            segment: self.peer_segment.into(),
+            shift: self.shift,
+        });
+        let edge = self.nxt + window;
+        if edge.gt(self.edge) {
             self.edge = edge;
         }
     }

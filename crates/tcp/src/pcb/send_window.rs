@@ -17,7 +17,7 @@ use crate::rtt::RttEstimator;
 use crate::state::State;
 
 /// Octets that a segment's timestamps take.
-const TIMESTAMPS_LEN: u16 = 12;
+pub(crate) const TIMESTAMPS_LEN: u16 = 12;
 
 /// Added to every probe time-out, against timers that tick at a millisecond and peers that gather segments; and to the
 /// reordering window on a path that reorders.

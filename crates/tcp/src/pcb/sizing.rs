@@ -194,6 +194,7 @@ mod tests {
     /// Windows that pass every `rtt`, and that the user reads at once.
     fn rounds(rw: &mut ReceiveWindow, config: &Config, count: u32, rtt: Duration) {
         for round in 0..count {
+            rw.bytes_received += u64::from((rw.round_end - rw.nxt) as u32);
             rw.nxt = rw.round_end;
             rw.grow(config, Time::from_millis(1000) + rtt * round);
             rw.open_window();

@@ -1,0 +1,128 @@
+//! How much of the free space in the receive buffer is announced: three answers to the receiver's silly-window syndrome
+//! (RFC 9293 section 3.8.6.2.2), told apart by profiles because peers see them in every acknowledgement.
+//!
+//! Pure arithmetic for `receive_window`, which asks at each segment of text and at each read. What is chosen here may be
+//! less than what the peer has been told; that the edge never moves back is the caller's affair.
+
+/// How the receive window is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WindowRule {
+    /// The edge stays until it can move by a segment, or by half of the buffer (RFC 9293 section 3.8.6.2.2).
+    Rfc,
+    /// As Linux: all that is free where windows are scaled, and multiples of the peer's segment where they are not, the first
+    /// window among these; nothing where less than half is free and of that less than a segment or a sixteenth of the
+    /// buffer.
+    #[default]
+    Linux,
+    /// As FreeBSD: all that is free; nothing where that is less than a segment and than a quarter of the buffer.
+    FreeBsd,
+}
+
+/// What there is to choose from, in octets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Free, and not beyond what the window field can say or the user allows.
+    pub(crate) free: u32,
+    /// Size of the buffer.
+    pub(crate) limit: u32,
+    /// What the user allows.
+    pub(crate) clamp: u32,
+    /// Still open beyond RCV.NXT.
+    pub(crate) open: u32,
+    /// The window that left last.
+    pub(crate) offered: u32,
+    /// The largest segment of the peer.
+    pub(crate) segment: u32,
+    /// Our window shift.
+    pub(crate) shift: u8,
+}
+
+impl WindowRule {
+    /// The window to announce.
+    #[inline]
+    pub(crate) fn choose(self, room: Room) -> u32 {
+        let Room { free, limit, open, segment, .. } = room;
+        match self {
+            WindowRule::Linux if room.shift != 0 && free >= limit / 2 => free,
+            WindowRule::Linux => linux(room),
+            WindowRule::Rfc if free.saturating_sub(open) < segment.min(limit / 2) => open,
+            WindowRule::FreeBsd if free < segment.min(limit / 4) => 0,
+            WindowRule::Rfc | WindowRule::FreeBsd => free,
+        }
+    }
+
+    /// The window of a SYN, of `space` octets in the buffer, where text comes in segments of `mss`.
+    pub(crate) fn first(self, space: u32, mss: u16) -> u32 {
+        match self {
+            WindowRule::Linux if space > u32::from(mss) && mss > 0 => space - space % u32::from(mss),
+            _ => space,
+        }
+    }
+}
+
+fn linux(room: Room) -> u32 {
+    let Room { mut free, limit, clamp, offered, shift, .. } = room;
+    let full = limit.min(clamp);
+    let segment = room.segment.min(full).max(1);
+    if free < full / 2 {
+        // What the window field cannot say would be rounded up on its way.
+        free = free >> shift << shift;
+        if free < limit >> 4 || free < segment {
+            return 0;
+        }
+    }
+    if shift != 0 {
+        free
+    } else if offered.saturating_add(segment) <= free || offered > free {
+        free - free % segment
+    } else if segment == full && free > offered + full / 2 {
+        free
+    } else {
+        offered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn room(free: u32) -> Room {
+        Room { free, limit: 65_536, clamp: 1 << 30, open: 0, offered: 64_000, segment: 1000, shift: 0 }
+    }
+
+    fn chosen(rule: WindowRule, frees: &[u32], shift: u8) -> Vec<u32> {
+        frees.iter().map(|free| rule.choose(Room { shift, ..room(*free) })).collect()
+    }
+
+    #[test]
+    fn linux_offers_whole_segments_unless_it_scales() {
+        let frees = [65_535, 64_999, 64_000, 63_999, 20_500, 4_500, 4_000];
+        // The first two are within a segment of what was offered.
+        assert_eq!(chosen(WindowRule::Linux, &frees, 0), [65_000, 64_000, 64_000, 63_000, 20_000, 4_000, 0]);
+        assert_eq!(chosen(WindowRule::Linux, &frees, 7), [65_535, 64_999, 64_000, 63_999, 20_480, 4_480, 0]);
+        let tiny = Room { limit: 3000, free: 900, ..room(0) };
+        assert_eq!(WindowRule::Linux.choose(tiny), 0, "less than a segment");
+        let one = Room { limit: 800, free: 700, offered: 100, ..room(0) };
+        assert_eq!(WindowRule::Linux.choose(one), 700, "the buffer holds no whole segment");
+    }
+
+    #[test]
+    fn freebsd_offers_what_is_free_and_nothing_below_a_segment() {
+        assert_eq!(chosen(WindowRule::FreeBsd, &[65_535, 20_500, 1000, 999], 0), [65_535, 20_500, 1000, 0]);
+        assert_eq!(WindowRule::FreeBsd.choose(Room { limit: 2000, ..room(500) }), 500, "a quarter of the buffer");
+    }
+
+    #[test]
+    fn the_rfc_has_the_edge_stay_until_it_moves_by_a_segment() {
+        let rfc = |free, open| WindowRule::Rfc.choose(Room { open, ..room(free) });
+        assert_eq!([rfc(64_999, 64_000), rfc(65_000, 64_000), rfc(10, 20)], [64_000, 65_000, 20]);
+    }
+
+    #[test]
+    fn linux_begins_with_whole_segments() {
+        let first = |mss| WindowRule::Linux.first(65_536, mss);
+        assert_eq!([first(1460), first(1448), first(1440), first(0)], [64_240, 65_160, 64_800, 65_536]);
+        assert_eq!(WindowRule::Linux.first(1000, 1460), 1000);
+        assert_eq!(WindowRule::FreeBsd.first(65_536, 1460), 65_536);
+    }
+}
