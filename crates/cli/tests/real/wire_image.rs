@@ -17,9 +17,10 @@ use crate::relaying::Relaying;
 use crate::serving::{Serving, Site, curl};
 use crate::{MIB, full, namespace, programs};
 
-/// Heddle with so many queues and such offloads. It waits as [`patient`] has the kernel wait.
-const fn cabled(queues: &'static str, offload: &'static str) -> [&'static str; 8] {
-    ["--queues", queues, "--threads", "2", "--offload", offload, "--sysctl", "tcp_early_retrans=0"]
+/// Heddle with so many queues and such offloads. It waits much as [`patient`] has the kernel wait.
+const fn cabled(queues: &'static str, offload: &'static str) -> [&'static str; 10] {
+    let [probes, least] = ["tcp_early_retrans=0", "tcp_rto_min_us=1000000"];
+    ["--queues", queues, "--threads", "2", "--offload", offload, "--sysctl", probes, "--sysctl", least]
 }
 /// The architectures that are looked at in every run.
 const LOOKED_AT: [&str; 4] = ["connp-l:128", "connp-t:spsc", "msgp:6", "squeue:process"];
@@ -28,10 +29,15 @@ fn archs() -> &'static [&'static str] {
     if full() { &ALL_PLANS } else { &LOOKED_AT }
 }
 
-/// Has the kernel wait for the retransmission time-out before it believes that something was lost: a tail loss probe, a
-/// few milliseconds after the segment, tells only that Heddle was not running on a CPU.
+/// Has the kernel wait ten seconds before it believes that something was lost of which nobody says so: a tail loss probe,
+/// or a time-out of 200 ms on a busy machine, tells only that Heddle was not running on a CPU.
 fn patient() {
     namespace::set("ipv4/tcp_early_retrans", "0");
+    // IPv6 prefers the route of the lower metric; of IPv4 there can be no lower one.
+    for route in ["change 10.9.0.0/24", "add fd09::/64 metric 1"] {
+        let words = format!("ip route {route} dev {INTERFACE} rto_min 10s");
+        run(&words.split(' ').collect::<Vec<_>>());
+    }
 }
 
 /// Asserts that tshark has no remark on a recording, which must have at least `least` frames with text.
