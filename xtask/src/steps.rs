@@ -94,8 +94,15 @@ fn step(name: &str) -> Result<Done, String> {
     }
 }
 
+/// Where tests draw cases and schedules from: the same in every run, so that what fails is the change. Others are drawn
+/// with another number in the environment, and by the fuzzers.
+const SEEDS: [&str; 2] = ["PROPTEST_RNG_SEED", "SHUTTLE_RANDOM_SEED"];
+
 fn command(arguments: &[&str]) -> Command {
     let mut command = metadata::cargo();
+    for seed in SEEDS {
+        command.env(seed, std::env::var_os(seed).unwrap_or_else(|| "1".into()));
+    }
     // A snapshot that differs is a failure, not a file to review.
     command.current_dir(metadata::root()).args(arguments).env("INSTA_UPDATE", "no");
     command
