@@ -135,7 +135,12 @@ fn shaped(sw: &mut SendWindow, rq: &RetransmitQueue, (from, hold): (SeqNumber, H
 /// New octets left from `from` on: remember when.
 #[inline]
 fn note_sent(sw: &SendWindow, rq: &mut RetransmitQueue, from: SeqNumber, out: &mut Outbox<'_>, now: Time) {
-    if sw.nxt != from && rq.log.sent(sw.una, from, now.as_micros() as u32, sw.slice_width()) {
+    if sw.nxt == from {
+        return;
+    }
+    let clock = now.as_micros() as u32;
+    let clock = sw.loss.as_ref().filter(|_| sw.mode.recovers()).map_or(clock, |loss| loss.leaves_at(clock));
+    if rq.log.sent(sw.una, from, clock, sw.slice_width()) {
         out.wake_by(now + IDLE_CHECK);
     }
 }

@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::fast_open;
 use crate::outbox::Outbox;
 use crate::output;
-use crate::pcb::{Ack, Doubt, Mode, Timer, since};
+use crate::pcb::{Ack, Doubt, Mode, TIMER_SLACK, Timer, since};
 use crate::state::{Cause, State};
 use crate::user_timeout;
 
@@ -201,7 +201,14 @@ fn tail_loss_probe(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     //# After attempting to send a loss probe, regardless of whether a loss probe was sent, the sender MUST re-arm the
     //# RTO timer, not the PTO timer, if the FlightSize is not zero.
     let sw = &mut *parts.send_window;
-    sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
+    if recovers {
+        // At least the slack from now: without new text the next probe runs from the same segment, and whoever is late now
+        // must look at what has arrived meanwhile.
+        sw.guard_flight(out.config, if probed { now } else { newest });
+        sw.timer = sw.timer.max(now + TIMER_SLACK);
+    } else {
+        sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
+    }
 }
 
 /// What was given time to arrive out of order, and has not, is lost (RFC 8985 section 6.3).

@@ -6,6 +6,7 @@
 //! to hold.
 
 use super::*;
+use crate::pcb::not_before;
 
 /// Send again what is lost, and new text where the pipe has room.
 #[cold]
@@ -159,14 +160,8 @@ pub(crate) fn probe_tail(
     now: Time,
 ) -> bool {
     let (una, from, mss) = (sw.una, sw.nxt, u32::from(sw.mss));
-    let clock = now.as_micros() as u32;
-    // The next wake is one for the retransmission time-out, whatever leaves.
-    let room = Room { congestion: mss, push: true };
-    let super_segments = core::mem::take(&mut out.prefer_super_segments);
-    let new = send_one_new(sw, rq, ho, out, now, room).is_ok();
-    out.prefer_super_segments = super_segments;
-    if new {
-        note_sent(sw, rq, from, out, now);
+    let clock = not_before(now.as_micros() as u32, rq.log.newest());
+    if probe_with_new(sw, rq, ho, out, now).is_some() {
         let range = (from, sw.nxt);
         sw.rtt.probed();
         sw.begin_disorder().probe_sent(range, clock, false);
@@ -185,8 +180,27 @@ pub(crate) fn probe_tail(
     true
 }
 
-/// A probe during recovery: the first segment of the flight once more, whatever the window says. False if it could not
-/// leave.
+/// A segment of new text as a probe, whatever the congestion window says; its octets.
+fn probe_with_new(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Option<u32> {
+    let (from, room) = (sw.nxt, Room { congestion: u32::from(sw.mss), push: true });
+    // The next wake is one for the retransmission time-out, whatever leaves.
+    let super_segments = core::mem::take(&mut out.prefer_super_segments);
+    let sent = send_one_new(sw, rq, ho, out, now, room).ok();
+    out.prefer_super_segments = super_segments;
+    if sent.is_some() {
+        note_sent(sw, rq, from, out, now);
+    }
+    sent
+}
+
+/// A probe during recovery: new text, whose acknowledgement shows whether what was sent again is lost; if that changes
+/// nothing, the first segment of the flight once more. Both go whatever the window says. False if nothing could leave.
 pub(crate) fn probe_recovery(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
@@ -195,7 +209,14 @@ pub(crate) fn probe_recovery(
     now: Time,
 ) -> bool {
     let Some(loss) = &mut sw.loss else { return false };
-    loss.probed = true;
+    loss.probes += 1;
+    if loss.probes == 1 {
+        let sent = probe_with_new(sw, rq, ho, out, now);
+        if let (Some(octets), Some(loss)) = (sent, &mut sw.loss) {
+            loss.prr.sent(octets);
+        }
+        return sent.is_some();
+    }
     loss.resend_first = true;
     resend_first(sw, rq, ho, out, now).is_none()
 }
@@ -216,10 +237,10 @@ fn resend(
     if !retransmit(sw, rq, ho, out, now, range) {
         return false;
     }
-    let width = sw.slice_width();
+    let (width, clock) = (sw.slice_width(), not_before(now.as_micros() as u32, rq.log.newest()));
     if let Some(loss) = &mut sw.loss {
         let octets = (range.1 - range.0) as u32;
-        loss.sent_again(range.0, range.1, now.as_micros() as u32, width);
+        loss.sent_again(range.0, range.1, loss.leaves_at(clock), width);
         loss.prr.sent(octets);
         loss.undo.sent_again(octets, ho.clock(now));
         loss.totals.sent_again(octets);

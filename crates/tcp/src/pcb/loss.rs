@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use wire::SeqNumber;
 
 use super::Totals;
-use super::send_log::{SendLog, is_before, since};
+use super::send_log::{SendLog, is_before, not_before, since};
 use crate::congestion::Prr;
 use crate::rack::{Rack, Sent};
 use crate::sack::Scoreboard;
@@ -131,8 +131,8 @@ pub(crate) struct Loss {
     pub(crate) duplicates: u16,
     /// The first unacknowledged segment must go out again whatever the window says.
     pub(crate) resend_first: bool,
-    /// Recovery was probed, and nothing has arrived since.
-    pub(crate) probed: bool,
+    /// How often recovery was probed since something arrived last.
+    pub(crate) probes: u8,
     /// When something was last sent again.
     pub(crate) last_resent: u32,
     /// When it was first seen, while reordering is allowed for, that something was overtaken.
@@ -160,7 +160,7 @@ impl Loss {
             totals: Totals::default(),
             duplicates: 0,
             resend_first: false,
-            probed: false,
+            probes: 0,
             last_resent: 0,
             overtaken: None,
             doubt: Doubt::None,
@@ -244,6 +244,12 @@ impl Loss {
     pub(crate) fn first_end(&self, una: SeqNumber, nxt: SeqNumber, mss: u32) -> SeqNumber {
         let right = self.board.hole_from(una, nxt).map_or(nxt, |(_, right)| right);
         una + octets(una, right).min(mss)
+    }
+
+    /// When what leaves at `now` leaves: not before what was sent again last ([`not_before`]).
+    #[cold]
+    pub(crate) fn leaves_at(&self, now: u32) -> u32 {
+        if self.under_way > 0 { not_before(now, self.last_resent) } else { now }
     }
 
     /// `[left, right)` was sent again at `now`; runs within `width` of each other count as one.

@@ -38,7 +38,7 @@ pub(crate) use hold::{Hold, Push};
 pub(crate) use loss::{Delivery, Detected, Doubt, Loss};
 pub(crate) use mtu_search::MtuSearch;
 pub(crate) use receive_window::{Ack, RecvSnapshot, first_window};
-pub(crate) use send_log::{is_before, since, until};
+pub(crate) use send_log::{is_before, not_before, since, until};
 pub(crate) use send_window::{Mode, TIMER_SLACK, TIMESTAMPS_LEN, Timer};
 pub(crate) use settings::Settings;
 pub(crate) use shaping::{Limit, Shaping};

@@ -105,6 +105,13 @@ pub(crate) fn since(later: u32, earlier: u32) -> u32 {
     if elapsed > u32::MAX - SKEW_US { 0 } else { elapsed }
 }
 
+/// When something leaves at `now` that leaves after what left at `noted`: a thread whose clock reading is older than that of
+/// another may get at the connection later, and RACK must not think that what it sends left first.
+#[inline]
+pub(crate) fn not_before(now: u32, noted: u32) -> u32 {
+    if now.wrapping_sub(noted) > u32::MAX - SKEW_US { noted } else { now }
+}
+
 /// How long from `now` until `due`, both in microseconds modulo 2^32; 0 if that is over.
 #[inline]
 pub(crate) fn until(due: u32, now: u32) -> u32 {

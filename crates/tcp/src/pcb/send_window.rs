@@ -23,6 +23,12 @@ pub(crate) const TIMESTAMPS_LEN: u16 = 12;
 /// reordering window on a path that reorders.
 pub(crate) const TIMER_SLACK: Duration = Duration::from_millis(2);
 
+/// The same for a probe of recovery that repeats text, and would repeat in vain whatever a busy host answers late: what RFC
+/// 9002 (section 6.2.1) adds for a peer's delay where none is agreed upon (RFC 9000 section 18.2).
+const RECOVERY_SLACK: Duration = Duration::from_millis(25);
+/// Probes of recovery before its retransmission time-out: new text, and what was sent again once more.
+const RECOVERY_PROBES: u8 = 2;
+
 /// What the sender believes about loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -252,20 +258,27 @@ impl SendWindow {
         }
     }
 
-    /// Recovery is probed as well, once per delivery, if the peer holds something out of order: it acknowledges at once
-    /// then (RFC 5681 section 4.2), and two silent round trips mean that what was sent again is lost, too. That goes
-    /// beyond RFC 8985, in the manner of RFC 9002 section 6.2; the window is not touched.
+    /// Recovery is probed as well, if the peer holds something out of order: it acknowledges at once then (RFC 5681 section
+    /// 4.2), and two silent round trips mean that what was sent again is lost, too. New text goes first, if there is some:
+    /// its acknowledgement tells, and it is never in vain. That goes beyond RFC 8985, in the manner of RFC 9002 section 6.2;
+    /// the window is not touched.
     fn may_probe_recovery(&self) -> bool {
         self.mode.recovers()
             && self.rtt.backoff_count() == 0
-            && self.loss.as_ref().is_some_and(|loss| !loss.probed && !loss.board.is_empty())
+            && self.loss.as_ref().is_some_and(|loss| loss.probes < RECOVERY_PROBES && !loss.board.is_empty())
     }
 
     /// How long the peer may hold back its acknowledgement: of one segment alone, as long as it delays any.
     #[inline]
     pub(crate) fn ack_delay(&self, config: &Config) -> Duration {
-        let alone = self.flight() <= u32::from(self.mss) && self.mode == Mode::Open;
-        if alone { config.peer_ack_delay } else { TIMER_SLACK }
+        match self.mode {
+            Mode::Open if self.flight() <= u32::from(self.mss) => config.peer_ack_delay,
+            Mode::Open | Mode::Disorder => TIMER_SLACK,
+            Mode::Recovery | Mode::Loss => {
+                let repeats = self.loss.as_ref().is_some_and(|loss| loss.probes > 0);
+                if repeats { RECOVERY_SLACK } else { TIMER_SLACK }
+            }
+        }
     }
 
     /// Set the timer; [`SendWindow::arm`] asks for the wake.

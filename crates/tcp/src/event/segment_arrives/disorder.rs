@@ -135,7 +135,7 @@ fn conclude(
 fn guard_recovery(sw: &mut SendWindow, seen: &Seen, out: &mut Outbox<'_>, now: Time) {
     if sw.mode.recovers() && seen.delivery.octets > 0 && sw.flight() > 0 {
         if let Some(loss) = &mut sw.loss {
-            loss.probed = false;
+            loss.probes = 0;
         }
         sw.guard_flight(out.config, now);
         sw.arm(out);
@@ -438,7 +438,7 @@ fn enter_recovery(sw: &mut SendWindow, delivered: u32, out: &mut Outbox<'_>, now
     loss.probe = None;
     sw.mode = Mode::Recovery;
     sw.rtt.cancel();
-    loss.probed = false;
+    loss.probes = 0;
     sw.congestion.on_congestion(sw.outstanding(out.config), now);
     sw.guard_flight(out.config, now);
     sw.arm(out);
