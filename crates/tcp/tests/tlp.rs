@@ -193,3 +193,27 @@ fn probes_can_be_switched_off() {
     assert_eq!(t.until_sent(ms(1000)), Some(ms(300)));
     assert_eq!((t.us.count(Counter::TailLossProbes), t.us.count(Counter::Timeouts)), (0, 1));
 }
+
+/// A thread that comes late to its timer comes late to what has arrived, too: the probe waits for two round trips more.
+#[test]
+fn whoever_is_late_looks_at_what_has_arrived_before_a_probe() {
+    let mut t = Script::connected_over(setup(), ms(10), Peer::sack_permitted);
+    t.send(4000);
+    t.take();
+    // The probe was due after 22 ms.
+    t.now += ms(40);
+    t.us.tick(t.now);
+    assert_eq!(t.ranges(), [""; 0]);
+    t.inject(peer(".").ack(2001));
+    t.take();
+    // Late again: it is no excuse for more than a time-out.
+    let mut late = 0;
+    while t.us.sent.is_empty() {
+        late += 40;
+        t.now += ms(40);
+        t.us.tick(t.now);
+    }
+    assert_eq!(t.ranges(), ["3001:4001"]);
+    assert!((120..240).contains(&late), "after {late} ms");
+    assert_eq!((t.us.count(Counter::TailLossProbes), t.us.count(Counter::Timeouts)), (1, 0));
+}

@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::fast_open;
 use crate::outbox::Outbox;
 use crate::output;
-use crate::pcb::{Ack, Doubt, Mode, TIMER_SLACK, Timer, since};
+use crate::pcb::{Ack, Doubt, Mode, RetransmitQueue, SendWindow, TIMER_SLACK, Timer, since};
 use crate::state::{Cause, State};
 use crate::user_timeout;
 
@@ -153,6 +153,23 @@ fn persist(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     }
 }
 
+/// When a probe is due, when the newest segment left, and when the retransmission time-out of the oldest comes, if a probe may
+/// not be later.
+fn probe_times(sw: &SendWindow, rq: &RetransmitQueue, config: &Config, now: Time) -> (Time, Time, Time) {
+    let clock = now.as_micros() as u32;
+    let recovers = sw.mode.recovers();
+    let resent = sw.loss.as_ref().filter(|_| recovers).map_or(u32::MAX, |loss| since(clock, loss.last_resent));
+    let newest = now - Duration::from_micros(u64::from(since(clock, rq.log.newest()).min(resent)));
+    let oldest = now - Duration::from_micros(u64::from(since(clock, rq.log.time_of(sw.una))));
+    let limit = if recovers { Time::MAX } else { sw.rtt.deadline(oldest) };
+    let due = sw.rtt.probe_deadline(newest, sw.ack_delay(config)).min(limit);
+    // Who looks at the timer late has looked late at what arrived, too, or sent late: that gets its round trips first.
+    let late = now - sw.timer > TIMER_SLACK;
+    let again = sw.rtt.probe_deadline(now, TIMER_SLACK);
+    let due = if late && again < sw.rtt.deadline(oldest) { due.max(again) } else { due };
+    (due, newest, limit)
+}
+
 /// No acknowledgement for two round trips: send one segment more, whose acknowledgement tells what is lost (RFC 8985
 /// section 7.3). What left since the timer was set has its own two round trips, but not beyond the retransmission
 /// time-out of the oldest.
@@ -162,13 +179,8 @@ fn tail_loss_probe(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
         sw.stop_timer();
         return;
     }
-    let clock = now.as_micros() as u32;
     let recovers = sw.mode.recovers();
-    let resent = sw.loss.as_ref().filter(|_| recovers).map_or(u32::MAX, |loss| since(clock, loss.last_resent));
-    let newest = now - Duration::from_micros(u64::from(since(clock, rq.log.newest()).min(resent)));
-    let oldest = now - Duration::from_micros(u64::from(since(clock, rq.log.time_of(sw.una))));
-    let limit = if recovers { Time::MAX } else { sw.rtt.deadline(oldest) };
-    let due = sw.rtt.probe_deadline(newest, sw.ack_delay(out.config)).min(limit);
+    let (due, newest, limit) = probe_times(sw, rq, out.config, now);
     if due > now {
         sw.set_timer(Timer::Probe, due);
         return;
