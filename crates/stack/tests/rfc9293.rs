@@ -195,6 +195,25 @@ fn when_nothing_is_heard_until_r1_the_neighbour_is_asked_whether_it_is_there(pla
     assert!(socket.ready.get().contains(Readiness::SOFT_ERROR));
 }
 
+/// Two things come to light at one emission: the routes have changed, and nothing was heard until R1.
+#[every_arch]
+fn routes_that_change_before_r1_do_not_hide_it(plan: Plan) {
+    let mut node = introduced(plan);
+    let _connection = waiting(&mut node);
+    let start = node.clock.now();
+    let mut asked = None;
+    for n in 0..300 {
+        if n == 100 {
+            node.stack.shared().state_route(&"10.0.0.0/24".parse().expect("a route"), 0);
+        }
+        node.clock.advance(Duration::from_millis(10));
+        if asked.is_none() && node.settle().iter().any(|frame| frames::is_arp(frame)) {
+            asked = Some((node.clock.now() - start).as_millis());
+        }
+    }
+    assert!(asked.is_some_and(|at| (1400..1500).contains(&at)), "{asked:?}");
+}
+
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.3
 //= type=test
 //# As a result, when the effective MTU of an interface varies packet-to- packet, TCP implementations SHOULD use the
