@@ -310,8 +310,11 @@ impl ReceiveWindow {
         // While much of the told window is left, an update would be one more segment for nothing. The window of a SYN is
         // as much as its field can say: that the buffer is larger is told by the first acknowledgement of text.
         let much = if self.fresh { (self.limit / 2).min(u32::from(u16::MAX) / 2) } else { self.limit / 2 };
+        // A peer with less than half of the largest window left may wait until it has half, which whole segments may come to
+        // with less of a gain.
+        let frees = || self.rule == WindowRule::Linux && (self.edge - self.nxt) as u32 >= self.limit / 2;
         gain > 0
-            && gain as u32 >= (self.limit / 2).min(2 * u32::from(self.peer_segment))
+            && (gain as u32 >= (self.limit / 2).min(2 * u32::from(self.peer_segment)) || frees())
             && ((self.told_edge - self.nxt).max(0) as u32) < much
     }
 
@@ -405,5 +408,30 @@ impl ReceiveWindow {
     /// Is there something to receive, or is the end of the stream reached?
     pub(crate) fn is_readable(&self) -> bool {
         self.queued >= self.low_water || self.finished
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer that has less than half of the largest window waits, and nothing of it is under way that would be answered.
+    #[test]
+    fn who_may_wait_for_a_larger_window_is_told_when_all_has_been_read() {
+        for rule in [WindowRule::Linux, WindowRule::FreeBsd, WindowRule::Rfc] {
+            let config = Config { window_rule: rule, ..Config::default() };
+            let options = ConnectionOptions::default();
+            for (segment, left) in
+                [512, 3734, 5000, 8192].into_iter().flat_map(|s| [0, 1000, 3734, 4095].map(|l| (s, l)))
+            {
+                let mut rw = ReceiveWindow::new(State::Established, 1460, &options, &config, Time::ZERO);
+                (rw.limit, rw.peer_segment, rw.bytes_received) = (8192, segment, 1);
+                rw.edge = rw.nxt + left;
+                (rw.told_edge, rw.last_ack_sent) = (rw.edge, rw.nxt);
+                rw.open_window();
+                assert!(rw.update_due(), "{rule:?}: segments of {segment}, {left} left");
+                assert!(rw.edge - rw.nxt >= 4096, "{rule:?}: segments of {segment}, {left} left");
+            }
+        }
     }
 }

@@ -11,7 +11,8 @@ pub enum WindowRule {
     Rfc,
     /// As Linux: all that is free where windows are scaled, and multiples of the peer's segment where they are not, the first
     /// window among these; nothing where less than half is free and of that less than a segment or a sixteenth of the
-    /// buffer.
+    /// buffer. Where Linux lets the window stay because no segment more would fit, it opens nonetheless to more than half of
+    /// the buffer: a peer whose segments are larger than that (Linux sends none such) would wait for ever.
     #[default]
     Linux,
     /// As FreeBSD: all that is free; nothing where that is less than a segment and than a quarter of the buffer.
@@ -75,7 +76,7 @@ fn linux(room: Room) -> u32 {
         free
     } else if offered.saturating_add(segment) <= free || offered > free {
         free - free % segment
-    } else if segment == full && free > offered + full / 2 {
+    } else if offered < full / 2 && free > full / 2 {
         free
     } else {
         offered
@@ -102,8 +103,18 @@ mod tests {
         assert_eq!(chosen(WindowRule::Linux, &frees, 7), [65_535, 64_999, 64_000, 63_999, 20_480, 4_480, 0]);
         let tiny = Room { limit: 3000, free: 900, ..room(0) };
         assert_eq!(WindowRule::Linux.choose(tiny), 0, "less than a segment");
-        let one = Room { limit: 800, free: 700, offered: 100, ..room(0) };
-        assert_eq!(WindowRule::Linux.choose(one), 700, "the buffer holds no whole segment");
+    }
+
+    /// Less than half of the buffer was left to the peer; the user has read all.
+    #[test]
+    fn an_empty_buffer_is_offered_to_large_segments_too() {
+        for segment in [1, 700, 1024, 2000, 3734, 5000, 8191, 65_000] {
+            for offered in [0, 700, 3734, 4095] {
+                let empty = Room { limit: 8192, free: 8192, offered, open: offered, segment, ..room(0) };
+                let window = WindowRule::Linux.choose(empty);
+                assert!(window > 8192 / 2, "segments of {segment}, {offered} offered before: {window}");
+            }
+        }
     }
 
     #[test]
