@@ -256,6 +256,11 @@ impl RttEstimator {
         Time::from_nanos(now.as_nanos().saturating_add(us.min(rto * 1000)))
     }
 
+    /// Whether two probes, each after two round trips and `slack` later in all, come before the retransmission time-out would.
+    pub(crate) fn has_time_for_two_probes(&self, slack: Duration) -> bool {
+        self.has_sample() && u64::from(self.srtt8 >> 1) + slack.as_micros() as u64 <= self.rto_us()
+    }
+
     /// The round-trip time variation; `None` before the first sample. Microsecond resolution.
     #[inline]
     pub fn rttvar(&self) -> Option<Duration> {

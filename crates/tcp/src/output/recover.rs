@@ -6,7 +6,7 @@
 //! to hold.
 
 use super::*;
-use crate::pcb::not_before;
+use crate::pcb::{RECOVERY_PROBES, RECOVERY_SLACK, not_before};
 
 /// Send again what is lost, and new text where the pipe has room.
 #[cold]
@@ -200,7 +200,8 @@ fn probe_with_new(
 }
 
 /// A probe during recovery: new text, whose acknowledgement shows whether what was sent again is lost; if that changes
-/// nothing, the first segment of the flight once more. Both go whatever the window says. False if nothing could leave.
+/// nothing, the first segment of the flight once more, and at once where the time-out would come before both: a peer that
+/// keeps nothing more out of order has no answer to new text. Both go whatever the window says. False if nothing could leave.
 pub(crate) fn probe_recovery(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
@@ -209,8 +210,9 @@ pub(crate) fn probe_recovery(
     now: Time,
 ) -> bool {
     let Some(loss) = &mut sw.loss else { return false };
-    loss.probes += 1;
-    if loss.probes == 1 {
+    let first = core::mem::replace(&mut loss.probes, RECOVERY_PROBES) == 0;
+    if first && sw.rtt.has_time_for_two_probes(RECOVERY_SLACK) {
+        loss.probes = 1;
         let sent = probe_with_new(sw, rq, ho, out, now);
         if let (Some(octets), Some(loss)) = (sent, &mut sw.loss) {
             loss.prr.sent(octets);

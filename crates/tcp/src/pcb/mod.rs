@@ -39,7 +39,7 @@ pub(crate) use loss::{Delivery, Detected, Doubt, Loss};
 pub(crate) use mtu_search::MtuSearch;
 pub(crate) use receive_window::{Ack, RecvSnapshot, first_window};
 pub(crate) use send_log::{is_before, not_before, since, until};
-pub(crate) use send_window::{Mode, TIMER_SLACK, TIMESTAMPS_LEN, Timer};
+pub(crate) use send_window::{Mode, RECOVERY_PROBES, RECOVERY_SLACK, TIMER_SLACK, TIMESTAMPS_LEN, Timer};
 pub(crate) use settings::Settings;
 pub(crate) use shaping::{Limit, Shaping};
 pub(crate) use sizing::Sizing;

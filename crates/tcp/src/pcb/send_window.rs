@@ -25,9 +25,9 @@ pub(crate) const TIMER_SLACK: Duration = Duration::from_millis(2);
 
 /// The same for a probe of recovery that repeats text, and would repeat in vain whatever a busy host answers late: what RFC
 /// 9002 (section 6.2.1) adds for a peer's delay where none is agreed upon (RFC 9000 section 18.2).
-const RECOVERY_SLACK: Duration = Duration::from_millis(25);
+pub(crate) const RECOVERY_SLACK: Duration = Duration::from_millis(25);
 /// Probes of recovery before its retransmission time-out: new text, and what was sent again once more.
-const RECOVERY_PROBES: u8 = 2;
+pub(crate) const RECOVERY_PROBES: u8 = 2;
 
 /// What the sender believes about loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
