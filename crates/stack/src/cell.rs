@@ -301,15 +301,8 @@ impl<P: Platform> Cell<P> {
     #[inline(never)]
     fn path_news(&mut self, slot: u32, news: PathNews, now: Time, after: &mut After<P>) {
         let Some(remote) = self.table.at(slot).map(|connection| connection.flow.tuple.remote_addr) else { return };
-        match news {
-            PathNews::None => {}
-            PathNews::Suspect => self.shared.suspect_path(remote, after),
-            PathNews::Changed { lost, suspect } => {
-                if suspect {
-                    self.shared.suspect_path(remote, after);
-                }
-                self.run(slot, self.shared.route_changed(remote, lost, now), now, after);
-            }
+        if let Some(changed) = self.shared.path_news(remote, news, now, after) {
+            self.run(slot, changed, now, after);
         }
     }
 

@@ -11,7 +11,7 @@ use ip::{InterfaceView, NamedRoute, Route, RouteAttributes, RouteTable, StatedRo
 use observe::{Counter, Counters, DropReason, Time};
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, Published, TooManyVersions};
 use tcp::config::MemoryLimits;
-use tcp::{ConnectionOptions, OpenParams, Outbox, RouteChanged};
+use tcp::{ConnectionOptions, OpenParams, Outbox, PathNews, RouteChanged};
 use wire::rss::Toeplitz;
 
 use crate::addresses::Addresses;
@@ -344,10 +344,19 @@ impl<P: Platform> Shared<P> {
         result
     }
 
-    /// What a connection to `remote` must be told when routes have changed; see [`tcp::PathNews::Changed`].
+    /// Something has come to light of a connection's path to `remote` ([`PathNews`]): IP is told, and what the connection must
+    /// be told, if anything, is returned.
     #[cold]
-    pub fn route_changed(&self, remote: IpAddr, lost: bool, now: Time) -> RouteChanged {
-        RouteChanged { mss: self.route(remote).map(|_| self.route_mss(remote, now)), lost }
+    pub fn path_news(&self, remote: IpAddr, news: PathNews, now: Time, after: &mut After<P>) -> Option<RouteChanged> {
+        let (suspect, lost) = match news {
+            PathNews::None => (false, None),
+            PathNews::Suspect => (true, None),
+            PathNews::Changed { lost, suspect } => (suspect, Some(lost)),
+        };
+        if suspect {
+            self.suspect_path(remote, after);
+        }
+        lost.map(|lost| RouteChanged { mss: self.route(remote).map(|_| self.route_mss(remote, now)), lost })
     }
 
     /// Fills in what the user left open and the route to `destination` says.

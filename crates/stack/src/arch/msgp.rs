@@ -253,16 +253,8 @@ impl<P: Platform> MsgP<P> {
     /// Something has come to light of a connection's path.
     #[cold]
     fn path_news(&self, connection: &Arc<Connection<P>>, news: PathNews, now: Time, after: &mut After<P>) {
-        let remote = connection.flow.tuple.remote_addr;
-        match news {
-            PathNews::None => {}
-            PathNews::Suspect => self.shared.suspect_path(remote, after),
-            PathNews::Changed { lost, suspect } => {
-                if suspect {
-                    self.shared.suspect_path(remote, after);
-                }
-                self.run(connection, None, self.shared.route_changed(remote, lost, now), now, after);
-            }
+        if let Some(changed) = self.shared.path_news(connection.flow.tuple.remote_addr, news, now, after) {
+            self.run(connection, None, changed, now, after);
         }
     }
 
