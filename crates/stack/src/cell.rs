@@ -171,10 +171,8 @@ impl<P: Platform> Cell<P> {
                 }
             }
             Err(absent) => {
-                if let Some(segment) = arrival.segment.take() {
-                    self.unmatched(segment, (arrival.hash, absent), now, after);
-                    self.call_for(self.half_open.cached_deadline(), after);
-                }
+                self.unmatched(&mut arrival.segment, (arrival.hash, absent), now, after);
+                self.call_for(self.half_open.cached_deadline(), after);
             }
         }
     }
@@ -183,7 +181,7 @@ impl<P: Platform> Cell<P> {
     #[cold]
     fn recycled(&mut self, segment: tcp::Segment, hash: u32, now: Time, after: &mut After<P>) {
         match self.table.find(&segment.tuple, hash) {
-            Err(absent) => self.unmatched(segment, (hash, absent), now, after),
+            Err(absent) => self.unmatched(&mut Some(segment), (hash, absent), now, after),
             Ok(_) => {
                 debug_assert!(false, "a connection that makes way is gone");
                 self.counters.drop(DropReason::TcpNoListener);
@@ -383,35 +381,42 @@ impl<P: Platform> Cell<P> {
 
     /// A segment that belongs to no connection: perhaps to one that is half open, perhaps a listener wants it.
     #[cold]
-    fn unmatched(&mut self, segment: tcp::Segment, (hash, absent): (u32, Absent), now: Time, after: &mut After<P>) {
+    fn unmatched(
+        &mut self,
+        arrival: &mut Option<tcp::Segment>,
+        (hash, absent): (u32, Absent),
+        now: Time,
+        after: &mut After<P>,
+    ) {
+        let Some(segment) = &*arrival else { return };
         let flow = Flow { tuple: segment.tuple, hash };
         if let Some(slot) = self.half_open.find(&flow, absent) {
             let effects = (&self.counters, &mut *after);
-            let child = self.shared.half_open_arrives(&mut self.half_open, slot, segment, now, effects);
+            let child = self.shared.half_open_arrives(&mut self.half_open, slot, arrival, now, effects);
             if let Some(child) = child {
                 self.adopt(child, now, after);
             }
             return;
         }
-        match self.replicas.unmatched(&segment, now) {
+        match self.replicas.unmatched(segment, now) {
             Unmatched::Listener(listener) => {
                 let effects = (&self.counters, &mut *after);
                 let child =
-                    self.shared.syn_arrives(&mut self.half_open, listener, (flow, absent), segment, now, effects);
+                    self.shared.syn_arrives(&mut self.half_open, listener, (flow, absent), arrival, now, effects);
                 if let Some(child) = child {
                     self.adopt(child, now, after);
                 }
             }
             Unmatched::Cookie(listener) => {
                 let effects = (&self.counters, &mut *after);
-                let child = self.shared.cookie_arrives(listener, (flow, absent), segment, now, effects);
+                let child = self.shared.cookie_arrives(listener, (flow, absent), arrival, now, effects);
                 if let Some(child) = child {
                     self.adopt(child, now, after);
                 }
             }
             Unmatched::Nobody => {
                 self.counters.drop(DropReason::TcpNoListener);
-                self.shared.reset(&flow, &segment, &self.counters, after);
+                self.shared.reset(&flow, segment, &self.counters, after);
             }
         }
     }

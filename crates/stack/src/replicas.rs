@@ -4,6 +4,7 @@
 //! replicas of all its cells before a `listen` or a `close` is complete (`Architecture::control`).
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use observe::Time;
@@ -15,7 +16,27 @@ use wire::tcp::TcpFlags;
 use crate::call::Control;
 use crate::socket::{ListenerShared, UdpShared};
 
-type PortMap<T> = HashMap<u16, SmallVec<[Arc<T>; 1]>>;
+type PortMap<T> = HashMap<u16, SmallVec<[Arc<T>; 1]>, BuildHasherDefault<Spread>>;
+
+/// A hash of ports. Nobody but our own users chooses which are bound, so it needs no key.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, octets: &[u8]) {
+        octets.iter().for_each(|octet| self.write_u16((*octet).into()));
+    }
+
+    /// Multiplied (Knuth, volume 3, section 6.4): the map takes the place from the low bits, and a tag from the highest.
+    #[inline]
+    fn write_u16(&mut self, port: u16) {
+        self.0 = (self.0 ^ u64::from(port)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
 
 /// Who takes a segment that belongs to no connection.
 pub enum Unmatched<P: Platform> {
@@ -35,7 +56,7 @@ pub struct Replicas<P: Platform> {
 
 impl<P: Platform> Default for Replicas<P> {
     fn default() -> Self {
-        Replicas { listeners: HashMap::new(), datagrams: HashMap::new() }
+        Replicas { listeners: HashMap::default(), datagrams: HashMap::default() }
     }
 }
 

@@ -5,7 +5,7 @@ use std::hash::Hasher;
 
 use observe::Time;
 use siphasher::sip::{SipHasher13, SipHasher24};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use sync::Platform;
 use wire::{FourTuple, SeqNumber};
 
@@ -13,8 +13,9 @@ use wire::{FourTuple, SeqNumber};
 #[derive(Clone)]
 pub struct Secrets {
     table: (u64, u64),
-    isn: (u64, u64),
-    timestamp: (u64, u64),
+    /// Of the numbers that a connection begins with.
+    beginning: (u64, u64),
+    timing: (u64, u64),
     port: (u64, u64),
     cookie: (u64, u64),
     fast_open: [u8; 16],
@@ -24,7 +25,14 @@ impl Secrets {
     /// Keys from the platform's random source.
     pub fn draw<P: Platform>() -> Self {
         let key = || (P::random(), P::random());
-        Secrets { table: key(), isn: key(), timestamp: key(), port: key(), cookie: key(), fast_open: bytes(key()) }
+        Secrets {
+            table: key(),
+            beginning: key(),
+            timing: key(),
+            port: key(),
+            cookie: key(),
+            fast_open: bytes(key()),
+        }
     }
 
     /// Keys derived from `seed`, so that two runs of a test send the same bytes.
@@ -39,7 +47,14 @@ impl Secrets {
             z ^ (z >> 31)
         };
         let mut key = || (next(), next());
-        Secrets { table: key(), isn: key(), timestamp: key(), port: key(), cookie: key(), fast_open: bytes(key()) }
+        Secrets {
+            table: key(),
+            beginning: key(),
+            timing: key(),
+            port: key(),
+            cookie: key(),
+            fast_open: bytes(key()),
+        }
     }
 
     /// The keyed hash of a connection's tuple: what the connection tables are indexed by. About 5 ns for IPv4.
@@ -49,15 +64,16 @@ impl Secrets {
     #[inline]
     pub fn table_hash(&self, tuple: &FourTuple) -> u64 {
         if let (IpAddr::V4(local), IpAddr::V4(remote)) = (tuple.local_addr, tuple.remote_addr) {
-            let addresses = u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits());
-            return sip13(self.table, addresses, u32::from(tuple.local_port) << 16 | u32::from(tuple.remote_port));
+            return sip::<1, 3>(self.table, words(local, remote, tuple));
         }
         let mut hasher = SipHasher13::new_with_keys(self.table.0, self.table.1);
         write_tuple(&mut hasher, tuple);
         hasher.finish()
     }
 
-    /// The initial send sequence number of a connection: F(tuple, secret) + a clock of 4 microseconds (RFC 6528).
+    /// The numbers that a connection begins with: its initial send sequence number, F(tuple, secret) + a clock of 4
+    /// microseconds (RFC 6528), and the offset of the timestamps that it sends, so that they tell no peer the uptime (RFC
+    /// 7323, 5.4). F has 64 bits, a half for each.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
     //# A TCP implementation MUST use the above type of "clock" for clock-driven selection of initial sequence numbers
     //# (MUST-8),
@@ -68,17 +84,19 @@ impl Secrets {
     //# (SHLD-1).
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
     //# F() MUST NOT be computable from the outside (MUST-9),
-    pub fn initial_sequence_number(&self, tuple: &FourTuple, now: Time) -> SeqNumber {
-        let mut hasher = SipHasher24::new_with_keys(self.isn.0, self.isn.1);
-        write_tuple(&mut hasher, tuple);
-        SeqNumber((hasher.finish() as u32).wrapping_add((now.as_nanos() / 4_000) as u32))
+    pub fn beginning(&self, tuple: &FourTuple, now: Time) -> (SeqNumber, u32) {
+        let keyed = sip24(self.beginning, tuple);
+        (SeqNumber((keyed as u32).wrapping_add((now.as_nanos() / 4_000) as u32)), (keyed >> 32) as u32)
     }
 
-    /// The offset of the timestamps that a connection sends, so that they tell no peer the uptime (RFC 7323, 5.4).
+    /// The initial send sequence number of a connection that begins at `now`.
+    pub fn initial_sequence_number(&self, tuple: &FourTuple, now: Time) -> SeqNumber {
+        self.beginning(tuple, now).0
+    }
+
+    /// The offset of a connection's timestamps, in ms.
     pub fn timestamp_offset(&self, tuple: &FourTuple) -> u32 {
-        let mut hasher = SipHasher24::new_with_keys(self.timestamp.0, self.timestamp.1);
-        write_tuple(&mut hasher, tuple);
-        hasher.finish() as u32
+        self.beginning(tuple, Time::ZERO).1
     }
 
     /// The keyed hash in a SYN cookie (RFC 4987 section 3.6); see [`tcp::syn_cookie::Mac`].
@@ -98,38 +116,53 @@ impl Secrets {
     /// What spreads the first messages of interface `index` over time, so that stations that start together do not speak
     /// together.
     pub fn timing_seed(&self, index: usize) -> u64 {
-        let mut hasher = SipHasher24::new_with_keys(self.timestamp.0, self.timestamp.1);
+        let mut hasher = SipHasher24::new_with_keys(self.timing.0, self.timing.1);
         hasher.write_usize(index);
         hasher.finish()
     }
 
     /// Where the search for an ephemeral port towards a destination begins (RFC 6056, algorithm 3).
     pub fn port_offset(&self, local: IpAddr, remote: IpAddr, remote_port: u16) -> u32 {
-        let mut hasher = SipHasher24::new_with_keys(self.port.0, self.port.1);
-        let tuple = FourTuple { local_addr: local, remote_addr: remote, local_port: 0, remote_port };
-        write_tuple(&mut hasher, &tuple);
-        hasher.finish() as u32
+        sip24(self.port, &FourTuple { local_addr: local, remote_addr: remote, local_port: 0, remote_port }) as u32
     }
 }
 
-/// SipHash-1-3 (Aumasson, Bernstein 2012) of these twelve bytes, little end first: one round for each of two words and
-/// three at the end, without the buffer that bytes of any number need.
+/// SipHash-2-4 of a tuple.
 #[inline]
-fn sip13(key: (u64, u64), first: u64, last: u32) -> u64 {
+fn sip24(key: (u64, u64), tuple: &FourTuple) -> u64 {
+    if let (IpAddr::V4(local), IpAddr::V4(remote)) = (tuple.local_addr, tuple.remote_addr) {
+        return sip::<2, 4>(key, words(local, remote, tuple));
+    }
+    let mut hasher = SipHasher24::new_with_keys(key.0, key.1);
+    write_tuple(&mut hasher, tuple);
+    hasher.finish()
+}
+
+/// A tuple of IPv4 in twelve octets, which make two words: the top octet of the last is the length.
+#[inline]
+fn words(local: Ipv4Addr, remote: Ipv4Addr, tuple: &FourTuple) -> [u64; 2] {
+    let addresses = u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits());
+    let ports = u64::from(tuple.local_port) << 16 | u64::from(tuple.remote_port);
+    [addresses, 12 << 56 | ports]
+}
+
+/// SipHash (Aumasson, Bernstein 2012) of two words, little end first, with `C` rounds for each word and `D` at the end: without
+/// the buffer that bytes of any number need.
+#[inline]
+fn sip<const C: usize, const D: usize>(key: (u64, u64), words: [u64; 2]) -> u64 {
     let mut v = [
         key.0 ^ 0x736f_6d65_7073_6575,
         key.1 ^ 0x646f_7261_6e64_6f6d,
         key.0 ^ 0x6c79_6765_6e65_7261,
         key.1 ^ 0x7465_6462_7974_6573,
     ];
-    // The top byte of the last word is the length.
-    for word in [first, 12 << 56 | u64::from(last)] {
+    for word in words {
         v[3] ^= word;
-        sip_round(&mut v);
+        (0..C).for_each(|_| sip_round(&mut v));
         v[0] ^= word;
     }
     v[2] ^= 0xff;
-    (0..3).for_each(|_| sip_round(&mut v));
+    (0..D).for_each(|_| sip_round(&mut v));
     v[0] ^ v[1] ^ v[2] ^ v[3]
 }
 
@@ -225,6 +258,9 @@ mod tests {
             let mut hasher = SipHasher13::new_with_keys(secrets.table.0, secrets.table.1);
             write_tuple(&mut hasher, &tuple(port));
             assert_eq!(secrets.table_hash(&tuple(port)), hasher.finish());
+            let mut hasher = SipHasher24::new_with_keys(secrets.port.0, secrets.port.1);
+            write_tuple(&mut hasher, &tuple(port));
+            assert_eq!(sip24(secrets.port, &tuple(port)), hasher.finish());
         }
     }
 

@@ -379,10 +379,11 @@ impl<P: Platform> Shared<P> {
 
     /// What an active open of `flow` needs.
     pub fn open_params(&self, flow: &Flow, options: ConnectionOptions, now: Time) -> OpenParams {
+        let (iss, ts_offset) = self.secrets.beginning(&flow.tuple, now);
         OpenParams {
             tuple: flow.tuple,
-            iss: self.secrets.initial_sequence_number(&flow.tuple, now),
-            ts_offset: self.secrets.timestamp_offset(&flow.tuple),
+            iss,
+            ts_offset,
             flow_hash: Some(flow.hash),
             mss: self.route_mss(flow.tuple.remote_addr, now),
             options: self.on_path(options, flow.tuple.remote_addr),

@@ -213,10 +213,11 @@ impl<P: Platform> Shared<P> {
         cache: &mut SynCache<P>,
         listener: Arc<ListenerShared<P>>,
         (flow, absent): (Flow, Absent),
-        syn: Segment,
+        arrival: &mut Option<Segment>,
         now: Time,
         (counters, after): (&Counters, &mut After<P>),
     ) -> Option<Child<P>> {
+        let syn = arrival.as_ref()?;
         let cookies = self.tcp().syn_cookies;
         let full = match (listener.admit(), cookies) {
             (Ok(()), SynCookies::Always) => {
@@ -237,15 +238,16 @@ impl<P: Platform> Shared<P> {
         if full {
             let mac = |irs, epoch, class| self.secrets.syn_cookie(&flow.tuple, irs, epoch, class);
             let isn = Isn { iss: wire::SeqNumber(0), ..self.isn_of(&flow, now) };
-            if syn_cookie::answer(&params, &syn, isn, &mac, &mut out, now).is_ok() {
+            if syn_cookie::answer(&params, syn, isn, &mac, &mut out, now).is_ok() {
                 listener.note_cookie(now);
             }
             self.emit(&flow, &mut route, &mut out, after);
             return None;
         }
         // A full queue never comes here: cookies of Fast Open open no door that SYN cookies have shut.
-        let cookie = match self.judge_fast_open(&listener, &syn, now) {
+        let cookie = match self.judge_fast_open(&listener, syn, now) {
             Verdict::Open(cookie) => {
+                let syn = arrival.take()?;
                 let pcb = tcp::fast_open::accept(&params, syn, self.isn_of(&flow, now), cookie, &mut out, now);
                 self.emit(&flow, &mut route, &mut out, after);
                 let admission = Admission::Early(listener);
@@ -260,7 +262,7 @@ impl<P: Platform> Shared<P> {
             Verdict::Cookie(cookie) => Some(cookie),
             Verdict::Plain => None,
         };
-        let half_open = tcp::listen::syn_arrives(&params, &syn, self.isn_of(&flow, now), cookie, &mut out, now);
+        let half_open = tcp::listen::syn_arrives(&params, syn, self.isn_of(&flow, now), cookie, &mut out, now);
         self.emit(&flow, &mut route, &mut out, after);
         cache.routes.note(flow.tuple.remote_addr, &route);
         let Ok(half_open) = half_open else {
@@ -277,7 +279,7 @@ impl<P: Platform> Shared<P> {
         &self,
         cache: &mut SynCache<P>,
         slot: u32,
-        segment: Segment,
+        arrival: &mut Option<Segment>,
         now: Time,
         (counters, after): (&Counters, &mut After<P>),
     ) -> Option<Child<P>> {
@@ -285,7 +287,7 @@ impl<P: Platform> Shared<P> {
         let flow = Flow { tuple: *waiting.half_open.tuple(), hash: waiting.hash };
         let params = params(self, &waiting.listener, (flow.tuple.remote_addr, u16::MAX));
         let mut out = self.outbox(&flow, &waiting.route, counters);
-        let progress = waiting.half_open.segment_arrives(&params, segment, &mut out, now);
+        let progress = waiting.half_open.segment_arrives(&params, arrival, &mut out, now);
         self.emit_waiting(&flow, &mut waiting.route, &mut out, after);
         match progress {
             Progress::Waiting => None,
@@ -319,18 +321,19 @@ impl<P: Platform> Shared<P> {
         &self,
         listener: Arc<ListenerShared<P>>,
         (flow, absent): (Flow, Absent),
-        segment: Segment,
+        arrival: &mut Option<Segment>,
         now: Time,
         (counters, after): (&Counters, &mut After<P>),
     ) -> Option<Child<P>> {
+        let segment = arrival.as_ref()?;
         // Nothing is remembered that could wait for text.
         let peer = flow.tuple.remote_addr;
         let params = ListenParams { defer_accept: 0, ..params(self, &listener, (peer, self.route_mss(peer, now))) };
         let mac = |irs, epoch, class| self.secrets.syn_cookie(&flow.tuple, irs, epoch, class);
-        let accepted = syn_cookie::accept(&params, &segment, self.isn_of(&flow, now), &mac, self.tcp(), now);
+        let accepted = syn_cookie::accept(&params, segment, self.isn_of(&flow, now), &mac, self.tcp(), now);
         let Some(mut half_open) = accepted else {
             counters.drop(DropReason::SynCookieInvalid);
-            self.reset(&flow, &segment, counters, after);
+            self.reset(&flow, segment, counters, after);
             return None;
         };
         if let Err(reason) = listener.admit_cookie() {
@@ -339,7 +342,7 @@ impl<P: Platform> Shared<P> {
         }
         let mut route = RouteCache::as_of(self.generation());
         let mut out = self.outbox(&flow, &route, counters);
-        let progress = half_open.segment_arrives(&params, segment, &mut out, now);
+        let progress = half_open.segment_arrives(&params, arrival, &mut out, now);
         self.emit(&flow, &mut route, &mut out, after);
         let Progress::Established(pcb) = progress else {
             listener.abandon();
@@ -382,11 +385,8 @@ impl<P: Platform> Shared<P> {
     }
 
     fn isn_of(&self, flow: &Flow, now: Time) -> Isn {
-        Isn {
-            iss: self.secrets.initial_sequence_number(&flow.tuple, now),
-            ts_offset: self.secrets.timestamp_offset(&flow.tuple),
-            flow_hash: Some(flow.hash),
-        }
+        let (iss, ts_offset) = self.secrets.beginning(&flow.tuple, now);
+        Isn { iss, ts_offset, flow_hash: Some(flow.hash) }
     }
 }
 

@@ -262,17 +262,18 @@ impl HalfOpen {
     pub fn segment_arrives(
         &mut self,
         params: &ListenParams,
-        segment: Segment,
+        arrival: &mut Option<Segment>,
         out: &mut Outbox<'_>,
         now: Time,
     ) -> Progress {
+        let Some(segment) = &*arrival else { return Progress::Waiting };
         let flags = segment.header.flags;
         let speaks = flags.intersection(TcpFlags::SYN | TcpFlags::ACK | TcpFlags::RST | TcpFlags::FIN);
         if speaks == TcpFlags::SYN && segment.header.seq == self.irs && segment.checksum_holds() {
             self.syn_again(params, out, now);
             return Progress::Waiting;
         }
-        if self.defers(params, &segment) {
+        if self.defers(params, segment) {
             // The round trip ends here, and what is timed would end with the text.
             self.features |= feature::DEFERRED | feature::UNTIMED;
             out.count(Counter::SegmentsIn, 1);
@@ -282,7 +283,7 @@ impl HalfOpen {
         let mut pcb = self.revive(params, out.config, now);
         let quiet = Tick::long_before(now);
         pcb.header_in.challenged = if self.may_answer(now) { quiet } else { Tick::of(now) };
-        let _ = SegmentArrives(&mut Some(segment)).run(&mut pcb.parts(), out, now);
+        let _ = SegmentArrives(arrival).run(&mut pcb.parts(), out, now);
         match pcb.header_in.state {
             State::SynReceived => {
                 if self.may_answer(now) && pcb.header_in.challenged != quiet {

@@ -301,14 +301,12 @@ impl<P: Platform> MsgP<P> {
     fn segment(&self, arrival: &mut Segment, now: Time, after: &mut After<P>) {
         let Some(segment) = &arrival.segment else { return };
         let Some((connection, held)) = self.find(&segment.tuple, arrival.hash) else {
-            if let Some(segment) = arrival.segment.take() {
-                self.unmatched(segment, arrival.hash, now, after);
-            }
+            self.unmatched(&mut arrival.segment, arrival.hash, now, after);
             return;
         };
         let reply = self.run(&connection, held, tcp::SegmentArrives(&mut arrival.segment), now, after);
         if let Some(segment) = reply.and_then(call::unclaimed) {
-            self.unmatched(segment, arrival.hash, now, after);
+            self.unmatched(&mut Some(segment), arrival.hash, now, after);
         }
     }
 

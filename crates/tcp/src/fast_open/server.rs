@@ -67,7 +67,7 @@ impl PcbMut<'_> {
         let first = (self.receive_window.edge - self.receive_window.nxt).max(0) as u32;
         if !rest.text.is_empty() {
             self.header_in.note_text_on_syn();
-            let _ = take_text(rest, self, out, now);
+            let _ = take_text(&mut Some(rest), self, out, now);
         }
         // The window of a SYN-ACK is not scaled: no more than it says is open before more text comes, or some is read.
         let rw = &mut *self.receive_window;

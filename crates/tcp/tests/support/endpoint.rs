@@ -255,7 +255,7 @@ impl Endpoint {
     fn half_open_arrives(&mut self, segment: Segment, now: Time) {
         let Some(mut half_open) = self.half_open.take() else { return };
         self.half_open = self.with_outbox(|driver, out, setup| {
-            match half_open.segment_arrives(&setup.listen_params(), segment, out, now) {
+            match half_open.segment_arrives(&setup.listen_params(), &mut Some(segment), out, now) {
                 Progress::Waiting => Some(half_open),
                 Progress::Ended => {
                     out.table = TableChange::Remove;

@@ -26,7 +26,14 @@ use crate::tx::RouteCache;
 impl<P: Platform> MsgP<P> {
     /// For a listener, or for nobody. Set-up holds the table lock to the end, as FreeBSD's does.
     #[cold]
-    pub(super) fn unmatched(&self, segment: tcp::Segment, hash: u32, now: Time, after: &mut After<P>) {
+    pub(super) fn unmatched(
+        &self,
+        arrival: &mut Option<tcp::Segment>,
+        hash: u32,
+        now: Time,
+        after: &mut After<P>,
+    ) {
+        let Some(segment) = &*arrival else { return };
         let flow = Flow { tuple: segment.tuple, hash };
         let mut guard = self.table.lock();
         let directory = &mut *guard;
@@ -36,24 +43,24 @@ impl<P: Platform> MsgP<P> {
             Ok(slot) => {
                 let Some(connection) = directory.connections.at(slot).cloned() else { return };
                 let held = self.keep(guard);
-                let _ = self.run(&connection, held, tcp::SegmentArrives(&mut Some(segment)), now, after);
+                let _ = self.run(&connection, held, tcp::SegmentArrives(arrival), now, after);
                 return;
             }
         };
         if let Some(slot) = directory.half_open.find(&flow, absent) {
             let effects = (&self.counters, &mut *after);
-            let child = self.shared.half_open_arrives(&mut directory.half_open, slot, segment, now, effects);
+            let child = self.shared.half_open_arrives(&mut directory.half_open, slot, arrival, now, effects);
             self.half_open_deadline.store(directory.half_open.cached_deadline(), Ordering::Relaxed);
             if let Some(child) = child {
                 self.adopt(guard, child, now, after);
             }
             return;
         }
-        match directory.replicas.unmatched(&segment, now) {
+        match directory.replicas.unmatched(segment, now) {
             Unmatched::Listener(listener) => {
                 let effects = (&self.counters, &mut *after);
                 let half_open = &mut directory.half_open;
-                let child = self.shared.syn_arrives(half_open, listener, (flow, absent), segment, now, effects);
+                let child = self.shared.syn_arrives(half_open, listener, (flow, absent), arrival, now, effects);
                 self.half_open_deadline.store(directory.half_open.cached_deadline(), Ordering::Relaxed);
                 if let Some(child) = child {
                     self.adopt(guard, child, now, after);
@@ -61,7 +68,7 @@ impl<P: Platform> MsgP<P> {
             }
             Unmatched::Cookie(listener) => {
                 let effects = (&self.counters, &mut *after);
-                let child = self.shared.cookie_arrives(listener, (flow, absent), segment, now, effects);
+                let child = self.shared.cookie_arrives(listener, (flow, absent), arrival, now, effects);
                 if let Some(child) = child {
                     self.adopt(guard, child, now, after);
                 }
@@ -69,7 +76,7 @@ impl<P: Platform> MsgP<P> {
             Unmatched::Nobody => {
                 drop(guard);
                 self.counters.drop(DropReason::TcpNoListener);
-                self.shared.reset(&flow, &segment, &self.counters, after);
+                self.shared.reset(&flow, segment, &self.counters, after);
             }
         }
     }

@@ -78,10 +78,7 @@ impl Event for SegmentArrives<'_> {
             },
             Ok(Path::Whole) => {
                 out.count(Counter::SlowPathIn, 1);
-                pcb.whole(out, |parts, out| match self.0.take() {
-                    Some(segment) => whole(segment, parts, out, now),
-                    None => Disposition::Done,
-                })
+                pcb.whole(out, |parts, out| whole(self.0, parts, out, now))
             }
             Err(reason) => Disposition::Dropped(out.dropped(reason)),
         }
@@ -90,14 +87,15 @@ impl Event for SegmentArrives<'_> {
 
 /// Every segment that is not plain text or acknowledgement for an established connection.
 #[cold]
-fn whole(segment: Segment, parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
+fn whole(arrival: &mut Option<Segment>, parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
+    let Some(segment) = arrival else { return Disposition::Done };
     match parts.header_in.state {
         State::Closed | State::Listen => {
-            deny(&segment, out);
+            deny(segment, out);
             Disposition::Dropped(out.dropped(DropReason::TcpClosed))
         }
-        State::SynSent => syn_sent::arrives(segment, parts, out, now),
-        _ => otherwise::arrives(segment, parts, out, now),
+        State::SynSent => syn_sent::arrives(arrival, parts, out, now),
+        _ => otherwise::arrives(arrival, parts, out, now),
     }
 }
 

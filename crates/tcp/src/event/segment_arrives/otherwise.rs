@@ -2,7 +2,7 @@
 //! change the state. All parts are held.
 
 use observe::{Counter, DropReason, Time};
-use wire::tcp::TcpFlags;
+use wire::tcp::{Header, TcpFlags};
 
 use super::acknowledgement::{self, Acked};
 use super::{Disposition, answer, challenge, flags_make_sense, refuse, sequence, syn_sent, text};
@@ -17,13 +17,19 @@ use crate::segment::Segment;
 use crate::state::{Cause, State};
 use crate::user_timeout;
 
-pub(super) fn arrives(mut segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
+pub(super) fn arrives(
+    arrival: &mut Option<Segment>,
+    mut parts: PcbMut<'_>,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Disposition {
+    let Some(segment) = arrival else { return Disposition::Done };
     if !flags_make_sense(segment.header.flags) {
         return Disposition::Dropped(out.dropped(DropReason::TcpBadFlags));
     }
     match parts.header_in.state {
-        State::TimeWait if reopens(&segment, &parts) => return recycle(segment, parts, out, now),
-        State::SynReceived if repeats_syn(&segment, &parts) => {
+        State::TimeWait if reopens(segment, &parts) => return recycle(arrival, parts, out, now),
+        State::SynReceived if repeats_syn(segment, &parts) => {
             if !segment.header.flags.contains(TcpFlags::ACK) {
                 let rare = user_timeout::of_syn(parts.header_in);
                 output::syn(parts.send_window, &rare, parts.header_out, out, now);
@@ -36,13 +42,13 @@ pub(super) fn arrives(mut segment: Segment, mut parts: PcbMut<'_>, out: &mut Out
         _ => {}
     }
     // First.
-    let echo = match parts.receive_side(|rw, ra| sequence::check(rw, ra, &segment, out.config, now)) {
+    let echo = match parts.receive_side(|rw, ra| sequence::check(rw, ra, segment, out.config, now)) {
         Ok(echo) => echo,
-        Err(refused) => return refused_segment(refused, &segment, &mut parts, out, now),
+        Err(refused) => return refused_segment(refused, segment, &mut parts, out, now),
     };
     // Second.
     if segment.header.flags.contains(TcpFlags::RST) {
-        return reset(&segment, parts, out, now);
+        return reset(segment, parts, out, now);
     }
     // Fourth.
     //= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
@@ -59,7 +65,7 @@ pub(super) fn arrives(mut segment: Segment, mut parts: PcbMut<'_>, out: &mut Out
         return Disposition::Dropped(out.dropped(DropReason::TcpNoAck));
     }
     let before = (parts.header_in.state, parts.send_window.una);
-    if let Err(disposition) = acknowledge(&segment, &mut parts, out, now) {
+    if let Err(disposition) = acknowledge(segment, &mut parts, out, now) {
         return disposition;
     }
     sequence::take_timestamp(parts.receive_window, &segment.header, now);
@@ -67,11 +73,11 @@ pub(super) fn arrives(mut segment: Segment, mut parts: PcbMut<'_>, out: &mut Out
     // The segment that completes a simultaneous open is a SYN, whose bits do not count.
     let counts = before.0 != State::SynReceived || parts.header_in.is_passive();
     let acked = (parts.send_window.una - before.1).max(0) as u32;
-    let marked = counts && ecn::arrives(&segment, acked, &mut parts, out, now);
-    user_timeout::hear(&segment, &mut parts, out, now);
+    let marked = counts && ecn::arrives(segment, acked, &mut parts, out, now);
+    user_timeout::hear(segment, &mut parts, out, now);
     // Sixth, seventh, eighth.
-    urgent(&segment, &mut parts, out);
-    after_acknowledgement(segment, marked, parts, out, now)
+    urgent(segment, &mut parts, out);
+    after_acknowledgement(arrival, marked, parts, out, now)
 }
 
 /// Sixth: URG. RFC 6093: the octet stays in line, only the mark is kept; the pointer is the one past it.
@@ -97,15 +103,15 @@ fn urgent(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
 
 /// Text and FIN, and then whatever may be sent. `marked`: the text met congestion, and the peer must know at once.
 fn after_acknowledgement(
-    segment: Segment,
+    arrival: &mut Option<Segment>,
     marked: bool,
     mut parts: PcbMut<'_>,
     out: &mut Outbox<'_>,
     now: Time,
 ) -> Disposition {
-    if parts.header_in.state == State::Closed {
+    let Some(segment) = arrival.as_ref().filter(|_| parts.header_in.state != State::Closed) else {
         return Disposition::Done;
-    }
+    };
     let mut ack = Ack::None;
     let mut dropped = None;
     if segment.seq_len() > 0 {
@@ -113,14 +119,14 @@ fn after_acknowledgement(
         //# If such a host issues a CLOSE call while received data is still pending in the TCP connection, or if new
         //# data is received after CLOSE is called, its TCP implementation SHOULD send a RST to show that data was lost
         //# (SHLD-3).
-        if text_after_close(&segment, &parts) {
+        if text_after_close(segment, &parts) {
             // With the number that the peer expects, whatever of ours is on its way.
             output::reset_at(segment.header.ack, parts.header_out, out);
             parts.fail(Error::Aborted, out, now);
             release(&mut parts, out);
             return Disposition::Dropped(out.dropped(DropReason::TcpAfterClose));
         }
-        (ack, dropped) = take_text(segment, &mut parts, out, now);
+        (ack, dropped) = take_text(arrival, &mut parts, out, now);
         if marked {
             ack = ack.max(Ack::Now);
         }
@@ -145,17 +151,19 @@ fn text_after_close(segment: &Segment, parts: &PcbMut<'_>) -> bool {
 
 /// Seventh and eighth.
 pub(crate) fn take_text(
-    segment: Segment,
+    arrival: &mut Option<Segment>,
     parts: &mut PcbMut<'_>,
     out: &mut Outbox<'_>,
     now: Time,
 ) -> (Ack, Option<DropReason>) {
+    let Some(segment) = arrival else { return (Ack::None, None) };
     let fin = segment.header.flags.contains(TcpFlags::FIN);
     // Text of a SYN may be taken before the connection is established.
     if !parts.receive_window.state.accepts_text() {
-        return beyond_the_stream(&segment, fin, parts, out, now);
+        return beyond_the_stream(segment, fin, parts, out, now);
     }
-    let (seq, text) = (segment.header.seq, segment.text);
+    // Only the handle of the text is moved.
+    let Some(Segment { header: Header { seq, .. }, text, .. }) = arrival.take() else { return (Ack::None, None) };
     let taken = parts.receive_side(|rw, ra| text::accept(rw, ra, (seq, text, fin), false, out, now));
     parts.header_out.merge(taken.snapshot);
     let mut ack = taken.ack;
@@ -389,9 +397,14 @@ fn reopens(segment: &Segment, parts: &PcbMut<'_>) -> bool {
     }
 }
 
-fn recycle(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
+fn recycle(
+    arrival: &mut Option<Segment>,
+    mut parts: PcbMut<'_>,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Disposition {
     out.count(Counter::TimeWaitReused, 1);
     parts.enter(Cause::Expired, out, now);
     release(&mut parts, out);
-    Disposition::Recycled(Box::new(segment))
+    arrival.take().map_or(Disposition::Done, |segment| Disposition::Recycled(Box::new(segment)))
 }

@@ -18,19 +18,25 @@ use crate::segment::Segment;
 use crate::state::Cause;
 use crate::user_timeout;
 
-pub(super) fn arrives(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
+pub(super) fn arrives(
+    arrival: &mut Option<Segment>,
+    mut parts: PcbMut<'_>,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Disposition {
+    let Some(segment) = &*arrival else { return Disposition::Done };
     let header = &segment.header;
     let flags = header.flags;
     // First: the ACK bit.
     let acked = flags.contains(TcpFlags::ACK);
     if acked && !acknowledgement::covers_syn(parts.send_window, header.ack) {
         if !flags.contains(TcpFlags::RST) {
-            deny(&segment, out);
+            deny(segment, out);
         }
         return Disposition::Dropped(out.dropped(DropReason::TcpBadAck));
     }
-    if acked && flags.contains(TcpFlags::SYN) && !echoes_ours(&segment, &mut parts, out, now) {
-        deny(&segment, out);
+    if acked && flags.contains(TcpFlags::SYN) && !echoes_ours(segment, &mut parts, out, now) {
+        deny(segment, out);
         return Disposition::Dropped(out.dropped(DropReason::TcpPaws));
     }
     // Second: the RST bit. Without an acceptable ACK it may come from anyone.
@@ -49,7 +55,7 @@ pub(super) fn arrives(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<
     if !flags.contains(TcpFlags::SYN) || flags.contains(TcpFlags::FIN) && !acked {
         return Disposition::Dropped(out.dropped(DropReason::TcpBadFlags));
     }
-    if acked { connected(segment, parts, out, now) } else { simultaneous(&segment, parts.reborrow(), out, now) }
+    if acked { connected(arrival, parts, out, now) } else { simultaneous(segment, parts.reborrow(), out, now) }
 }
 
 /// Does the answer echo a timestamp that one of our SYNs had? If not, it is the answer to another connection's.
@@ -68,23 +74,27 @@ fn echoes_ours(segment: &Segment, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now:
 }
 
 /// SYN-ACK: the connection is established, and its ACK goes out.
-fn connected(segment: Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
-    let header = segment.header;
-    fast_open::answered(&mut parts, &segment, out);
-    parts.synchronise(&header, out, now);
+fn connected(
+    arrival: &mut Option<Segment>,
+    mut parts: PcbMut<'_>,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Disposition {
+    let Some(segment) = arrival else { return Disposition::Done };
+    fast_open::answered(&mut parts, segment, out);
+    parts.synchronise(&segment.header, out, now);
     parts.header_out.owe_ack_of_syn();
     let with_text = parts.send_window.flight() > 1;
-    establish(&mut parts, header.ack, out, now);
-    ecn::connected(&mut parts, &segment, out);
+    establish(&mut parts, segment.header.ack, out, now);
+    ecn::connected(&mut parts, segment, out);
     parts.enter(Cause::SynAck, out, now);
     out.ready |= Readiness::CONNECTED | Readiness::WRITABLE;
-    user_timeout::hear(&segment, &mut parts, out, now);
+    user_timeout::hear(segment, &mut parts, out, now);
     // Text and FIN may ride on the SYN; they begin behind it.
-    let mut rest = segment;
-    rest.header.seq = header.seq + 1;
-    rest.header.flags.remove(TcpFlags::SYN);
-    if rest.seq_len() > 0 {
-        otherwise::take_text(rest, &mut parts, out, now);
+    segment.header.seq += 1;
+    segment.header.flags.remove(TcpFlags::SYN);
+    if segment.seq_len() > 0 {
+        otherwise::take_text(arrival, &mut parts, out, now);
     }
     // Its header tells the mark of the SYN-ACK; those behind it count marks.
     let accurate = parts.header_in.is_accurate();
