@@ -69,15 +69,14 @@ pub struct OpenRequest<P: Platform> {
 
 /// Makes the PCB of an active open; its SYN is in `out`.
 pub fn open(
-    params: tcp::OpenParams,
+    params: &tcp::OpenParams,
     fast_open: Option<Box<tcp::fast_open::Start>>,
     out: &mut Outbox<'_>,
     now: Time,
 ) -> tcp::Pcb {
-    match fast_open {
-        None => tcp::Pcb::open_active(&params, out, now),
-        Some(start) => tcp::Pcb::open_fast(&params, *start, out, now),
-    }
+    let mut pcb = tcp::Pcb::unopened(params, out.config, now);
+    tcp::Open(fast_open).run(&mut pcb.parts(), out, now);
+    pcb
 }
 
 /// The answer to a [`Call`].

@@ -526,7 +526,7 @@ impl<P: Platform> Cell<P> {
     fn rarer_call(&mut self, target: &Target, call: Call<P>, now: Time, after: &mut After<P>) -> Reply {
         let slot = target.key.slot;
         let call = match call {
-            Call::Open(request) => return Reply::Opened(self.open(target.flow, *request, now, after)),
+            Call::Open(request) => return Reply::Opened(self.open(target.flow, request, now, after)),
             other => other,
         };
         if self.table.get(target.key).is_none() {
@@ -541,41 +541,37 @@ impl<P: Platform> Cell<P> {
         reply.unwrap_or(Reply::Gone)
     }
 
+    /// The PCB is made where it will stay, and opened there.
     #[inline(never)]
     fn open(
         &mut self,
         flow: Flow,
-        request: OpenRequest<P>,
+        mut request: Box<OpenRequest<P>>,
         now: Time,
         after: &mut After<P>,
     ) -> Result<Key, OpenRefused> {
-        let OpenRequest { mut params, generation, socket, fast_open } = request;
         let mut found = self.table.find(&flow.tuple, flow.hash);
         if let Ok(slot) = found {
-            params.iss = self.reclaim(slot, now, after).ok_or(OpenRefused::TupleInUse)?;
+            request.params.iss = self.reclaim(slot, now, after).ok_or(OpenRefused::TupleInUse)?;
             found = self.table.find(&flow.tuple, flow.hash);
         }
         let Err(absent) = found else { return Err(OpenRefused::TupleInUse) };
-        let mut route = self.half_open.routes.recall(flow.tuple.remote_addr, generation);
-        let (shared, counters) = (&self.shared, &self.counters);
-        let opened = attempt(|| {
-            let mut out = shared.outbox(&flow, &route, counters);
-            let pcb = call::open(params, fast_open, &mut out, now);
-            shared.emit(&flow, &mut route, &mut out, after);
-            (pcb, Effects { deadline: out.deadline, path: out.path, table: out.table })
-        });
-        let (pcb, effects) = opened.map_err(|panic| {
-            self.shared.failures.note(panic, Casualty::Connection(flow.tuple), &self.counters);
-            OpenRefused::Fault
-        })?;
-        self.half_open.routes.note(flow.tuple.remote_addr, &route);
-        let connection = Connection { flow, pcb, route, socket, admission: None };
-        let key = self.table.insert(connection, absent);
+        let remote = flow.tuple.remote_addr;
+        let route = self.half_open.routes.recall(remote, request.generation);
+        let pcb = tcp::Pcb::unopened(&request.params, self.shared.tcp(), now);
+        let OpenRequest { socket, fast_open, .. } = *request;
+        let key = self.table.insert(Connection { flow, pcb, route, socket, admission: None }, absent);
         if let Some(connection) = self.table.at(key.slot) {
             connection.socket.placed(key);
         }
-        self.settle(key.slot, effects, now, after);
-        Ok(key)
+        let opened = self.run_contained(key.slot, tcp::Open(fast_open), now, after);
+        match self.table.get(key).filter(|_| opened.is_some()) {
+            Some(connection) => {
+                self.half_open.routes.note(remote, &connection.route);
+                Ok(key)
+            }
+            None => Err(OpenRefused::Fault),
+        }
     }
 
     /// Puts a replica in, or takes it out.

@@ -25,14 +25,7 @@ impl Secrets {
     /// Keys from the platform's random source.
     pub fn draw<P: Platform>() -> Self {
         let key = || (P::random(), P::random());
-        Secrets {
-            table: key(),
-            beginning: key(),
-            timing: key(),
-            port: key(),
-            cookie: key(),
-            fast_open: bytes(key()),
-        }
+        Secrets { table: key(), beginning: key(), timing: key(), port: key(), cookie: key(), fast_open: bytes(key()) }
     }
 
     /// Keys derived from `seed`, so that two runs of a test send the same bytes.
@@ -47,14 +40,7 @@ impl Secrets {
             z ^ (z >> 31)
         };
         let mut key = || (next(), next());
-        Secrets {
-            table: key(),
-            beginning: key(),
-            timing: key(),
-            port: key(),
-            cookie: key(),
-            fast_open: bytes(key()),
-        }
+        Secrets { table: key(), beginning: key(), timing: key(), port: key(), cookie: key(), fast_open: bytes(key()) }
     }
 
     /// The keyed hash of a connection's tuple: what the connection tables are indexed by. About 5 ns for IPv4.

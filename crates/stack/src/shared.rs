@@ -3,6 +3,7 @@
 //! Nothing here belongs to a connection. It is read-mostly; what changes (routes, neighbours, fragments) is behind a
 //! lock of its own class and is not touched by a segment whose connection has a valid route cache. Any thread.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -301,7 +302,12 @@ impl<P: Platform> Shared<P> {
     //# As a result, when the effective MTU of an interface varies packet-to- packet, TCP implementations SHOULD use the
     //# smallest effective MTU of the interface to calculate the value to advertise in the MSS Option (SHLD-6).
     pub fn route_mss(&self, destination: IpAddr, now: Time) -> u16 {
-        let Some((interface, _)) = self.route(destination) else { return 536 };
+        self.mss_by(self.route(destination).map(|(interface, _)| interface), destination, now)
+    }
+
+    /// The same where the interface that the route leads to is known, or that there is none.
+    pub fn mss_by(&self, interface: Option<usize>, destination: IpAddr, now: Time) -> u16 {
+        let Some(interface) = interface else { return 536 };
         let device = self.interfaces[interface].view.get().mtu_for(destination);
         let stated = self.path_attributes(destination);
         let device = stated.mtu.map_or(device, |mtu| device.min(usize::from(mtu)));
@@ -316,12 +322,14 @@ impl<P: Platform> Shared<P> {
     }
 
     /// What the route to `destination` says of the path.
+    #[inline]
     pub fn path_attributes(&self, destination: IpAddr) -> RouteAttributes {
-        if self.describes_paths.load(Ordering::Relaxed) {
-            self.routes.lock().attributes(destination)
-        } else {
-            RouteAttributes::NONE
-        }
+        if self.describes_paths() { self.routes.lock().attributes(destination) } else { RouteAttributes::NONE }
+    }
+
+    #[inline]
+    fn describes_paths(&self) -> bool {
+        self.describes_paths.load(Ordering::Relaxed)
     }
 
     /// Adds a route by way of an interface, or changes it.
@@ -360,14 +368,20 @@ impl<P: Platform> Shared<P> {
     }
 
     /// Fills in what the user left open and the route to `destination` says.
-    pub fn on_path(&self, options: ConnectionOptions, destination: IpAddr) -> ConnectionOptions {
+    #[inline]
+    pub fn on_path<'o>(&self, options: &'o ConnectionOptions, destination: IpAddr) -> Cow<'o, ConnectionOptions> {
+        if self.describes_paths() { Cow::Owned(self.filled_in(options, destination)) } else { Cow::Borrowed(options) }
+    }
+
+    #[cold]
+    fn filled_in(&self, options: &ConnectionOptions, destination: IpAddr) -> ConnectionOptions {
         let RouteAttributes { announced_mss, initial_window, initial_receive_window, .. } =
             self.path_attributes(destination);
         ConnectionOptions {
             announced_mss: options.announced_mss.or(announced_mss),
             initial_window: options.initial_window.or(initial_window),
             initial_receive_window: options.initial_receive_window.or(initial_receive_window),
-            ..options
+            ..options.clone()
         }
     }
 
@@ -377,16 +391,23 @@ impl<P: Platform> Shared<P> {
             && self.path_attributes(error.tuple.remote_addr).mtu_locked
     }
 
-    /// What an active open of `flow` needs.
-    pub fn open_params(&self, flow: &Flow, options: ConnectionOptions, now: Time) -> OpenParams {
+    /// What an active open of `flow` needs that leaves by this interface, if there is a route.
+    #[inline]
+    pub fn open_params(
+        &self,
+        flow: &Flow,
+        options: &ConnectionOptions,
+        interface: Option<usize>,
+        now: Time,
+    ) -> OpenParams {
         let (iss, ts_offset) = self.secrets.beginning(&flow.tuple, now);
         OpenParams {
             tuple: flow.tuple,
             iss,
             ts_offset,
             flow_hash: Some(flow.hash),
-            mss: self.route_mss(flow.tuple.remote_addr, now),
-            options: self.on_path(options, flow.tuple.remote_addr),
+            mss: self.mss_by(interface, flow.tuple.remote_addr, now),
+            options: self.on_path(options, flow.tuple.remote_addr).into_owned(),
         }
     }
 

@@ -11,7 +11,10 @@ use std::sync::Arc;
 use observe::{Counters, DropReason, Time};
 use sync::Platform;
 use tcp::config::SynCookies;
-use tcp::{HalfOpen, Isn, ListenParams, Outbox, PathNews, Pcb, Progress, Readiness, Segment, TableChange, syn_cookie};
+use tcp::{
+    ConnectionOptions, HalfOpen, Isn, ListenParams, Outbox, PathNews, Pcb, Progress, Readiness, Segment, TableChange,
+    syn_cookie,
+};
 use wire::FourTuple;
 
 use crate::after::After;
@@ -200,9 +203,9 @@ impl<P: Platform> SynCache<P> {
     }
 }
 
-/// What a listener hands to its children. The MSS counts when a SYN is answered and not afterwards.
-fn params<P: Platform>(shared: &Shared<P>, listener: &ListenerShared<P>, (peer, mss): (IpAddr, u16)) -> ListenParams {
-    let options = shared.on_path(listener.options().clone(), peer);
+/// What a listener hands to its children with these options, which are its own with what the path says. The MSS counts when a
+/// SYN is answered and not afterwards.
+fn params<'o, P: Platform>(options: &'o ConnectionOptions, listener: &ListenerShared<P>, mss: u16) -> ListenParams<'o> {
     ListenParams { mss, options, defer_accept: listener.defer_accept() }
 }
 
@@ -231,10 +234,16 @@ impl<P: Platform> Shared<P> {
                 return None;
             }
         };
-        let mut route = cache.routes.recall(flow.tuple.remote_addr, self.generation());
-        let mut out = self.outbox(&flow, &route, counters);
         let peer = flow.tuple.remote_addr;
-        let params = params(self, &listener, (peer, self.route_mss(peer, now)));
+        let generation = self.generation();
+        let mut route = cache.routes.recall(peer, generation);
+        let mut out = self.outbox(&flow, &route, counters);
+        let mss = match route.leaves_by(generation) {
+            Some(interface) => self.mss_by(Some(interface), peer, now),
+            None => self.route_mss(peer, now),
+        };
+        let options = self.on_path(listener.options(), peer);
+        let params = params(&options, &listener, mss);
         if full {
             let mac = |irs, epoch, class| self.secrets.syn_cookie(&flow.tuple, irs, epoch, class);
             let isn = Isn { iss: wire::SeqNumber(0), ..self.isn_of(&flow, now) };
@@ -285,7 +294,8 @@ impl<P: Platform> Shared<P> {
     ) -> Option<Child<P>> {
         let waiting = cache.table.at(slot)?;
         let flow = Flow { tuple: *waiting.half_open.tuple(), hash: waiting.hash };
-        let params = params(self, &waiting.listener, (flow.tuple.remote_addr, u16::MAX));
+        let options = self.on_path(waiting.listener.options(), flow.tuple.remote_addr);
+        let params = params(&options, &waiting.listener, u16::MAX);
         let mut out = self.outbox(&flow, &waiting.route, counters);
         let progress = waiting.half_open.segment_arrives(&params, arrival, &mut out, now);
         self.emit_waiting(&flow, &mut waiting.route, &mut out, after);
@@ -328,7 +338,8 @@ impl<P: Platform> Shared<P> {
         let segment = arrival.as_ref()?;
         // Nothing is remembered that could wait for text.
         let peer = flow.tuple.remote_addr;
-        let params = ListenParams { defer_accept: 0, ..params(self, &listener, (peer, self.route_mss(peer, now))) };
+        let options = self.on_path(listener.options(), peer);
+        let params = ListenParams { defer_accept: 0, ..params(&options, &listener, self.route_mss(peer, now)) };
         let mac = |irs, epoch, class| self.secrets.syn_cookie(&flow.tuple, irs, epoch, class);
         let accepted = syn_cookie::accept(&params, segment, self.isn_of(&flow, now), &mac, self.tcp(), now);
         let Some(mut half_open) = accepted else {
@@ -360,7 +371,8 @@ impl<P: Platform> Shared<P> {
             cache.unlink(slot);
             let Some(waiting) = cache.table.at(slot) else { return };
             let flow = Flow { tuple: *waiting.half_open.tuple(), hash: waiting.hash };
-            let params = params(self, &waiting.listener, (flow.tuple.remote_addr, u16::MAX));
+            let options = self.on_path(waiting.listener.options(), flow.tuple.remote_addr);
+            let params = params(&options, &waiting.listener, u16::MAX);
             let limit = self.tcp().syn_ack_retries;
             let limit = if waiting.listener.is_crowded() { limit.min(RETRIES_WHEN_CROWDED) } else { limit };
             let mut out = self.outbox(&flow, &waiting.route, counters);

@@ -52,6 +52,12 @@ impl RouteCache {
     pub fn as_of(generation: u32) -> RouteCache {
         RouteCache { generation: generation ^ 1, ..RouteCache::default() }
     }
+
+    /// The interface that it leads to, if that is known for routes of this generation.
+    #[inline]
+    pub fn leaves_by(&self, generation: u32) -> Option<usize> {
+        (self.generation == generation).then_some(usize::from(self.interface))
+    }
 }
 
 /// Destinations whose route is kept for the next connection there.

@@ -486,12 +486,12 @@ pub struct OpenParams {
 }
 
 /// What a listener hands to each child (RFC 9293 section 3.10.7.2).
-#[derive(Clone, Debug)]
-pub struct ListenParams {
+#[derive(Clone, Copy, Debug)]
+pub struct ListenParams<'o> {
     /// Largest segment text that the route carries, in octets: MTU - IP header - 20.
     pub mss: u16,
     /// Options that children inherit.
-    pub options: ConnectionOptions,
+    pub options: &'o ConnectionOptions,
     /// Until the SYN-ACK has timed out so often, a bare acknowledgement opens no connection: it is not worth its user's
     /// attention before there is text (`TCP_DEFER_ACCEPT`). 0: every acknowledgement does.
     pub defer_accept: u8,

@@ -88,7 +88,7 @@ impl HalfOpen {
         tuple: FourTuple,
         irs: SeqNumber,
         isn: Isn,
-        params: &ListenParams,
+        params: &ListenParams<'_>,
         agreed: &Negotiation,
         (config, now): (&Config, Time),
     ) -> HalfOpen {
@@ -174,7 +174,7 @@ impl HalfOpen {
     /// for Fast Open, which a SYN-ACK has that is sent for the first time.
     pub(crate) fn send(
         &self,
-        params: &ListenParams,
+        params: &ListenParams<'_>,
         (stamp, cookie): (Option<u32>, Option<FastOpen>),
         out: &mut Outbox<'_>,
         now: Time,
@@ -183,8 +183,8 @@ impl HalfOpen {
         if let Some(stamp) = stamp {
             isn.ts_offset = stamp.wrapping_sub(now.as_millis() as u32);
         }
-        let announced = announced_mss(self.mss, &params.options);
-        let mut ho = HeaderOut::new(&self.tuple, announced, &isn, now).with_options(&params.options);
+        let announced = announced_mss(self.mss, params.options);
+        let mut ho = HeaderOut::new(&self.tuple, announced, &isn, now).with_options(params.options);
         ho.nxt = self.irs + 1;
         ho.edge = ho.nxt + self.first_window(params, out.config);
         ho.set_features(self.shift != NO_SHIFT, self.has(feature::TIMESTAMPS));
@@ -200,10 +200,10 @@ impl HalfOpen {
     }
 
     /// The window of the SYN-ACK.
-    fn first_window(&self, params: &ListenParams, config: &Config) -> u32 {
-        let announced = announced_mss(self.mss, &params.options);
+    fn first_window(&self, params: &ListenParams<'_>, config: &Config) -> u32 {
+        let announced = announced_mss(self.mss, params.options);
         let stamps = if self.has(feature::TIMESTAMPS) { TIMESTAMPS_LEN } else { 0 };
-        first_window(&params.options, config, announced.saturating_sub(stamps))
+        first_window(params.options, config, announced.saturating_sub(stamps))
     }
 
     /// When the SYN-ACK left, seen from `now`.
@@ -237,7 +237,7 @@ impl HalfOpen {
     ///
     /// To a peer that has acknowledged, and whose text a listener awaits, nothing is sent but at the end: its answer then
     /// opens the connection without text (`TCP_DEFER_ACCEPT`).
-    pub fn timed_out(&mut self, params: &ListenParams, limit: u8, out: &mut Outbox<'_>, now: Time) -> bool {
+    pub fn timed_out(&mut self, params: &ListenParams<'_>, limit: u8, out: &mut Outbox<'_>, now: Time) -> bool {
         let deferred = self.has(feature::DEFERRED);
         if self.retries >= limit && (!deferred || self.retries >= params.defer_accept) {
             out.count(Counter::ConnectionsTimedOut, 1);
@@ -261,7 +261,7 @@ impl HalfOpen {
     /// A segment of this connection has arrived (RFC 9293 section 3.10.7.4, SYN-RECEIVED).
     pub fn segment_arrives(
         &mut self,
-        params: &ListenParams,
+        params: &ListenParams<'_>,
         arrival: &mut Option<Segment>,
         out: &mut Outbox<'_>,
         now: Time,
@@ -297,7 +297,7 @@ impl HalfOpen {
     }
 
     /// Is `segment` the bare acknowledgement of our SYN-ACK, for a listener that still waits for text with it?
-    fn defers(&self, params: &ListenParams, segment: &Segment) -> bool {
+    fn defers(&self, params: &ListenParams<'_>, segment: &Segment) -> bool {
         let header = &segment.header;
         params.defer_accept > self.retries
             && header.flags.intersection(TcpFlags::SYN | TcpFlags::ACK | TcpFlags::RST | TcpFlags::FIN) == TcpFlags::ACK
@@ -308,7 +308,7 @@ impl HalfOpen {
     }
 
     /// The peer repeats its SYN: it has not got our answer. Who repeats it too often gets it from the timer.
-    fn syn_again(&mut self, params: &ListenParams, out: &mut Outbox<'_>, now: Time) {
+    fn syn_again(&mut self, params: &ListenParams<'_>, out: &mut Outbox<'_>, now: Time) {
         out.count(Counter::SegmentsIn, 1);
         if self.may_answer(now) {
             self.note_answer(now);
@@ -330,9 +330,9 @@ impl HalfOpen {
     }
 
     /// The PCB in SYN-RECEIVED that this stands for.
-    pub(crate) fn revive(&self, params: &ListenParams, config: &Config, now: Time) -> Box<Pcb> {
+    pub(crate) fn revive(&self, params: &ListenParams<'_>, config: &Config, now: Time) -> Box<Pcb> {
         // Boxed first: a PCB is large, and whoever asks hands it on.
-        let mut pcb = Box::new(Pcb::closed(self.tuple, self.isn(), self.mss, &params.options, config, now));
+        let mut pcb = Box::new(Pcb::closed(self.tuple, self.isn(), self.mss, params.options, config, now));
         let mut parts = pcb.parts();
         parts.receive_window.offer_first(self.first_window(params, config));
         parts.header_in.set_passive();
@@ -356,7 +356,7 @@ impl HalfOpen {
     }
 }
 
-impl ListenParams {
+impl ListenParams<'_> {
     /// The most that a child would send in a segment.
     fn own_mss(&self, config: &Config) -> u16 {
         // The floor is against what users and peers ask for; nobody can send more than the route carries.
@@ -390,7 +390,7 @@ mod tests {
         for (timestamps, first) in [(None, 59_860), (Some(7), 59_368)] {
             let agreed = Negotiation { peer_mss: 1000, shift: Some(0), timestamps, sack: true };
             let isn = Isn { iss: SeqNumber(1), ts_offset: 0, flow_hash: None };
-            let params = ListenParams { mss: 1460, options: ConnectionOptions::default(), defer_accept: 0 };
+            let params = ListenParams { mss: 1460, options: &ConnectionOptions::default(), defer_accept: 0 };
             let half_open = HalfOpen::new(tuple, SeqNumber(100), isn, &params, &agreed, (&config, Time::ZERO));
             let pcb = half_open.revive(&params, &config, Time::ZERO);
             assert_eq!(half_open.first_window(&params, &config), first);

@@ -68,8 +68,8 @@ pub use config::{Config, ConnectionOptions, ListenParams, OpenParams};
 pub use error::Error;
 pub use event::segment_arrives::listen;
 pub use event::{
-    Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Isn, Keep, LinkDown, OptionValues, PathMtu, Receive,
-    ReceiveRest, Received, Reclaim, RecoveryState, RouteChanged, SegmentArrives, Send, SendMore, SendRecord,
+    Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Isn, Keep, LinkDown, Open, OptionValues, PathMtu,
+    Receive, ReceiveRest, Received, Reclaim, RecoveryState, RouteChanged, SegmentArrives, Send, SendMore, SendRecord,
     SendUrgent, Sent, SetOption, Shutdown, SocketOption, Status, StatusReport, TakeError, Timeouts, Traffic,
     TransmitReady,
 };

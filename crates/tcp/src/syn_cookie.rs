@@ -74,7 +74,7 @@ fn decode(irs: SeqNumber, cookie: SeqNumber, mac: &impl Mac, now: Time) -> Optio
 /// # Errors
 /// The reason for which there is no answer, counted already.
 pub fn answer(
-    params: &ListenParams,
+    params: &ListenParams<'_>,
     segment: &Segment,
     isn: Isn,
     mac: &impl Mac,
@@ -111,7 +111,7 @@ pub fn answer(
 /// An acknowledgement for a listener that belongs to no connection: the half-open connection that its cookie stands for.
 /// `isn`: offset and hash as they were for the SYN; its sequence number is not used.
 pub fn accept(
-    params: &ListenParams,
+    params: &ListenParams<'_>,
     segment: &Segment,
     isn: Isn,
     mac: &impl Mac,

@@ -30,6 +30,15 @@ enum FirstText<'t> {
     OnSyn(&'t [u8], bool),
 }
 
+/// The way to a destination, as an open finds it.
+#[derive(Clone, Copy)]
+struct Way {
+    /// Of the routes.
+    generation: u32,
+    /// The interface; `None`: there is no route.
+    leaves_by: Option<usize>,
+}
+
 /// Why a connection could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectRefused {
@@ -118,7 +127,10 @@ impl<P: Platform> Stack<P> {
         if !self.core.shared.may_be_host(remote.ip()) {
             return Err(ConnectRefused::NotAHost);
         }
-        let way = self.core.shared.route(remote.ip()).map(|(interface, _)| &self.core.shared.interfaces[interface]);
+        // Read before the routes are: what changes in between is then found at the first emission.
+        let generation = self.core.shared.generation();
+        let leaves_by = self.core.shared.route(remote.ip()).map(|(interface, _)| interface);
+        let way = leaves_by.map(|interface| &self.core.shared.interfaces[interface]);
         let source = match local.map(|local| local.ip()) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
             //# The optional "local IP address" parameter MUST be supported to allow the specification of the local IP
@@ -136,7 +148,8 @@ impl<P: Platform> Stack<P> {
         if way.is_some_and(Interface::is_down) {
             return Err(ConnectRefused::NetworkDown);
         }
-        let (socket, taken) = self.open_somewhere((local, source), remote, options, text)?;
+        let (socket, taken) =
+            self.open_somewhere((local, source), remote, options, text, Way { generation, leaves_by })?;
         // The device may have vanished between the look and the entry in the table, and the round of those that go by it
         // have come in between.
         if way.is_some_and(Interface::is_down) {
@@ -153,11 +166,12 @@ impl<P: Platform> Stack<P> {
         remote: SocketAddr,
         options: &ConnectionOptions,
         text: FirstText<'_>,
+        way: Way,
     ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
         let now = self.core.shared.clock.now();
         if let Some(port) = local.map(|local| local.port()).filter(|port| *port != 0) {
             let flow = self.flow(SocketAddr::new(source, port), remote);
-            return self.open(flow, options, text, now).map_err(|refused| match refused {
+            return self.open(flow, options, text, way, now).map_err(|refused| match refused {
                 OpenRefused::TupleInUse => ConnectRefused::AddressInUse,
                 OpenRefused::NoBuffer => ConnectRefused::NoBuffer,
                 OpenRefused::Fault => ConnectRefused::Fault,
@@ -169,7 +183,7 @@ impl<P: Platform> Stack<P> {
             if !self.core.arch.accepts_port(flow.hash) {
                 continue;
             }
-            match self.open(flow, options, text, now) {
+            match self.open(flow, options, text, way, now) {
                 Ok(opened) => {
                     self.core.ports.passed_over(passed as u32);
                     return Ok(opened);
@@ -187,15 +201,14 @@ impl<P: Platform> Stack<P> {
         flow: Flow,
         options: &ConnectionOptions,
         text: FirstText<'_>,
+        Way { generation, leaves_by }: Way,
         now: Time,
     ) -> Result<(Arc<TcpSocket<P>>, usize), OpenRefused> {
         let socket = TcpSocket::new(flow);
-        // Read before the routes are: what changes in between is then found at the first emission.
-        let generation = self.core.shared.generation();
-        let params = self.core.shared.open_params(&flow, options.clone(), now);
-        let fast_open = self.start_with(&params, text, now)?;
-        let taken = fast_open.as_ref().map_or(0, |start| start.text.iter().map(Chunk::len).sum());
-        let request = Box::new(OpenRequest { params, generation, socket: socket.clone(), fast_open });
+        let params = self.core.shared.open_params(&flow, options, leaves_by, now);
+        let mut request = Box::new(OpenRequest { params, generation, socket: socket.clone(), fast_open: None });
+        request.fast_open = self.start_with(&request.params, text, now)?;
+        let taken = request.fast_open.as_ref().map_or(0, |start| start.text.iter().map(Chunk::len).sum());
         match self.call(&socket.target(), Call::Open(request)) {
             Reply::Opened(opened) => opened.map(|_| (socket, taken)),
             _ => Err(OpenRefused::NoBuffer),

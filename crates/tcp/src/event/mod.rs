@@ -22,7 +22,7 @@ mod timeouts;
 pub use abort::{Abort, LinkDown};
 pub use close::{Close, Shutdown};
 pub use icmp::{IcmpError, IcmpKind, PathMtu};
-pub use open::Isn;
+pub use open::{Isn, Open};
 pub(crate) use open::{Negotiation, announced_mss};
 pub use options::OptionValues;
 pub use receive::{Keep, Receive, ReceiveRest, Received};

@@ -4,9 +4,12 @@ use observe::{Counter, Time};
 use wire::tcp::{Header, Options};
 use wire::{FourTuple, SeqNumber};
 
+use super::Event;
+use crate::access::PcbAccess;
 use crate::config::{Config, ConnectionOptions, MtuProbing, OpenParams};
 use crate::congestion::Controller;
 use crate::ecn;
+use crate::fast_open::Start;
 use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::{
@@ -63,16 +66,36 @@ impl Negotiation {
     }
 }
 
+/// The active OPEN of a PCB that is not open: it sends its SYN, with text that goes along with it if there is some (Fast Open).
+pub struct Open(pub Option<Box<Start>>);
+
+impl Event for Open {
+    type Reply = ();
+
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
+        out.count(Counter::ConnectionsOpened, 1);
+        pcb.whole(out, |mut parts, out| {
+            parts.enter(Cause::ActiveOpen, out, now);
+            parts.header_out.marks.set_echo(ecn::syn_flags(out.config, 0));
+            match self.0 {
+                None => parts.send_syn(out, now),
+                Some(start) => parts.open_fast(*start, out, now),
+            }
+        });
+    }
+}
+
 impl Pcb {
+    /// A PCB in CLOSED, for [`Open`].
+    pub fn unopened(params: &OpenParams, config: &Config, now: Time) -> Pcb {
+        let isn = Isn { iss: params.iss, ts_offset: params.ts_offset, flow_hash: params.flow_hash };
+        Pcb::closed(params.tuple, isn, params.mss, &params.options, config, now)
+    }
+
     /// Open actively: the PCB in SYN-SENT, its SYN in `out`.
     pub fn open_active(params: &OpenParams, out: &mut Outbox<'_>, now: Time) -> Pcb {
-        let isn = Isn { iss: params.iss, ts_offset: params.ts_offset, flow_hash: params.flow_hash };
-        let mut pcb = Pcb::closed(params.tuple, isn, params.mss, &params.options, out.config, now);
-        out.count(Counter::ConnectionsOpened, 1);
-        let mut parts = pcb.parts();
-        parts.enter(Cause::ActiveOpen, out, now);
-        parts.header_out.marks.set_echo(ecn::syn_flags(out.config, 0));
-        parts.send_syn(out, now);
+        let mut pcb = Pcb::unopened(params, out.config, now);
+        Open(None).run(&mut pcb.parts(), out, now);
         pcb
     }
 

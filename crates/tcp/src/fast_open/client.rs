@@ -7,13 +7,11 @@ use wire::tcp::{FastOpen, TcpFlags};
 
 use crate::access::{PcbAccess, PcbMut};
 use crate::config::OpenParams;
-use crate::ecn;
-use crate::event::{Chunks, Event, Isn, Send};
+use crate::event::{Chunks, Event, Open, Send};
 use crate::outbox::{Outbox, TableChange};
 use crate::output;
 use crate::pcb::{HeaderIn, Loss, Pcb, Timer};
 use crate::segment::Segment;
-use crate::state::Cause;
 use crate::user_timeout;
 
 /// What the SYN of an active open may carry.
@@ -111,25 +109,26 @@ impl Event for TakeNews {
 impl Pcb {
     /// Open actively with text: the PCB in SYN-SENT, its SYN in `out` with whatever of the text the offer allows.
     pub fn open_fast(params: &OpenParams, start: Start, out: &mut Outbox<'_>, now: Time) -> Pcb {
-        let isn = Isn { iss: params.iss, ts_offset: params.ts_offset, flow_hash: params.flow_hash };
-        let mut pcb = Pcb::closed(params.tuple, isn, params.mss, &params.options, out.config, now);
-        out.count(Counter::ConnectionsOpened, 1);
-        let mut parts = pcb.parts();
-        parts.enter(Cause::ActiveOpen, out, now);
-        parts.header_out.marks.set_echo(ecn::syn_flags(out.config, 0));
-        let sent = Send { chunks: start.text }.run(&mut parts, out, now);
-        debug_assert!(sent.is_ok_and(|sent| sent.rest.is_empty()), "the caller knows the send buffer");
-        if start.offer.option.is_some() || start.offer.max_text > 0 || start.more {
-            let failure = (start.offer.max_text == 0).then_some(FastOpenFailure::NoCookie);
-            parts.header_in.settings(out.config).fast_open =
-                Some(Asked { option: start.offer.option, more: start.more, failure, news: None, again: None });
-        }
-        parts.send_fast_syn(start.offer, out, now);
+        let mut pcb = Pcb::unopened(params, out.config, now);
+        Open(Some(Box::new(start))).run(&mut pcb.parts(), out, now);
         pcb
     }
 }
 
 impl PcbMut<'_> {
+    /// Queue the text, and send our SYN with whatever of it the offer allows.
+    #[cold]
+    pub(crate) fn open_fast(&mut self, start: Start, out: &mut Outbox<'_>, now: Time) {
+        let sent = Send { chunks: start.text }.run(self, out, now);
+        debug_assert!(sent.is_ok_and(|sent| sent.rest.is_empty()), "the caller knows the send buffer");
+        if start.offer.option.is_some() || start.offer.max_text > 0 || start.more {
+            let failure = (start.offer.max_text == 0).then_some(FastOpenFailure::NoCookie);
+            self.header_in.settings(out.config).fast_open =
+                Some(Asked { option: start.offer.option, more: start.more, failure, news: None, again: None });
+        }
+        self.send_fast_syn(start.offer, out, now);
+    }
+
     /// Send our SYN with what `offer` allows, and start its timer.
     fn send_fast_syn(&mut self, offer: Offer, out: &mut Outbox<'_>, now: Time) {
         let (sw, rq) = (&mut *self.send_window, &mut *self.retransmit_queue);

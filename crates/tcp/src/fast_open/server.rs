@@ -28,7 +28,7 @@ use crate::state::State;
 /// # Errors
 /// The reason for which none was made, counted already; a reset may be in `out`.
 pub fn accept(
-    params: &ListenParams,
+    params: &ListenParams<'_>,
     segment: Segment,
     isn: Isn,
     cookie: Option<FastOpen>,

@@ -46,8 +46,8 @@ pub fn tuple() -> FourTuple {
 }
 
 impl Setup {
-    pub fn listen_params(&self) -> ListenParams {
-        ListenParams { mss: self.mss, options: self.options.clone(), defer_accept: self.defer_accept }
+    pub fn listen_params(&self) -> ListenParams<'_> {
+        ListenParams { mss: self.mss, options: &self.options, defer_accept: self.defer_accept }
     }
 }
 

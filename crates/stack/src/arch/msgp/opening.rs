@@ -26,13 +26,7 @@ use crate::tx::RouteCache;
 impl<P: Platform> MsgP<P> {
     /// For a listener, or for nobody. Set-up holds the table lock to the end, as FreeBSD's does.
     #[cold]
-    pub(super) fn unmatched(
-        &self,
-        arrival: &mut Option<tcp::Segment>,
-        hash: u32,
-        now: Time,
-        after: &mut After<P>,
-    ) {
+    pub(super) fn unmatched(&self, arrival: &mut Option<tcp::Segment>, hash: u32, now: Time, after: &mut After<P>) {
         let Some(segment) = &*arrival else { return };
         let flow = Flow { tuple: segment.tuple, hash };
         let mut guard = self.table.lock();
@@ -134,7 +128,7 @@ impl<P: Platform> MsgP<P> {
         let mut route = directory.half_open.routes.recall(flow.tuple.remote_addr, generation);
         let opened = attempt(|| {
             let mut out = self.shared.outbox(&flow, &route, &self.counters);
-            let pcb = call::open(params, fast_open, &mut out, now);
+            let pcb = call::open(&params, fast_open, &mut out, now);
             self.shared.emit(&flow, &mut route, &mut out, after);
             (pcb, Effects { deadline: out.deadline, path: out.path, table: out.table })
         });

@@ -20,7 +20,7 @@ use crate::segment::Segment;
 /// # Errors
 /// The reason for which none was made, counted already; a reset may be in `out`.
 pub fn syn_arrives(
-    params: &ListenParams,
+    params: &ListenParams<'_>,
     segment: &Segment,
     isn: Isn,
     cookie: Option<FastOpen>,

@@ -397,12 +397,7 @@ fn reopens(segment: &Segment, parts: &PcbMut<'_>) -> bool {
     }
 }
 
-fn recycle(
-    arrival: &mut Option<Segment>,
-    mut parts: PcbMut<'_>,
-    out: &mut Outbox<'_>,
-    now: Time,
-) -> Disposition {
+fn recycle(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
     out.count(Counter::TimeWaitReused, 1);
     parts.enter(Cause::Expired, out, now);
     release(&mut parts, out);

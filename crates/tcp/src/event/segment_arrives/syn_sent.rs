@@ -74,12 +74,7 @@ fn echoes_ours(segment: &Segment, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now:
 }
 
 /// SYN-ACK: the connection is established, and its ACK goes out.
-fn connected(
-    arrival: &mut Option<Segment>,
-    mut parts: PcbMut<'_>,
-    out: &mut Outbox<'_>,
-    now: Time,
-) -> Disposition {
+fn connected(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
     let Some(segment) = arrival else { return Disposition::Done };
     fast_open::answered(&mut parts, segment, out);
     parts.synchronise(&segment.header, out, now);
