@@ -25,6 +25,8 @@ use crate::shared::{Interface, Shared};
 
 /// Frames taken from a queue at a time: enough to amortise a clock read and a wake, few enough to stay in cache.
 const BATCH: usize = 64;
+/// Batches that a driver takes at most before it sees to deadlines that are over: together what a queue holds by default.
+const MOST_BATCHES: usize = 16;
 /// Connections short of credit that get a turn after each batch.
 const STARVED_TURNS: usize = 64;
 /// How long a driver sleeps at most while connections wait for room in a device.
@@ -36,6 +38,15 @@ fn runs(batch: &[PktBuf]) -> u64 {
     const { assert!(BATCH <= u64::BITS as usize) };
     let pairs = batch.windows(2).enumerate();
     pairs.fold(0, |runs, (at, pair)| runs | u64::from(wire::run::continues(&pair[0], &pair[1])) << at)
+}
+
+/// What a driver took from its queues.
+struct Taken {
+    /// The clock's reading before the last batch.
+    now: Time,
+    frames: usize,
+    /// Of the last batch, a queue may hold more.
+    full: bool,
 }
 
 /// One receive thread's view of the devices.
@@ -220,15 +231,46 @@ impl<P: Platform> Driver<P> {
 
     #[inline]
     fn turn(&mut self, after: &mut After<P>) -> usize {
+        let mut taken = self.take(after);
+        if taken.full {
+            self.catch_up(&mut taken, after);
+        }
+        if taken.frames == 0 {
+            self.look_for_devices();
+        }
+        self.housekeeping(taken.now, after);
+        taken.frames
+    }
+
+    /// A queue has given a whole batch, and may hold more that arrived before a deadline that is over now: that comes first,
+    /// or a thread that was away for a while would act on a silence that was none. Not for ever: what arrives in the
+    /// meantime has no end where frames come as fast as they are dealt with.
+    #[cold]
+    fn catch_up(&mut self, taken: &mut Taken, after: &mut After<P>) {
+        for _ in 0..MOST_BATCHES {
+            let due = self.arch.next_deadline().is_some_and(|deadline| deadline <= taken.now);
+            if !due || !taken.full {
+                return;
+            }
+            let more = self.take(after);
+            *taken = Taken { frames: taken.frames + more.frames, ..more };
+        }
+    }
+
+    /// Takes one batch from each queue.
+    #[inline]
+    fn take(&mut self, after: &mut After<P>) -> Taken {
         let now = self.shared.clock.now();
         self.shared.begin_batch(now);
-        let mut frames = 0;
+        let mut taken = Taken { now, frames: 0, full: false };
         for index in 0..self.queues.len() {
             let mut batch = std::mem::take(&mut self.batch);
             let (interface, queue) = &mut self.queues[index];
             let interface = *interface;
             self.at = index;
-            frames += queue.receive(&mut batch, BATCH);
+            let count = queue.receive(&mut batch, BATCH);
+            taken.frames += count;
+            taken.full |= count == BATCH;
             let runs = runs(&batch);
             self.unserved = batch.len() as u64;
             for (at, frame) in batch.drain(..).enumerate() {
@@ -240,11 +282,7 @@ impl<P: Platform> Driver<P> {
         self.at = self.queues.len();
         after.perform(&self.shared);
         self.arch.end_of_batch(after);
-        if frames == 0 {
-            self.look_for_devices();
-        }
-        self.housekeeping(now, after);
-        frames
+        taken
     }
 
     /// A device that has vanished takes its connections with it, and nothing is opened by way of it until it is back.

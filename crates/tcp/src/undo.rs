@@ -17,7 +17,7 @@ pub(crate) struct Undo {
     /// Octets sent again since the cut, and not reported as duplicates.
     outstanding: u32,
     /// Value of our timestamp clock in the first retransmission, ms; `None` before it, and after the one
-    /// acknowledgement that may be judged by it.
+    /// acknowledgement that may be judged by it, and where that answers something else.
     stamp: Option<u32>,
     /// Something was sent again since the cut.
     any: bool,
@@ -33,13 +33,15 @@ impl Undo {
         *self = Undo { saved: Some(saved), late: self.late, ..Undo::default() };
     }
 
-    /// `octets` were sent again in a segment with timestamp `stamp`.
-    pub(crate) fn sent_again(&mut self, octets: u32, stamp: u32) {
+    /// `octets` were sent again; in a segment with timestamp `stamp` if it is the first of the flight. Where what is sent
+    /// again first since the cut is not, the hole before it was sent again earlier, and the acknowledgement that moves
+    /// SND.UNA answers that.
+    pub(crate) fn sent_again(&mut self, octets: u32, stamp: Option<u32>) {
         if self.saved.is_some() {
             self.outstanding = self.outstanding.saturating_add(octets);
             if !self.any {
                 self.any = true;
-                self.stamp = Some(stamp);
+                self.stamp = stamp;
             }
         }
     }
@@ -91,8 +93,8 @@ mod tests {
     fn an_echo_older_than_the_first_retransmission_says_that_it_was_needless() {
         for (echo, needless) in [(Some(99), true), (Some(100), false), (Some(101), false), (None, false)] {
             let mut undo = armed();
-            undo.sent_again(1000, 100);
-            undo.sent_again(1000, 90);
+            undo.sent_again(1000, Some(100));
+            undo.sent_again(1000, Some(90));
             assert_eq!(undo.first_advance(echo), needless, "{echo:?}");
             assert!(!undo.first_advance(Some(0)), "only the first counts");
         }
@@ -100,10 +102,18 @@ mod tests {
     }
 
     #[test]
+    fn an_echo_says_nothing_of_what_is_sent_again_behind_an_older_hole() {
+        let mut undo = armed();
+        undo.sent_again(1000, None);
+        undo.sent_again(1000, Some(100));
+        assert!(!undo.first_advance(Some(50)));
+    }
+
+    #[test]
     fn every_retransmission_must_be_reported() {
         let mut undo = armed();
-        undo.sent_again(1000, 1);
-        undo.sent_again(500, 1);
+        undo.sent_again(1000, Some(1));
+        undo.sent_again(500, Some(1));
         assert!(!undo.duplicate(1000) && undo.expects_duplicates());
         assert!(undo.duplicate(500));
         assert!(undo.take().is_some());

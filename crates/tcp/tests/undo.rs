@@ -192,3 +192,33 @@ fn what_one_retransmission_repairs_is_no_proof_without_sack() {
     assert_eq!(t.ranges(), ["4001:5001"]);
     assert_eq!(t.us.count(Counter::UndoneReductions), 0);
 }
+
+/// Two recoveries in a row: a hole that the first has sent again is filled after the second has sent another one again. The
+/// acknowledgement echoes what left before that, and proves nothing.
+#[test]
+fn an_echo_of_what_an_earlier_recovery_sent_takes_nothing_back() {
+    let mut t = over(Kind::Cubic, stamped);
+    t.send(40 * 988);
+    assert_eq!(t.ranges().len(), 10);
+    t.pass(ms(100));
+    t.inject(peer(".").ack(1).ts(2, 1100).sack(&[(989, 9881)]));
+    assert_eq!(t.ranges()[..5], ["1:989", "9881:10869", "10869:11857", "11857:12845", "12845:13833"]);
+    // The first of the new ones is lost, and sent again in the same recovery.
+    t.pass(ms(100));
+    t.inject(peer(".").ack(1).ts(3, 1100).sack(&[(10869, 11857), (989, 9881)]));
+    assert_eq!(t.ranges()[0], "9881:10869");
+    let una = 9881;
+    t.inject(peer(".").ack(una).ts(4, 1200).sack(&[(10869, 11857)]));
+    let undone = t.us.count(Counter::UndoneReductions);
+    assert!(t.us.status().recovering, "a second recovery");
+    t.take();
+    // Another one that left in between is lost, and is the first that the second recovery sends again.
+    t.pass(ms(50));
+    t.inject(peer(".").ack(una).ts(5, 1200).sack(&[(12845, 15809), (10869, 11857)]));
+    assert_eq!(t.ranges()[0], "11857:12845");
+    t.pass(ms(50));
+    t.inject(peer(".").ack(11857).ts(6, 1300).sack(&[(12845, 15809)]));
+    assert_eq!(t.us.count(Counter::UndoneReductions), undone);
+    assert!(t.us.status().recovering);
+    assert!(!t.ranges().contains(&"11857:12845".to_string()), "it is under way");
+}

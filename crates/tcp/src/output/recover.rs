@@ -240,11 +240,12 @@ fn resend(
         return false;
     }
     let (width, clock) = (sw.slice_width(), not_before(now.as_micros() as u32, rq.log.newest()));
+    let first = range.0 == sw.una;
     if let Some(loss) = &mut sw.loss {
         let octets = (range.1 - range.0) as u32;
         loss.sent_again(range.0, range.1, loss.leaves_at(clock), width);
         loss.prr.sent(octets);
-        loss.undo.sent_again(octets, ho.clock(now));
+        loss.undo.sent_again(octets, first.then(|| ho.clock(now)));
         loss.totals.sent_again(octets);
     }
     true
