@@ -122,7 +122,8 @@ pub trait RxQueue: Send {
 
 /// The transmitting half of a queue pair.
 pub trait TxQueue: Send {
-    /// How many frames the queue is sure to take now, whichever flows they belong to.
+    /// How many frames the queue is sure to take now, whichever flows they belong to. There may be room for more only where
+    /// at least half of what it ever takes is said: less is what there is, and more is said when there is more.
     fn credit(&self) -> usize;
 
     /// Gives one frame to the device. `Ok` says that the device has taken charge of it: it is sent, or dropped with a

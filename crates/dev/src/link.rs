@@ -101,7 +101,7 @@ pub fn channel<P: Platform>(queues: usize, ring_frames: usize) -> (Vec<LinkTx<P>
             rings.push(tx);
             consumer.push(rx);
         }
-        let enough = rings.first().map_or(0, Producer::capacity) / 2;
+        let enough = rings.first().map_or(0, Producer::capacity).div_ceil(2);
         senders.push(LinkTx { rings, bells: bells.clone(), touched: 0, room: Cell::new(0), enough });
     }
     let receivers = consumers

@@ -6,7 +6,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
 use every_arch::every_arch;
+use heddle::mem::MemConfig;
 use heddle::{Plan, TcpListener, TcpStream};
+use observe::Counter;
 use world::World;
 
 fn pattern(len: usize) -> Vec<u8> {
@@ -75,6 +77,23 @@ fn the_same_over_ipv6(plan: Plan) {
     let (client, server, _listener) = connect(&mut world, "[fd00::1]:80");
     let data = pattern(300_000);
     assert!(transfer(&mut world, &client, &server, &data) == data);
+}
+
+/// However few frames a device has room for, each connection gets its turn whenever there is some: in no time here, so
+/// nobody waited for a retransmission.
+#[every_arch]
+fn a_device_with_room_for_a_frame_or_a_few(plan: Plan) {
+    for ring_frames in [1, 2, 7, 32, 64, 100] {
+        let mut world = World::with(plan, |_| {}, MemConfig { ring_frames, ..MemConfig::default() });
+        let (client, server, _listener) = connect(&mut world, "10.0.0.1:80");
+        let data = pattern(200_000);
+        let begun = world.clock.now();
+        assert!(transfer(&mut world, &client, &server, &data) == data);
+        assert!(transfer(&mut world, &server, &client, &data) == data);
+        let took = world.clock.now() - begun;
+        assert!(took < Duration::from_millis(200), "{took:?} with room for {ring_frames}");
+        assert_eq!(world.counters().get(Counter::Retransmits), 0, "with room for {ring_frames}");
+    }
 }
 
 #[every_arch]

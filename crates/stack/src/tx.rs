@@ -26,7 +26,8 @@ use crate::flow::{self, Flow, Target};
 use crate::rx::STARVED_NAP;
 use crate::shared::Shared;
 
-/// Frames kept free in a device queue for acknowledgements and for threads that read the credit at the same time.
+/// Frames kept free in a device queue for acknowledgements and for threads that read the credit at the same time; no more
+/// than a quarter of it, for a queue that has room for half or more need not say how much.
 const RESERVE: usize = 48;
 /// The most data segments that one event may emit: a bound on how long a cell is held, and on the cache it sweeps.
 const BURST: usize = 64;
@@ -57,6 +58,18 @@ impl RouteCache {
     #[inline]
     pub fn leaves_by(&self, generation: u32) -> Option<usize> {
         (self.generation == generation).then_some(usize::from(self.interface))
+    }
+
+    /// Nothing is known of the way but the interface.
+    #[inline]
+    pub fn by(interface: u16) -> RouteCache {
+        RouteCache { interface, ..RouteCache::default() }
+    }
+
+    /// By which interface it leads, as far as it was looked up; else the first.
+    #[inline]
+    pub fn interface(&self) -> u16 {
+        self.interface
     }
 }
 
@@ -154,6 +167,8 @@ pub struct TxPort<P: Platform> {
     state: Lock<TxState, P>,
     /// Frames that may be sent now; a hint, refreshed at each transmission.
     credit: P::AtomicUsize,
+    /// Of these, how many data segments leave alone.
+    reserve: usize,
     starved: P::AtomicUsize,
     /// Rung without the lock, where the device can be.
     bells: Option<Arc<dyn Bells>>,
@@ -202,7 +217,7 @@ impl TxState {
 }
 
 impl<P: Platform> TxPort<P> {
-    /// A port over a device's queue.
+    /// A port over a device's queue, which is empty.
     pub fn new(queue: Box<dyn TxQueue>, lock: LockKind) -> Self {
         let (credit, bells) = (queue.credit(), queue.bells());
         TxPort {
@@ -213,6 +228,8 @@ impl<P: Platform> TxPort<P> {
                 TxState { queue, overflow: VecDeque::new(), starved: VecDeque::new() },
             ),
             credit: P::AtomicUsize::new(credit),
+            // Nothing has been sent yet: what there is room for now is all that there ever is.
+            reserve: RESERVE.min(credit / 4),
             starved: P::AtomicUsize::new(0),
         }
     }
@@ -220,7 +237,7 @@ impl<P: Platform> TxPort<P> {
     /// How many data segments an event may emit now.
     #[inline]
     pub fn credit(&self) -> u32 {
-        self.credit.load(Ordering::Relaxed).saturating_sub(RESERVE).min(BURST) as u32
+        self.credit.load(Ordering::Relaxed).saturating_sub(self.reserve).min(BURST) as u32
     }
 
     /// Gives the device frames. The bells that are to be rung for them, when no guard is held any more.
@@ -293,7 +310,7 @@ impl<P: Platform> TxPort<P> {
         state.drain();
         let credit = state.credit();
         self.credit.store(credit, Ordering::Relaxed);
-        if credit <= RESERVE {
+        if credit <= self.reserve {
             return None;
         }
         let target = state.starved.pop_front();

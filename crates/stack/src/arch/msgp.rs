@@ -72,6 +72,8 @@ struct Directory<P: Platform> {
 struct Connection<P: Platform> {
     flow: Flow,
     pcb: SharedPcb<P>,
+    /// The interface by which its segments leave; 0 until the first has left.
+    leaves_by: P::AtomicU32,
     socket: Arc<TcpSocket<P>>,
     /// When its entry in the wheel fires, in nanoseconds; `u64::MAX` when it has none.
     armed: P::AtomicU64,
@@ -204,8 +206,10 @@ impl<P: Platform> MsgP<P> {
         after: &mut After<P>,
         work: W,
     ) -> (W::Reply, Effects) {
-        let mut out = self.shared.outbox(&connection.flow, &RouteCache::default(), &self.counters);
-        let way = Way { shared: &self.shared, flow: &connection.flow, after };
+        // A hint: whoever holds the route may be changing it, and what is made for another device is made anew.
+        let route = RouteCache::by(connection.leaves_by.load(Ordering::Relaxed) as u16);
+        let mut out = self.shared.outbox(&connection.flow, &route, &self.counters);
+        let way = Way { shared: &self.shared, flow: &connection.flow, leaves_by: &connection.leaves_by, after };
         sync::walk::note(file!(), "runs the event (tcp/src/event); hold-sets take their locks");
         let reply = match &connection.pcb {
             SharedPcb::Single(single) => {
@@ -228,7 +232,7 @@ impl<P: Platform> MsgP<P> {
         let effects = Effects { deadline: out.deadline, path: out.path, table: out.table };
         if out.starved {
             let target = connection.socket.target();
-            self.shared.starve(&connection.flow, &RouteCache::default(), target, after);
+            self.shared.starve(&connection.flow, &route, target, after);
         }
         (reply, effects)
     }

@@ -10,7 +10,7 @@ pub mod halves;
 pub mod single;
 pub mod six;
 
-use sync::{LockKind, Platform};
+use sync::{Atomic, LockKind, Ordering, Platform};
 use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
 use tcp::{Outbox, Pcb, PcbAccess, PcbMut};
 
@@ -61,6 +61,8 @@ pub struct Way<'a, P: Platform> {
     pub shared: &'a Shared<P>,
     /// The connection's flow.
     pub flow: &'a Flow,
+    /// The interface by which the connection's segments leave, for whoever begins an event before it holds the route.
+    pub leaves_by: &'a P::AtomicU32,
     /// What is left for when the guards are gone.
     pub after: &'a mut After<P>,
 }
@@ -70,6 +72,10 @@ impl<P: Platform> Way<'_, P> {
     #[inline]
     pub fn emit(&mut self, route: &mut RouteCache, out: &mut Outbox<'_>) {
         self.shared.emit(self.flow, route, out, self.after);
+        let interface = u32::from(route.interface());
+        if self.leaves_by.load(Ordering::Relaxed) != interface {
+            self.leaves_by.store(interface, Ordering::Relaxed);
+        }
     }
 }
 

@@ -100,12 +100,13 @@ impl<P: Platform> MsgP<P> {
     /// A handshake is complete, or its connection opens early: it enters the table and the accept queue.
     fn adopt(&self, mut directory: Guard<'_, Directory<P>, P>, child: Child<P>, now: Time, after: &mut After<P>) {
         let Child { flow, pcb, route, admission, ready, deadline, path, table, starved, absent } = child;
+        let by = RouteCache::by(route.interface());
         let connection = self.connection(flow, *pcb, route, TcpSocket::new(flow), Some(admission));
         Self::place(&mut directory, &connection, absent);
         drop(directory);
         after.wake(&connection.socket, ready);
         if starved {
-            self.shared.starve(&flow, &RouteCache::default(), connection.socket.target(), after);
+            self.shared.starve(&flow, &by, connection.socket.target(), after);
         }
         self.settle(&connection, Effects { deadline, path, table }, now, after);
     }
@@ -165,6 +166,7 @@ impl<P: Platform> MsgP<P> {
     ) -> Arc<Connection<P>> {
         Arc::new(Connection {
             flow,
+            leaves_by: P::AtomicU32::new(route.interface().into()),
             pcb: SharedPcb::new(self.locks, self.shared.lock_kind, pcb, route),
             socket,
             armed: P::AtomicU64::new(u64::MAX),

@@ -1,0 +1,109 @@
+//! A stack with two devices that are not alike: the first one cuts super-segments and has large frames, the second one
+//! does neither and has few places. Nothing that is true of one may be done to the other.
+
+mod pair;
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+
+use every_arch::every_arch;
+use heddle::device::Device;
+use heddle::{Plan, Stack, TcpListener, TcpStream, UdpSocket, mem};
+use observe::{Counters, DropReason};
+use pair::{pattern, within};
+
+const TEXT: usize = 1 << 20;
+
+/// The stack with two devices, what these count, and its neighbours on the first and on the second.
+fn stacks(plan: Plan) -> (Stack, [Arc<Counters>; 2], [Stack; 2]) {
+    let wide = mem::MemConfig {
+        queues: 2,
+        mtu: 9000,
+        segmentation: Some(65_000),
+        checksum_offload: true,
+        coalescing: true,
+        ..Default::default()
+    };
+    let (first, far) = mem::pair(wide);
+    let (second, near) = mem::pair(mem::MemConfig { ring_frames: 64, ..Default::default() });
+    let counters = [&first, &second].map(|device| device.counters().expect("it counts"));
+    let both = Stack::builder().device(first, ["10.0.0.1/24"]).device(second, ["10.0.1.1/24"]).plan(plan).cpus(2);
+    let alone = |device, cidr: &str| Stack::builder().device(device, [cidr]).plan(plan).cpus(2).build();
+    let neighbours = [alone(far, "10.0.0.2/24"), alone(near, "10.0.1.2/24")];
+    (both.build().expect("the stack builds"), counters, neighbours.map(|built| built.expect("the stack builds")))
+}
+
+/// Moves text both ways at once over a connection whose ends are these.
+fn exchange(ends: [TcpStream; 2], seed: usize) {
+    thread::scope(|scope| {
+        for (end, stream) in ends.iter().enumerate() {
+            scope.spawn(move || {
+                let mut stream = stream;
+                stream.write_all(&pattern(seed + end, TEXT)).expect("written");
+                stream.shutdown(std::net::Shutdown::Write).expect("shut");
+            });
+            scope.spawn(move || {
+                let (mut stream, mut came) = (stream, Vec::new());
+                stream.read_to_end(&mut came).expect("read");
+                assert!(came == pattern(seed + (1 - end), TEXT), "what arrives is what was sent");
+            });
+        }
+    });
+}
+
+/// A connection to `listener` at `address`, from `from`.
+fn connected(from: &Stack, listener: &TcpListener, address: &str) -> [TcpStream; 2] {
+    let client = TcpStream::connect(from, address).expect("the listener answers");
+    let (server, peer) = listener.accept().expect("a connection waits");
+    assert_eq!(peer, client.local_addr());
+    [client, server]
+}
+
+/// One listener for all addresses hears both neighbours, connections to either leave by the right device, and all of them
+/// at once carry their text over devices of different kinds.
+#[every_arch]
+fn every_connection_is_made_for_its_own_device(plan: Plan) {
+    within(move || {
+        let (both, devices, neighbours) = stacks(plan);
+        let listener = TcpListener::bind(&both, "0.0.0.0:80").expect("the port is free");
+        let mut connections = Vec::new();
+        for (net, neighbour) in neighbours.iter().enumerate() {
+            connections.push(connected(neighbour, &listener, &format!("10.0.{net}.1:80")));
+            let theirs = TcpListener::bind(neighbour, "0.0.0.0:80").expect("the port is free");
+            connections.push(connected(&both, &theirs, &format!("10.0.{net}.2:80")));
+        }
+        thread::scope(|scope| {
+            for (seed, ends) in connections.into_iter().enumerate() {
+                scope.spawn(move || exchange(ends, 2 * seed));
+            }
+        });
+        assert_eq!(both.census().counters.dropped(DropReason::TooBigToSend), 0);
+        for device in devices {
+            assert_eq!(
+                device.snapshot().dropped(DropReason::FrameTooLong),
+                0,
+                "what leaves by a device is made for it"
+            );
+        }
+    });
+}
+
+/// A datagram that fits one device and not the other is cut for the other.
+#[every_arch]
+fn datagrams_are_cut_for_the_device_by_which_they_leave(plan: Plan) {
+    within(move || {
+        let (both, _, neighbours) = stacks(plan);
+        let ours = UdpSocket::bind(&both, "0.0.0.0:53").expect("the port is free");
+        for (net, neighbour) in neighbours.iter().enumerate() {
+            let theirs = UdpSocket::bind(neighbour, "0.0.0.0:53").expect("the port is free");
+            let text = pattern(net, 8000);
+            ours.send_to(&text, format!("10.0.{net}.2:53")).expect("sent");
+            let mut buffer = vec![0; 9000];
+            let (length, from) = theirs.recv_from(&mut buffer).expect("a datagram");
+            assert_eq!(from, SocketAddr::new(format!("10.0.{net}.1").parse().unwrap(), 53));
+            assert!(buffer[..length] == text);
+        }
+    });
+}
