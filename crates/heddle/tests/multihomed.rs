@@ -6,6 +6,7 @@ mod pair;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use every_arch::every_arch;
@@ -13,6 +14,7 @@ use heddle::device::Device;
 use heddle::{Plan, Stack, TcpListener, TcpStream, UdpSocket, mem};
 use observe::{Counters, DropReason};
 use pair::{pattern, within};
+use testbed::witness::Witness;
 
 const TEXT: usize = 1 << 20;
 
@@ -36,17 +38,16 @@ fn stacks(plan: Plan) -> (Stack, [Arc<Counters>; 2], [Stack; 2]) {
 }
 
 /// Moves text both ways at once over a connection whose ends are these.
-fn exchange(ends: [TcpStream; 2], seed: usize) {
+fn exchange(ends: &[TcpStream; 2], seed: usize) {
     thread::scope(|scope| {
         for (end, stream) in ends.iter().enumerate() {
             scope.spawn(move || {
                 let mut stream = stream;
                 stream.write_all(&pattern(seed + end, TEXT)).expect("written");
-                stream.shutdown(std::net::Shutdown::Write).expect("shut");
             });
             scope.spawn(move || {
-                let (mut stream, mut came) = (stream, Vec::new());
-                stream.read_to_end(&mut came).expect("read");
+                let (mut stream, mut came) = (stream, vec![0; TEXT]);
+                stream.read_exact(&mut came).expect("read");
                 assert!(came == pattern(seed + (1 - end), TEXT), "what arrives is what was sent");
             });
         }
@@ -76,7 +77,7 @@ fn every_connection_is_made_for_its_own_device(plan: Plan) {
         }
         thread::scope(|scope| {
             for (seed, ends) in connections.into_iter().enumerate() {
-                scope.spawn(move || exchange(ends, 2 * seed));
+                scope.spawn(move || exchange(&ends, 2 * seed));
             }
         });
         assert_eq!(both.census().counters.dropped(DropReason::TooBigToSend), 0);
@@ -105,5 +106,54 @@ fn datagrams_are_cut_for_the_device_by_which_they_leave(plan: Plan) {
             assert_eq!(from, SocketAddr::new(format!("10.0.{net}.1").parse().unwrap(), 53));
             assert!(buffer[..length] == text);
         }
+    });
+}
+
+/// An address belongs to the host and not to the device (RFC 1122 section 3.3.4.2, the weak model, as in Linux): a neighbour
+/// on the first device reaches the address of the second, and is answered from there.
+#[every_arch]
+fn the_address_of_one_device_is_reached_by_way_of_the_other(plan: Plan) {
+    within(move || {
+        let (both, _, [neighbour, _]) = stacks(plan);
+        neighbour.set_route(0, "10.0.1.0/24 via 10.0.0.1").expect("a route");
+        let listener = TcpListener::bind(&both, "0.0.0.0:80").expect("the port is free");
+        let [client, server] = connected(&neighbour, &listener, "10.0.1.1:80");
+        assert_eq!(server.local_addr(), "10.0.1.1:80".parse().unwrap());
+        exchange(&[client, server], 0);
+    });
+}
+
+/// A connection moves from the device with super-segments to the one without and back, while text is under way.
+#[every_arch]
+fn a_route_leads_a_connection_from_one_device_to_the_other(plan: Plan) {
+    within(move || {
+        let wide = mem::MemConfig { segmentation: Some(65_000), coalescing: true, ..Default::default() };
+        let ((first, far), (second, near)) = (mem::pair(wide), mem::pair(mem::MemConfig::default()));
+        let build = |first, second: Box<dyn Device>, host| {
+            let cidrs = [0, 1].map(|net| format!("10.0.{net}.{host}/24"));
+            let [on_first, on_second] = [&cidrs[..1], &cidrs[1..]];
+            let builder = Stack::builder().device(first, on_first).device(second, on_second).plan(plan).cpus(2);
+            builder.build().expect("the stack builds")
+        };
+        let counters = second.counters().expect("it counts");
+        let (second, seen) = Witness::new(second);
+        let (ours, theirs) = (build(first, Box::new(second), 1), build(far, Box::new(near), 2));
+        let listener = TcpListener::bind(&theirs, "0.0.0.0:80").expect("the port is free");
+        let ends = connected(&ours, &listener, "10.0.0.2:80");
+        let mut by_second = 0;
+        for round in 0..4 {
+            thread::scope(|scope| {
+                scope.spawn(|| exchange(&ends, 2 * round));
+                match round % 2 {
+                    0 => ours.set_route(1, "10.0.0.2/32 via 10.0.1.2").expect("a route"),
+                    _ => ours.remove_route("10.0.0.2/32").expect("a route"),
+                }
+            });
+            let before = std::mem::replace(&mut by_second, seen.sent.load(Ordering::Relaxed));
+            exchange(&ends, 0);
+            let now = seen.sent.load(Ordering::Relaxed);
+            assert_eq!(now > by_second, round % 2 == 0, "{before}, {by_second}, {now} segments in round {round}");
+        }
+        assert_eq!(counters.snapshot().dropped(DropReason::FrameTooLong), 0);
     });
 }

@@ -88,6 +88,16 @@ pub fn receive(datagram: Datagram, interface: &InterfaceView, counters: &Counter
     })
 }
 
+/// Whether a message is the business of the link that it came by and of no other: of neighbours, routers and groups, and all
+/// that is not known.
+pub(crate) fn concerns_link(message: &Datagram) -> bool {
+    let kind = message.buf.first().copied();
+    match message.dst {
+        IpAddr::V4(_) => !matches!(kind, Some(0 | 3 | 8 | 11 | 12)),
+        IpAddr::V6(_) => !matches!(kind, Some(1..=4 | 128 | 129)),
+    }
+}
+
 #[cold]
 fn fault(error: ParseError) -> DropReason {
     match error {

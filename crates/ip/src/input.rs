@@ -17,7 +17,7 @@ use wire::ipv6::{ExtChain, FragmentHeader, Problem, ProblemKind};
 use wire::{ParseError, arp, ipv4, ipv6, protocol};
 
 use crate::datagram::{Datagram, Fragment};
-use crate::icmp::ErrorKind;
+use crate::icmp::{self, ErrorKind};
 use crate::interface::{Cast, InterfaceView};
 
 /// What a frame turned out to be.
@@ -35,6 +35,15 @@ pub enum Input {
     Fragment(Fragment),
     /// An ARP packet, for the neighbour table.
     Arp(arp::Packet),
+    /// A packet to an address that this interface does not have: another interface may, see [`for_another`].
+    Elsewhere {
+        /// The packet, from its network header on.
+        packet: PktBuf,
+        /// Who sent it, as it says.
+        src: IpAddr,
+        /// Whom it is for.
+        dst: IpAddr,
+    },
     /// Dropped, and the sender is owed an ICMP error if the rules and the rate limit allow one.
     Refused(Refused),
     /// Dropped; the caller counts the reason.
@@ -93,7 +102,7 @@ pub fn ethernet_to<R>(
             segment(v4_datagram(frame, &header, cast))
         }
         Ok((header, cast)) => other(v4_rarer(frame, &header, cast)),
-        Err(reason) => other(Input::Drop(reason)),
+        Err(reason) => other(v4_dropped(frame, link, reason)),
     }
 }
 
@@ -144,6 +153,17 @@ pub fn packet(packet: PktBuf, interface: &InterfaceView, counters: &Counters) ->
     }
 }
 
+/// Takes a packet that came by another interface than the one that has its address ([`Input::Elsewhere`]): a host's addresses
+/// are the host's and not the interface's (RFC 1122 section 3.3.4.2, the weak model, which Linux and FreeBSD follow). What
+/// concerns a link, neighbours, routers and groups, is of no concern to another.
+pub fn for_another(packet: PktBuf, owner: &InterfaceView, counters: &Counters) -> Input {
+    match self::packet(packet, owner, counters) {
+        Input::Icmp(message) if icmp::concerns_link(&message) => Input::Drop(DropReason::NotForUs),
+        Input::Igmp(_) | Input::Elsewhere { .. } => Input::Drop(DropReason::NotForUs),
+        other => other,
+    }
+}
+
 /// Takes a packet from reassembly: its header was checked fragment by fragment, what follows was not. Another fragment
 /// header inside is refused, or one packet could be wrapped in many.
 pub fn reassembled(mut datagram: Datagram) -> Input {
@@ -166,7 +186,18 @@ pub fn reassembled(mut datagram: Datagram) -> Input {
 fn v4_input(mut packet: PktBuf, link: LinkCast, interface: &InterfaceView, counters: &Counters) -> Input {
     match v4(&mut packet, link, interface, counters) {
         Ok((header, cast)) => v4_rarer(packet, &header, cast),
-        Err(reason) => Input::Drop(reason),
+        Err(reason) => v4_dropped(packet, link, reason),
+    }
+}
+
+/// What becomes of a packet that this interface has no use for.
+#[cold]
+fn v4_dropped(packet: PktBuf, link: LinkCast, reason: DropReason) -> Input {
+    match ipv4::parse(&packet) {
+        Ok(header) if reason == DropReason::NotForUs && link == LinkCast::Unicast => {
+            Input::Elsewhere { packet, src: IpAddr::V4(header.src), dst: IpAddr::V4(header.dst) }
+        }
+        _ => Input::Drop(reason),
     }
 }
 
@@ -323,6 +354,9 @@ fn v6(mut buf: PktBuf, link: LinkCast, interface: &InterfaceView, counters: &Cou
     let cast = interface.cast_v6(header.dst);
     let chain = match v6_addresses(&header, cast, link, interface) {
         Ok(()) => ipv6::walk(header.next_header, &buf[ipv6::HEADER_LEN..]),
+        Err(DropReason::NotForUs) if link == LinkCast::Unicast => {
+            return Input::Elsewhere { packet: buf, src: IpAddr::V6(header.src), dst: IpAddr::V6(header.dst) };
+        }
         Err(reason) => return Input::Drop(reason),
     };
     let chain = match chain {

@@ -432,6 +432,14 @@ impl<P: Platform> Driver<P> {
                 }
             }
             Input::Arp(packet) => self.shared.arp_arrives(interface, &packet, now, &self.counters, after),
+            Input::Elsewhere { packet, src, dst } => match self.shared.owner_of(dst) {
+                Some(owner) if !self.shared.is_local(src) => {
+                    let view = self.shared.interfaces[owner].view.get();
+                    let input = ip::input::for_another(packet, view, &self.counters);
+                    self.input(owner, input, now, after);
+                }
+                _ => Counters::drop(&self.counters, DropReason::NotForUs),
+            },
             Input::Refused(refused) => {
                 Counters::drop(&self.counters, refused.reason);
                 self.shared.refuse(&refused.datagram, refused.error, &self.counters, after);

@@ -289,6 +289,15 @@ impl<P: Platform> Shared<P> {
         ip::interface::is_unicast(address) && !matches!(address, IpAddr::V4(v4) if broadcast(v4))
     }
 
+    /// The interface that has `address`, unless it is one that means something else on every link.
+    #[cold]
+    pub fn owner_of(&self, address: IpAddr) -> Option<usize> {
+        if matches!(address, IpAddr::V6(address) if address.is_unicast_link_local()) {
+            return None;
+        }
+        self.interfaces.iter().position(|interface| interface.view.get().is_local(address))
+    }
+
     /// Whether `address` is one of this stack's.
     pub fn is_local(&self, address: IpAddr) -> bool {
         self.interfaces.iter().any(|interface| interface.view.get().is_local(address))

@@ -20,8 +20,38 @@ fn extended(first: u8, extensions: &[u8]) -> PktBuf {
 fn reason(input: Input) -> DropReason {
     match input {
         Input::Drop(reason) | Input::Refused(Refused { reason, .. }) => reason,
+        Input::Elsewhere { .. } => DropReason::NotForUs,
         other => panic!("not dropped: {other:?}"),
     }
+}
+
+/// What comes by one interface for the address of another: a host's business is dealt with, a link's is not.
+#[test]
+fn packets_for_the_address_of_another_interface_are_taken_but_for_what_concerns_a_link() {
+    let by = InterfaceView::new(1, PEER_MAC, 1500).with_address(ip("10.0.1.1"), 24).unwrap();
+    let taken = |packet: PktBuf| match super::packet(packet, &by, &Counters::new()) {
+        Input::Elsewhere { packet, .. } => for_another(packet, &interface(), &Counters::new()),
+        other => panic!("{other:?}"),
+    };
+    for make in [packet_v4, packet_v6] {
+        assert!(matches!(taken(make(protocol::TCP, &[0; 20])), Input::Tcp(_)));
+        assert!(matches!(taken(make(protocol::UDP, &[0; 8])), Input::Udp(_)));
+    }
+    let icmp = |kind: u8| matches!(taken(packet_v4(protocol::ICMP, &[kind; 8])), Input::Icmp(_));
+    assert_eq!((0..=255).filter(|kind| icmp(*kind)).collect::<Vec<_>>(), [0, 3, 8, 11, 12]);
+    let icmp = |kind: u8| matches!(taken(packet_v6(protocol::ICMPV6, &[kind; 24])), Input::Icmp(_));
+    assert_eq!((0..=255).filter(|kind| icmp(*kind)).collect::<Vec<_>>(), [1, 2, 3, 4, 128, 129]);
+    assert_eq!(reason(taken(packet_v4(protocol::IGMP, &[0x11; 8]))), DropReason::NotForUs);
+}
+
+#[test]
+fn what_no_interface_has_and_what_was_sent_to_all_is_no_business_of_another() {
+    let by = InterfaceView::new(1, PEER_MAC, 1500);
+    let mut broadcast = v4_frame();
+    broadcast[..6].fill(0xff);
+    assert!(matches!(super::ethernet(broadcast, &by, &Counters::new()), Input::Drop(_)));
+    let nobodys = for_another(packet_v4(protocol::UDP, &[0; 8]), &by, &Counters::new());
+    assert_eq!(reason(nobodys), DropReason::NotForUs);
 }
 
 type Mutation = fn(&mut PktBuf);

@@ -6,7 +6,7 @@ use ip::icmp::{self, Received};
 use ip::input::{self, Input};
 use ip::output::{self, Fragmentation};
 use ip::{InterfaceView, LinkHeader, NeighbourTable, PerDestination, Reassembled, ReassemblyTable, Refused};
-use observe::{Counters, Time};
+use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
 use wire::ethernet::MacAddr;
 use wire::{checksum, protocol};
@@ -106,6 +106,10 @@ impl Host {
                 Outcome::Silence
             }
             Input::Refused(refused) => self.refuses(&refused),
+            Input::Elsewhere { .. } => {
+                self.counters.drop(DropReason::NotForUs);
+                Outcome::Silence
+            }
             Input::Drop(reason) => {
                 self.counters.drop(reason);
                 Outcome::Silence
