@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ::drill::batch::{self, Batch};
 use ::drill::run::Options;
 use clap::Args as ClapArgs;
-use heddle::config::Profile;
+use heddle::config::{Profile, knobs};
 use heddle::{ALL_PLANS, Plan};
 
 use crate::failure::Failure;
@@ -33,7 +33,10 @@ pub struct Args {
     /// TCP's parameters to begin with: linux, freebsd, rfc
     #[arg(long, default_value = "linux")]
     profile: Profile,
-    /// A knob by its sysctl's name, set before the script's own
+    /// Directory whose files set knobs, named as in /proc/sys/net/ipv4; set after --profile
+    #[arg(long, value_name = "DIR")]
+    sysctl_dir: Option<PathBuf>,
+    /// A knob by its sysctl's name, set after --sysctl-dir and before the script's own; may be given several times
     #[arg(long, value_name = "NAME=VALUE")]
     sysctl: Vec<String>,
     /// A name that scripts use, as their --define does
@@ -59,18 +62,17 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let mut options = Options::new(plans.first().copied().unwrap_or(Plan::Up));
     options.profile = args.profile;
     options.ipv6 = args.ipv6;
-    options.knobs = pairs(&args.sysctl)?;
+    options.knobs = knobs(&args)?;
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let batch = Batch { plans, options, defines: pairs(&args.define)?, jobs, captures: args.pcap };
-    let paths =
-        batch::find(&args.files).map_err(|error| Failure::usage(format!("a script cannot be read: {error}")))?;
+    let paths = batch::find(&args.files).map_err(Failure::usage)?;
     let outcomes = batch.run(&paths);
     let mut failed = 0;
     for outcome in &outcomes {
         match &outcome.fault {
             Some(fault) => {
                 failed += 1;
-                println!("{}:{fault}", outcome.path.display());
+                println!("{}", fault.at(&outcome.path));
             }
             None if args.verbose => println!("{}: ok", outcome.path.display()),
             None => {}
@@ -89,9 +91,29 @@ fn plans(names: &[String]) -> Result<Vec<Plan>, Failure> {
     names.iter().map(|name| name.parse().map_err(Failure::usage)).collect()
 }
 
+/// The knobs of the directory, and those of the command line, in the order in which they are set. What cannot be set is found
+/// here, and not once for every script.
+fn knobs(args: &Args) -> Result<Vec<(String, String)>, Failure> {
+    let mut config = args.profile.config();
+    let mut set = Vec::new();
+    if let Some(directory) = &args.sysctl_dir {
+        for name in heddle::knob_files::read(directory, &mut config).map_err(Failure::usage)? {
+            let knob = knobs::find(name).map_err(Failure::usage)?;
+            set.push((name.to_owned(), knob.value(&config)));
+        }
+    }
+    for assignment in &args.sysctl {
+        knobs::assign(&mut config, assignment).map_err(Failure::usage)?;
+    }
+    set.extend(pairs(&args.sysctl)?);
+    Ok(set)
+}
+
 fn pairs(texts: &[String]) -> Result<Vec<(String, String)>, Failure> {
     let pair = |text: &String| {
-        let (name, value) = text.split_once('=').ok_or_else(|| Failure::usage(format!("`{text}` is no NAME=VALUE")))?;
+        let (name, value) = text
+            .split_once('=')
+            .ok_or_else(|| Failure::usage(format!("`{text}` defines nothing: write it as NAME=VALUE")))?;
         Ok((name.to_owned(), value.to_owned()))
     };
     texts.iter().map(pair).collect()

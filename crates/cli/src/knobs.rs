@@ -10,13 +10,13 @@ use crate::failure::Failure;
 
 /// List the parameters of TCP with their values and meanings.
 ///
-/// They are set with --sysctl NAME=VALUE and --sysctl-dir DIR at every command that builds a stack.
+/// They are set with --sysctl NAME=VALUE and --sysctl-dir DIR: of serve, get, ping, relay and drill.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
   heddle knobs
   heddle knobs --profile freebsd tcp_rmem tcp_rto_min_us
-  heddle knobs --sysctl-dir /proc/sys/net/ipv4")]
+  heddle knobs --sysctl-dir knobs                   a copy of /proc/sys/net/ipv4, or a few files of one's own")]
 pub struct Args {
     /// Knobs to list [default: all]
     #[arg(value_name = "NAME")]

@@ -18,6 +18,7 @@ mod runtime;
 mod serve;
 mod ttcp;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -59,11 +60,26 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    end_with_the_reader();
     // On a usage error clap prints the sentence itself and exits with 2.
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// Whoever reads what is printed may stop, as `head` does: the command ends then without a word, and not as a success, for what
+/// it had to say is lost. A disk that is full is told in a line. `print!` knows no other way than to panic.
+fn end_with_the_reader() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let said = panic.payload_as_str().unwrap_or_default();
+        let Some(why) = said.strip_prefix("failed printing to stdout: ") else { return usual(panic) };
+        if !why.starts_with("Broken pipe") {
+            let _ = writeln!(std::io::stderr(), "heddle: cannot write to the standard output: {why}");
+        }
+        std::process::exit(1);
+    }));
 }
 
 fn run(command: Command) -> Result<(), Failure> {

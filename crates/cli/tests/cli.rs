@@ -153,6 +153,21 @@ fn a_recording_on_a_full_disk_is_reported_after_the_work_is_done() {
 }
 
 #[test]
+fn a_reader_that_goes_away_and_a_full_disk_end_a_command_without_a_panic() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("it can be opened");
+    let cases =
+        [(std::process::Stdio::from(writer), ""), (full.into(), "heddle: cannot write to the standard output: ")];
+    for (stdout, said) in cases {
+        let output = Command::new(env!("CARGO_BIN_EXE_heddle")).arg("knobs").stdout(stdout).output().expect("it runs");
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.starts_with(said) && error.lines().count() == usize::from(!said.is_empty()), "{error}");
+    }
+}
+
+#[test]
 fn knobs_are_listed_and_set_by_name() {
     let list = json(&heddle("knobs --profile rfc -j tcp_rto_min_us net.ipv4.tcp_min_tso_segs"));
     assert_eq!(list[0]["value"], "1000000", "{list}");

@@ -46,7 +46,51 @@ fn a_script_that_fails_is_told_in_one_line_with_both_packets() {
 fn wrong_use_is_told_before_anything_runs() {
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("good.pkt"), GOOD).expect("a file");
-    for arguments in [&["none.pkt"][..], &["good.pkt", "--arch", "cray"], &["good.pkt", "--sysctl", "tcp_sack"], &[]] {
-        assert_eq!(drill(directory.path(), arguments).status.code(), Some(2), "{arguments:?}");
+    std::fs::create_dir(directory.path().join("empty")).expect("a directory");
+    let cases = [
+        (&["none.pkt"][..], "cannot read none.pkt: entity not found"),
+        (&["good.pkt", "empty"], "there is no script in empty: their names end in .pkt"),
+        (&["good.pkt", "--arch", "cray"], "unknown architecture"),
+        (&["good.pkt", "--sysctl", "tcp_sack"], "`tcp_sack` sets nothing: write it as tcp_sack=1"),
+        (&["good.pkt", "--sysctl", "tcp_sack=7"], "tcp_sack cannot be `7`: give a whole number from 0 to 1"),
+        (&["good.pkt", "--sysctl-dir", "none"], "cannot read none: entity not found"),
+        (&["good.pkt", "-D", "COOKIE"], "`COOKIE` defines nothing: write it as NAME=VALUE"),
+        (&[], "required"),
+    ];
+    for (arguments, said) in cases {
+        let output = drill(directory.path(), arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(error.contains(said) && output.stdout.is_empty(), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn what_is_no_text_is_told_without_a_line() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("noise.pkt"), [0xff, 0xfe, 0]).expect("a file");
+    let output = drill(directory.path(), &["noise.pkt"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(printed(&output), "noise.pkt: it is not text\n0 of 1 scripts went through\n");
+}
+
+/// Knobs of a directory come first, those of the command line then, and the script sees the outcome.
+#[test]
+fn knobs_come_from_a_directory_and_from_the_command_line() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let script = "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n+0 fcntl(3, F_SETFL, O_RDWR|O_NONBLOCK) = 0\n\
+        +0 connect(3, ..., ...) = -1 EINPROGRESS (it goes on)\n+0 > S 0:0(0) <OPTIONS>\n";
+    std::fs::create_dir(directory.path().join("knobs")).expect("a directory");
+    std::fs::write(directory.path().join("knobs/tcp_timestamps"), "0\n").expect("a file");
+    std::fs::write(directory.path().join("knobs/tcp_sack"), "0\n").expect("a file");
+    let cases = [
+        (&[][..], "mss 1460,sackOK,TS val 100 ecr 0,nop,wscale 7"),
+        (&["--sysctl-dir", "knobs"], "mss 1460,nop,wscale 7"),
+        (&["--sysctl-dir", "knobs", "--sysctl", "tcp_sack=1"], "mss 1460,nop,nop,sackOK,nop,wscale 7"),
+    ];
+    for (arguments, options) in cases {
+        std::fs::write(directory.path().join("syn.pkt"), script.replace("OPTIONS", options)).expect("a file");
+        let output = drill(directory.path(), &[&["syn.pkt", "--arch", "up"], arguments].concat());
+        assert!(output.status.success(), "{arguments:?}: {}", printed(&output));
     }
 }

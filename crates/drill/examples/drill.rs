@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for outcome in batch.run(&find(&paths)?) {
         match outcome.fault {
             None => println!("{}: ok", outcome.path.display()),
-            Some(fault) => println!("{}:{fault}", outcome.path.display()),
+            Some(fault) => println!("{}", fault.at(&outcome.path)),
         }
     }
     Ok(())

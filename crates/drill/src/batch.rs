@@ -41,24 +41,33 @@ pub struct Outcome {
 /// All files that end in `.pkt` under `paths`, and files that are named themselves; in order.
 ///
 /// # Errors
-/// A path that cannot be read.
-pub fn find(paths: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
+/// A sentence that names the path that cannot be read, or the directory that has no script: nothing to run is no success.
+pub fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     for path in paths {
-        if !path.is_dir() {
-            fs::metadata(path)?;
-            found.push(path.clone());
-            continue;
-        }
-        let mut entries =
-            fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
-        entries.sort();
-        entries.retain(|entry| entry.is_dir() || entry.extension().is_some_and(|extension| extension == "pkt"));
-        if !entries.is_empty() {
-            found.extend(find(&entries)?);
+        let before = found.len();
+        collect(path, &mut found)
+            .map_err(|(path, error)| format!("cannot read {}: {}", path.display(), error.kind()))?;
+        if found.len() == before {
+            return Err(format!("there is no script in {}: their names end in .pkt", path.display()));
         }
     }
     Ok(found)
+}
+
+/// Adds what is at `path`, or below it; the error has the path that it is about.
+fn collect(path: &Path, found: &mut Vec<PathBuf>) -> Result<(), (PathBuf, io::Error)> {
+    let named = |error| (path.to_owned(), error);
+    if !path.is_dir() {
+        fs::metadata(path).map_err(named)?;
+        found.push(path.to_owned());
+        return Ok(());
+    }
+    let entries = fs::read_dir(path).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+    let mut entries: Vec<PathBuf> = entries.map_err(named)?;
+    entries.sort();
+    entries.retain(|entry| entry.is_dir() || entry.extension().is_some_and(|extension| extension == "pkt"));
+    entries.iter().try_for_each(|entry| collect(entry, found))
 }
 
 impl Batch {
@@ -87,7 +96,8 @@ impl Batch {
         let fault = |message: String| Some(Fault { plan: None, error: ScriptError::new(0, message) });
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
-            Err(error) => return fault(error.to_string()),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return fault("it is not text".to_owned()),
+            Err(error) => return fault(format!("it cannot be read: {}", error.kind())),
         };
         let Checked { traces, fault: wrong } = check::check(&text, &self.plans, &self.options, &self.defines);
         if let (Some(directory), Some((_, trace))) = (&self.captures, traces.last())

@@ -2,6 +2,7 @@
 //! at the same virtual time.
 
 use std::fmt;
+use std::path::Path;
 
 use ::stack::Plan;
 
@@ -28,10 +29,12 @@ pub struct Fault {
     pub error: ScriptError,
 }
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.error.line, self.error.message)?;
-        self.plan.map_or(Ok(()), |plan| write!(f, " (under {plan})"))
+impl Fault {
+    /// The fault of the script at `path`, as one line. What concerns no line of it has none.
+    pub fn at(&self, path: &Path) -> impl fmt::Display {
+        let line = if self.error.line == 0 { String::new() } else { format!(":{}", self.error.line) };
+        let plan = self.plan.map_or_else(String::new, |plan| format!(" (under {plan})"));
+        format!("{}{line}: {}{plan}", path.display(), self.error.message)
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use heddle_drill::batch::{Batch, find};
 use heddle_drill::run::Options;
 use stack::{ALL_PLANS, Plan};
+use tcp::knobs::KNOBS;
 
 fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/scripts")
@@ -25,7 +26,7 @@ fn all_go_through(ipv6: bool) {
     let faults: Vec<String> = batch
         .run(&paths)
         .into_iter()
-        .filter_map(|outcome| outcome.fault.map(|fault| format!("{}:{fault}", outcome.path.display())))
+        .filter_map(|outcome| outcome.fault.map(|fault| fault.at(&outcome.path).to_string()))
         .collect();
     assert!(faults.is_empty(), "{} of {} scripts failed:\n{}", faults.len(), paths.len(), faults.join("\n"));
 }
@@ -39,4 +40,18 @@ fn every_script_goes_through_under_every_architecture() {
 #[test]
 fn every_script_goes_through_over_ipv6() {
     all_go_through(true);
+}
+
+/// What a knob does shows on the wire, in a script that turns it.
+#[test]
+fn every_knob_that_works_is_turned_in_a_script() {
+    // Bounds of a whole stack, which one connection cannot reach, and the choice of a port: tests of `heddle` and `stack`
+    // turn these (`options.rs`, `knobs.rs`, `hostile/held.rs`).
+    const ELSEWHERE: [&str; 4] = ["tcp_max_orphans", "tcp_max_tw_buckets", "tcp_mem", "tcp_tw_reuse"];
+    let paths = find(&[scripts()]).expect("the scripts are there");
+    let texts: String = paths.iter().map(|path| std::fs::read_to_string(path).expect("it is text")).collect();
+    let working = KNOBS.iter().filter(|knob| knob.idle.is_none()).map(|knob| knob.name);
+    let untried: Vec<_> =
+        working.filter(|name| !ELSEWHERE.contains(name) && !texts.contains(&format!("{name}="))).collect();
+    assert!(untried.is_empty(), "no script turns {untried:?}");
 }

@@ -37,7 +37,7 @@ struct Args {
     /// How long to go on
     #[arg(long, default_value_t = 1, value_name = "N")]
     minutes: u64,
-    /// What the cells are drawn from [default: 1]
+    /// What the cells are drawn from
     #[arg(long, default_value_t = 1, value_name = "S")]
     seed: u64,
     /// Run the one cell of this seed, twice, and compare what crossed the wire

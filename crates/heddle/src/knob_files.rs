@@ -14,7 +14,7 @@ use tcp::knobs::{KNOBS, KnobError};
 /// # Errors
 /// See [`KnobFileError`]; knobs that come before in the alphabet are set.
 pub fn read(directory: &Path, config: &mut Config) -> Result<Vec<&'static str>, KnobFileError> {
-    fs::read_dir(directory).map_err(|error| KnobFileError::Unreadable(directory.to_owned(), error.kind()))?;
+    fs::read_dir(directory).map_err(|error| KnobFileError::NoDirectory(directory.to_owned(), error.kind()))?;
     let mut set = Vec::new();
     for knob in KNOBS {
         let path = directory.join(knob.name);
@@ -25,13 +25,20 @@ pub fn read(directory: &Path, config: &mut Config) -> Result<Vec<&'static str>, 
         }
         set.push(knob.name);
     }
+    if set.is_empty() {
+        return Err(KnobFileError::NoKnob(directory.to_owned()));
+    }
     Ok(set)
 }
 
 /// A directory of knobs cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KnobFileError {
-    /// The directory or a file in it cannot be read.
+    /// The directory cannot be read.
+    NoDirectory(PathBuf, io::ErrorKind),
+    /// No file in the directory has a knob's name: it is the wrong one.
+    NoKnob(PathBuf),
+    /// A file cannot be read.
     Unreadable(PathBuf, io::ErrorKind),
     /// A file holds what is no value of its knob.
     Value(PathBuf, KnobError),
@@ -40,8 +47,22 @@ pub enum KnobFileError {
 impl fmt::Display for KnobFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            KnobFileError::Unreadable(path, kind) => {
+            KnobFileError::NoDirectory(path, kind) => {
                 write!(f, "cannot read {}: {kind}; name a directory of files such as tcp_sack", path.display())
+            }
+            KnobFileError::NoKnob(path) => {
+                write!(
+                    f,
+                    "no file in {} is named as a knob is, such as tcp_sack: name another directory",
+                    path.display()
+                )
+            }
+            KnobFileError::Unreadable(path, kind) => {
+                write!(
+                    f,
+                    "cannot read {}: {kind}; make it a text file with the knob's value, or remove it",
+                    path.display()
+                )
             }
             KnobFileError::Value(path, error) => write!(f, "{}: {error}", path.display()),
         }

@@ -101,6 +101,16 @@ fn a_directory_sets_what_it_names() {
     write("tcp_sack", "perhaps\n");
     let wrong = build(|builder| builder.knobs_from(&directory)).err().unwrap_or_default();
     assert!(wrong.ends_with("tcp_sack: tcp_sack cannot be `perhaps`: give a whole number from 0 to 1"), "{wrong}");
+    std::fs::remove_file(directory.join("tcp_sack")).expect("it can be removed");
+    std::fs::create_dir(directory.join("tcp_sack")).expect("a directory");
+    let wrong = build(|builder| builder.knobs_from(&directory)).err().unwrap_or_default();
+    assert!(
+        wrong.contains("tcp_sack") && wrong.ends_with("make it a text file with the knob's value, or remove it"),
+        "{wrong}"
+    );
+    let upper = directory.join("tcp_sack");
+    let wrong = build(|builder| builder.knobs_from(&upper)).err().unwrap_or_default();
+    assert!(wrong.starts_with("no file in ") && wrong.contains("name another directory"), "{wrong}");
     std::fs::remove_dir_all(&directory).expect("it can be removed");
     let missing = build(|builder| builder.knobs_from(&directory)).err().unwrap_or_default();
     assert!(missing.starts_with("cannot read ") && missing.contains("name a directory"), "{missing}");

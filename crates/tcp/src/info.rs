@@ -10,6 +10,7 @@ use core::time::Duration;
 use crate::congestion::MAX_WINDOW;
 use crate::ecn::EcnMode;
 use crate::event::{RecoveryState, StatusReport};
+use crate::pcb::TIMESTAMPS_LEN;
 use crate::state::State;
 
 /// Length of Linux 6.18's `struct tcp_info`.
@@ -71,7 +72,7 @@ tcp_info! {
     flags: u8,
     /// Retransmission time-out.
     rto: u32,
-    /// Delay of acknowledgements.
+    /// Delay of acknowledgements; 0 until text has arrived.
     ato: u32,
     /// Text of a segment of ours, octets.
     snd_mss: u32,
@@ -107,7 +108,7 @@ tcp_info! {
     snd_ssthresh: u32,
     /// Congestion window, segments.
     snd_cwnd: u32,
-    /// MSS that we announced, octets.
+    /// MSS that we announced, less what timestamps take of every segment, octets: the text that we expect in one.
     advmss: u32,
     /// Reordering, segments.
     reordering: u32,
@@ -239,7 +240,7 @@ impl TcpInfo {
             | report.fast_open_failure.map_or(0, |failure| failure as u8) << FAST_OPEN_FAILURE_SHIFT;
         self.wscale = report.send_shift & 15 | report.receive_shift << 4;
         self.snd_mss = report.mss.into();
-        self.advmss = report.announced_mss.into();
+        self.advmss = report.announced_mss.saturating_sub(if report.timestamps { TIMESTAMPS_LEN } else { 0 }).into();
         self.pmtu = report.path_mtu;
     }
 
@@ -276,7 +277,7 @@ impl TcpInfo {
     }
 
     fn receiver(&mut self, report: &StatusReport) {
-        self.ato = micros(report.delayed_ack);
+        self.ato = if report.traffic.data_segments_in > 0 { micros(report.delayed_ack) } else { 0 };
         self.rcv_mss = report.peer_segment.into();
         self.rcv_wnd = report.announced_window;
         self.rcv_ssthresh = report.receive_buffer;

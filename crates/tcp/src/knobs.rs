@@ -124,10 +124,16 @@ fn idle_value(text: &str, (least, most): (i64, i64)) -> bool {
 /// [`KnobError::Unknown`].
 pub fn find(name: &str) -> Result<&'static Knob, KnobError> {
     let bare = name.trim().rsplit(['.', '/']).next().unwrap_or(name);
-    KNOBS.iter().find(|knob| knob.name == bare).ok_or_else(|| KnobError::Unknown {
-        name: name.trim().to_owned(),
-        nearest: KNOBS.iter().map(|knob| knob.name).min_by_key(|known| distance(known, bare)).unwrap_or_default(),
-    })
+    KNOBS
+        .iter()
+        .find(|knob| knob.name == bare)
+        .ok_or_else(|| KnobError::Unknown { name: name.trim().to_owned(), nearest: nearest(bare) })
+}
+
+/// The knob that somebody may have meant who wrote `name`: not more than a third of it is wrong.
+fn nearest(name: &str) -> Option<&'static str> {
+    let (away, known) = KNOBS.iter().map(|knob| (distance(knob.name, name), knob.name)).min()?;
+    (away * 3 <= name.len()).then_some(known)
 }
 
 /// Writes `value` to the knob called `name`.
@@ -169,8 +175,8 @@ pub enum KnobError {
     Unknown {
         /// The name as given.
         name: String,
-        /// The name that looks most like it.
-        nearest: &'static str,
+        /// The name that looks like it, if one does.
+        nearest: Option<&'static str>,
     },
     /// It does not take this value.
     Value {
@@ -192,7 +198,12 @@ impl fmt::Display for KnobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             KnobError::Unknown { name, nearest } => {
-                write!(f, "there is no knob `{name}`: did you mean `{nearest}`? `heddle knobs` lists them all")
+                write!(f, "there is no knob `{name}`: ")?;
+                nearest.map_or(Ok(()), |nearest| write!(f, "did you mean `{nearest}`? "))?;
+                f.write_str("`heddle knobs` lists them all")
+            }
+            KnobError::Value { name, text, expects } if text.is_empty() => {
+                write!(f, "{name} has no value: give {expects}")
             }
             KnobError::Value { name, text, expects } => write!(f, "{name} cannot be `{text}`: give {expects}"),
             KnobError::NoAssignment { text } => write!(f, "`{text}` sets nothing: write it as tcp_sack=1"),

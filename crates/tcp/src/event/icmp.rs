@@ -166,7 +166,7 @@ pub(super) fn send_all_again(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: 
     if sw.state.may_transmit() && sw.flight() > 0 {
         let (una, nxt) = (sw.una, sw.nxt);
         let loss = sw.begin_disorder();
-        loss.board.clear();
+        loss.forget_board();
         loss.lose_everything(una, nxt);
         sw.mode = Mode::Loss;
         sw.rtt.cancel();

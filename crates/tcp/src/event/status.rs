@@ -237,7 +237,7 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
         out_of_order: parts.reassembly.bytes(),
         receive_buffer: rw.limit,
         receive_rtt: rw.receive_rtt(),
-        receive_space: rw.receive_space(parts.header_out.announce_mss),
+        receive_space: rw.receive_space(parts.header_out.announce_mss.saturating_sub(sw.option_octets())),
         receive_window: (rw.edge - rw.nxt).max(0) as u32,
         announced_window: (rw.told_edge - rw.last_ack_sent).max(0) as u32,
         send_window: sw.wnd,

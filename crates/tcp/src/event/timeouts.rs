@@ -301,7 +301,7 @@ fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
         loss.undo.arm(saved);
     }
     if repeated {
-        loss.board.clear();
+        loss.forget_board();
     }
     loss.lose_everything(una, nxt);
     if doubted {

@@ -104,6 +104,12 @@ fn errors_name_the_knob_and_the_remedy() {
         said(assign(&mut config, "tcp_sak=1")),
         "there is no knob `tcp_sak`: did you mean `tcp_sack`? `heddle knobs` lists them all"
     );
+    assert_eq!(
+        said(assign(&mut config, "tcp_of_another_stack=1")),
+        "there is no knob `tcp_of_another_stack`: `heddle knobs` lists them all",
+        "nothing is near"
+    );
+    assert_eq!(said(assign(&mut config, "tcp_sack=")), "tcp_sack has no value: give a whole number from 0 to 1");
     assert_eq!(said(assign(&mut config, "tcp_sack=2")), "tcp_sack cannot be `2`: give a whole number from 0 to 1");
     assert_eq!(said(assign(&mut config, "tcp_sack")), "`tcp_sack` sets nothing: write it as tcp_sack=1");
     assert_eq!(

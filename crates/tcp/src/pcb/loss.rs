@@ -419,10 +419,18 @@ impl Loss {
         self.rack.forget_deliveries();
     }
 
+    /// What the peer has SACKed is not relied upon any more. If it reports that again, it is no news of what has arrived since.
+    pub(crate) fn forget_board(&mut self) {
+        if let Some(highest) = self.board.highest() {
+            self.ambiguous = self.ambiguous.max(highest);
+        }
+        self.board.clear();
+    }
+
     /// The peer took back what it had SACKed (RFC 2018 section 8): all that was SACKed or sent again below the lost edge
     /// must be sent once more.
     pub(crate) fn renege(&mut self, una: SeqNumber) {
-        self.board.clear();
+        self.forget_board();
         self.ambiguous = self.ambiguous.max(self.high_rxt);
         self.drop_resent();
         self.high_rxt = una;
