@@ -209,7 +209,7 @@ impl TcpStream {
     }
 
     pub(crate) fn driver(&self) -> Option<usize> {
-        self.inner.stack.raw().driver_of(&self.inner.socket.target())
+        self.inner.stack.raw().driver_of(&self.inner.socket.flow())
     }
 
     #[inline]
@@ -223,13 +223,13 @@ impl TcpStream {
 
     /// The other end's address.
     pub fn peer_addr(&self) -> SocketAddr {
-        let tuple = self.inner.socket.target().flow.tuple;
+        let tuple = self.inner.socket.tuple();
         SocketAddr::new(tuple.remote_addr, tuple.remote_port)
     }
 
     /// This end's address.
     pub fn local_addr(&self) -> SocketAddr {
-        let tuple = self.inner.socket.target().flow.tuple;
+        let tuple = self.inner.socket.tuple();
         SocketAddr::new(tuple.local_addr, tuple.local_port)
     }
 
@@ -371,7 +371,7 @@ impl TcpStream {
     fn gone(&self) -> io::Error {
         if self.inner.socket.is_condemned() {
             let failures = &self.inner.stack.raw().shared().failures;
-            return given_up(self.peer_addr(), failures.of(&self.inner.socket.target().flow.tuple));
+            return given_up(self.peer_addr(), failures.of(&self.inner.socket.tuple()));
         }
         self.error(tcp::Error::NotConnected)
     }

@@ -15,7 +15,7 @@ use tcp::{
 use wire::rss::Toeplitz;
 
 use crate::arch::Census;
-use crate::flow::{Key, Target};
+use crate::flow::{Flow, Key, Target};
 use crate::socket::{ListenerShared, Readiness, TcpSocket, UdpShared};
 
 /// One request of a user to one connection.
@@ -48,6 +48,13 @@ pub enum Call<P: Platform> {
     TakeError(TakeError),
 }
 
+impl<P: Platform> OpenRequest<P> {
+    /// The flow that it opens, in the cell of its [`Target`].
+    pub(crate) fn flow(&self) -> Flow {
+        Flow { tuple: self.params.tuple, hash: self.socket.ready.note() }
+    }
+}
+
 impl<P: Platform> Call<P> {
     /// The call, out of a place that is handed on by reference.
     pub fn take(&mut self) -> Call<P> {
@@ -55,7 +62,7 @@ impl<P: Platform> Call<P> {
     }
 }
 
-/// What an active open needs besides the tuple of its [`Target`].
+/// What an active open needs.
 pub struct OpenRequest<P: Platform> {
     /// Parameters of the PCB.
     pub params: tcp::OpenParams,
@@ -231,7 +238,7 @@ impl Ingress {
             Ingress::Segment(segment) => segment.hash,
             Ingress::Datagram(datagram) => datagram.hash,
             Ingress::IcmpError { hash, .. } => *hash,
-            Ingress::TransmitReady(target) => target.flow.hash,
+            Ingress::TransmitReady(target) => target.hash,
         }
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! What may never happen here: a wait, a lock of another cell, a wake-up.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use observe::{Counter, Counters, DropReason, Time};
@@ -33,8 +34,6 @@ pub struct Connection<P: Platform> {
     pcb: Pcb,
     route: RouteCache,
     socket: Arc<TcpSocket<P>>,
-    /// What it owes its listener, where it stands here before its handshake is complete: one that opens early.
-    admission: Option<Box<Admission<P>>>,
 }
 
 impl<P: Platform> Entry for Connection<P> {
@@ -78,6 +77,9 @@ struct Effects {
 pub struct Cell<P: Platform> {
     shared: Arc<Shared<P>>,
     table: Table<Connection<P>>,
+    /// What connections owe their listeners that stand in the table before their handshake is complete, by slot: those that
+    /// open early.
+    early: HashMap<u32, Admission<P>>,
     replicas: Replicas<P>,
     half_open: SynCache<P>,
     wheel: Wheel,
@@ -91,6 +93,7 @@ impl<P: Platform> Cell<P> {
         Cell {
             shared: shared.clone(),
             table: Table::new(&shared.secrets),
+            early: HashMap::new(),
             replicas: Replicas::default(),
             half_open: SynCache::new(&shared.secrets),
             wheel: Wheel::new(shared.clock.now()),
@@ -267,9 +270,10 @@ impl<P: Platform> Cell<P> {
     #[inline(never)]
     fn condemn(&mut self, slot: u32, now: Time, after: &mut After<P>) -> Option<Arc<TcpSocket<P>>> {
         self.wheel.cancel(slot);
-        let (Connection { flow, mut pcb, mut route, socket, admission }, _) = self.table.remove(slot)?;
+        let owed = self.owed(slot);
+        let (Connection { flow, mut pcb, mut route, socket }, _) = self.table.remove(slot)?;
         socket.condemn();
-        admission.into_iter().for_each(|admission| admission.abandon());
+        owed.into_iter().for_each(|admission| admission.abandon());
         let (shared, counters) = (&self.shared, &self.counters);
         let _ = attempt(move || {
             let mut out = shared.outbox(&flow, &route, counters);
@@ -323,10 +327,16 @@ impl<P: Platform> Cell<P> {
         }
     }
 
+    /// Takes what the connection in `slot` owes its listener: nearly none owes anything.
+    #[inline]
+    fn owed(&mut self, slot: u32) -> Option<Admission<P>> {
+        if self.early.is_empty() { None } else { self.early.remove(&slot) }
+    }
+
     /// A connection that was open early has failed.
     #[cold]
     fn unfinished(&mut self, slot: u32, (reset, remove): (bool, bool), now: Time) {
-        if let Some(admission) = self.table.at(slot).and_then(|connection| connection.admission.take()) {
+        if let Some(admission) = self.owed(slot) {
             if reset { admission.reset(now) } else { admission.abandon() }
         }
         if remove {
@@ -346,9 +356,8 @@ impl<P: Platform> Cell<P> {
     /// The handshake of a connection is complete: if it is a child that opened early, it has kept what it owes its listener.
     #[inline(never)]
     fn established(&mut self, slot: u32, now: Time, after: &mut After<P>) {
-        let kept = self.table.at(slot).and_then(|connection| connection.admission.take());
-        if let Some(admission) = kept {
-            self.admit(slot, *admission, now, after);
+        if let Some(admission) = self.owed(slot) {
+            self.admit(slot, admission, now, after);
         }
     }
 
@@ -358,7 +367,9 @@ impl<P: Platform> Cell<P> {
         let Some(connection) = self.table.at(slot) else { return };
         match admission.enter(&connection.socket) {
             Admitted::New(listener, owed) => {
-                connection.admission = owed.map(Box::new);
+                if let Some(owed) = owed {
+                    self.early.insert(slot, owed);
+                }
                 self.counters.add(Counter::ConnectionsAccepted, 1);
                 after.wake_listener(&listener);
             }
@@ -373,7 +384,7 @@ impl<P: Platform> Cell<P> {
     #[inline(never)]
     fn remove(&mut self, slot: u32) {
         self.wheel.cancel(slot);
-        if let Some(admission) = self.table.at(slot).and_then(|connection| connection.admission.take()) {
+        if let Some(admission) = self.owed(slot) {
             admission.abandon();
         }
         self.table.free(slot);
@@ -425,24 +436,19 @@ impl<P: Platform> Cell<P> {
     fn adopt(&mut self, child: Child<P>, now: Time, after: &mut After<P>) {
         let Child { flow, pcb, route, admission, ready, deadline, path, table, starved, absent } = child;
         let socket = TcpSocket::new(flow);
-        // Nearly every child is complete when it comes here, and what it owes is paid before this returns.
-        let (paid, kept) = match table {
-            TableChange::Established => (Some(admission), None),
-            _ => (None, Some(Box::new(admission))),
-        };
-        let connection = Connection { flow, pcb: *pcb, route, socket: socket.clone(), admission: kept };
-        let key = self.table.insert(connection, absent);
+        let key = self.table.insert(Connection { flow, pcb: *pcb, route, socket: socket.clone() }, absent);
         socket.placed(key);
         after.wake(&socket, ready);
         if starved {
             self.shared.starve(&flow, &route, socket.target(), after);
         }
-        match paid {
-            Some(admission) => {
-                self.settle(key.slot, Effects { deadline, path, table: TableChange::None }, now, after);
-                self.admit(key.slot, admission, now, after);
-            }
-            None => self.settle(key.slot, Effects { deadline, path, table }, now, after),
+        // Nearly every child is complete when it comes here, and what it owes is paid before this returns.
+        if table == TableChange::Established {
+            self.settle(key.slot, Effects { deadline, path, table: TableChange::None }, now, after);
+            self.admit(key.slot, admission, now, after);
+        } else {
+            self.early.insert(key.slot, admission);
+            self.settle(key.slot, Effects { deadline, path, table }, now, after);
         }
     }
 
@@ -526,7 +532,7 @@ impl<P: Platform> Cell<P> {
     fn rarer_call(&mut self, target: &Target, call: Call<P>, now: Time, after: &mut After<P>) -> Reply {
         let slot = target.key.slot;
         let call = match call {
-            Call::Open(request) => return Reply::Opened(self.open(target.flow, request, now, after)),
+            Call::Open(request) => return Reply::Opened(self.open(request, now, after)),
             other => other,
         };
         if self.table.get(target.key).is_none() {
@@ -543,13 +549,8 @@ impl<P: Platform> Cell<P> {
 
     /// The PCB is made where it will stay, and opened there.
     #[inline(never)]
-    fn open(
-        &mut self,
-        flow: Flow,
-        mut request: Box<OpenRequest<P>>,
-        now: Time,
-        after: &mut After<P>,
-    ) -> Result<Key, OpenRefused> {
+    fn open(&mut self, mut request: Box<OpenRequest<P>>, now: Time, after: &mut After<P>) -> Result<Key, OpenRefused> {
+        let flow = request.flow();
         let mut found = self.table.find(&flow.tuple, flow.hash);
         if let Ok(slot) = found {
             request.params.iss = self.reclaim(slot, now, after).ok_or(OpenRefused::TupleInUse)?;
@@ -560,7 +561,7 @@ impl<P: Platform> Cell<P> {
         let route = self.half_open.routes.recall(remote, request.generation);
         let pcb = tcp::Pcb::unopened(&request.params, self.shared.tcp(), now);
         let OpenRequest { socket, fast_open, .. } = *request;
-        let key = self.table.insert(Connection { flow, pcb, route, socket, admission: None }, absent);
+        let key = self.table.insert(Connection { flow, pcb, route, socket }, absent);
         if let Some(connection) = self.table.at(key.slot) {
             connection.socket.placed(key);
         }

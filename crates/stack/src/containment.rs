@@ -130,7 +130,7 @@ impl<P: Platform> Failures<P> {
     fn victim(&self) -> Option<FourTuple> {
         let owed = self.owed.lock();
         let own = owed.iter().rev().find(|(thread, _)| *thread == P::thread_index());
-        own.map(|(_, socket)| socket.target().flow.tuple)
+        own.map(|(_, socket)| socket.tuple())
     }
 
     /// The latest failures, oldest first.

@@ -32,10 +32,18 @@ pub fn index(hash: u32, n: usize) -> usize {
 /// A connection as its user names it: where it lives, and which generation of the slot it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Tuple and hash: they lead to the cell.
-    pub flow: Flow,
+    /// Hash of its flow: it leads to the cell.
+    pub hash: u32,
     /// Slot and generation inside the cell's table. A key that has gone stale finds nothing.
     pub key: Key,
+}
+
+impl Target {
+    /// Which of `n` cells or queues serves it; as [`Flow::index`].
+    #[inline]
+    pub fn index(&self, n: usize) -> usize {
+        index(self.hash, n)
+    }
 }
 
 /// Slot number and generation of one entry of a connection table.

@@ -257,12 +257,12 @@ impl<P: Platform> Stack<P> {
         self.core.arch.call(target, call, reply);
     }
 
-    /// Index of the driver whose queue the device gives the segments of `target` to; `None` if no route leads to its peer any
+    /// Index of the driver whose queue the device gives the segments of `flow` to; `None` if no route leads to its peer any
     /// more. Where several machines share a device by other rules than the hash of the flow, they decide.
-    pub fn driver_of(&self, target: &Target) -> Option<usize> {
-        let (interface, _) = self.core.shared.route(target.flow.tuple.remote_addr)?;
+    pub fn driver_of(&self, flow: &Flow) -> Option<usize> {
+        let (interface, _) = self.core.shared.route(flow.tuple.remote_addr)?;
         let queues = self.core.shared.interfaces.get(interface)?.egress.ports.len();
-        Some(target.flow.index(queues.max(1)))
+        Some(flow.index(queues.max(1)))
     }
 
     /// Listens on `address` (port 0: any). Complete when every cell has its replica.

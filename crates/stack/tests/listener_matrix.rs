@@ -262,7 +262,7 @@ fn the_accept_queue_is_bounded(plan: Plan) {
     }
     assert_eq!(node.stack.census().counters.dropped(DropReason::AcceptQueueFull), 2);
     let first = listener.accept().expect("a child waits");
-    assert_eq!(first.target().flow.tuple.remote_port, 2000, "the one that has waited longest");
+    assert_eq!(first.tuple().remote_port, 2000, "the one that has waited longest");
     open(&mut node, 2002);
     let mut children = vec![first];
     children.extend(std::iter::from_fn(|| listener.accept()));

@@ -304,7 +304,7 @@ fn ip_chooses_the_address_of_an_open_and_a_connection_keeps_its_own(plan: Plan) 
     for (remote, expected) in [(PEER, other), (Ipv4Addr::new(10, 1, 0, 9), far)] {
         let remote = SocketAddr::new(remote.into(), 80);
         let socket = node.stack.connect(None, remote, &Default::default()).expect("there is a route");
-        assert_eq!(socket.target().flow.tuple.local_addr, IpAddr::V4(expected), "to {remote}");
+        assert_eq!(socket.tuple().local_addr, IpAddr::V4(expected), "to {remote}");
     }
     node.settle();
     // The peer has chosen the other address of ours, and goes on to hear from that.

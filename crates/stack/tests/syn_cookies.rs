@@ -61,7 +61,7 @@ fn honest_clients_get_in_while_the_queue_is_full(plan: Plan) {
     assert_eq!(counters.dropped_total(), 0);
     // The connection is as good as any other.
     let child = listener.accept().expect("a child waits");
-    let peer = child.target().flow.tuple.remote_port;
+    let peer = child.tuple().remote_port;
     node.call(&child, testbed::node::send(b"hello"));
     let sent = node.settle();
     let (header, text) = sent.iter().find_map(|frame| tcp_of(frame)).expect("a segment");

@@ -186,14 +186,14 @@ impl Subject {
             }
             Step::Accept(listener) => {
                 let child = self.listeners[listener].accept();
-                let answer = format!("{:?}", child.as_ref().map(|child| child.target().flow));
+                let answer = format!("{:?}", child.as_ref().map(|child| child.flow()));
                 self.sockets.extend(child);
                 answer
             }
             Step::Connect { v6, port } => {
                 let remote = SocketAddr::new(self.remote[usize::from(v6)], port);
                 let socket = stack.connect(None, remote, &Default::default());
-                let answer = format!("{:?}", socket.as_ref().map(|socket| socket.target().flow));
+                let answer = format!("{:?}", socket.as_ref().map(|socket| socket.flow()));
                 self.sockets.extend(socket);
                 answer
             }

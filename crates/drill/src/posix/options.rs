@@ -153,7 +153,7 @@ impl Posix {
                 return int(i64::from(matches!(stage, Stage::Listener(_))));
             }
             (libc::SOL_SOCKET, libc::SO_INCOMING_CPU, Stage::Stream(stream)) => {
-                let driver = stack.driver_of(&stream.socket.target()).and_then(|driver| i64::try_from(driver).ok());
+                let driver = stack.driver_of(&stream.socket.flow()).and_then(|driver| i64::try_from(driver).ok());
                 return int(driver.unwrap_or(-1));
             }
             _ => {}

@@ -183,7 +183,7 @@ impl TcpSock {
             Stage::Deferred(bound, peer) => (*bound, Some(*peer)),
             Stage::Listener(listener) => (Some(listener.local()), None),
             Stage::Stream(stream) => {
-                let tuple = stream.socket.target().flow.tuple;
+                let tuple = stream.socket.tuple();
                 let local = SocketAddr::new(tuple.local_addr, tuple.local_port);
                 (Some(local), Some(SocketAddr::new(tuple.remote_addr, tuple.remote_port)))
             }

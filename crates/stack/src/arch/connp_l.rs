@@ -78,7 +78,7 @@ impl<P: Platform> Architecture<P> for ConnPL<P> {
 
     fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
         let now = self.shared.clock.now();
-        self.hold(target.flow.index(self.groups.len()), |cell, after| cell.call(target, call, now, after, reply));
+        self.hold(target.index(self.groups.len()), |cell, after| cell.call(target, call, now, after, reply));
     }
 
     fn control(&self, change: Control<P>) {

@@ -330,7 +330,7 @@ impl<P: Platform> Architecture<P> for ConnPT<P> {
 
     fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
         let inner = &self.inner;
-        let owner = inner.owner(target.flow.hash);
+        let owner = inner.owner(target.hash);
         if owner.cell.owner() == Some(P::thread_index()) {
             let mut after = After::default();
             let now = inner.shared.clock.now();

@@ -354,7 +354,7 @@ impl<P: Platform> MsgP<P> {
 
     fn answer(&self, target: &Target, call: Call<P>, now: Time, after: &mut After<P>) -> Reply {
         if let Call::Open(request) = call {
-            return Reply::Opened(self.open(target.flow, *request, now, after));
+            return Reply::Opened(self.open(*request, now, after));
         }
         let Some((connection, held)) = self.find_key(target.key) else { return Reply::Gone };
         // Cleared before and set again after: between the hold-sets of a staged event another may add data.

@@ -356,7 +356,7 @@ impl<P: Platform> Inner<P> {
     /// A user's call: taken straight if the shard is free (`squeue_synch_enter`), in every mode; else queued, and the caller
     /// sleeps.
     fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
-        let index = target.flow.index(self.queues.len());
+        let index = target.index(self.queues.len());
         let squeue = &self.queues[index];
         let mut state = squeue.state.lock();
         let own = state.is_own();

@@ -9,6 +9,7 @@ pub mod poll;
 pub mod readiness;
 pub mod udp;
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use sync::{Atomic, Ordering, Platform};
@@ -28,24 +29,59 @@ const CONDEMNED: u64 = u64::MAX - 1;
 pub struct TcpSocket<P: Platform> {
     /// Readiness, and who waits for it; with a note of the flow's hash.
     pub ready: ReadyState<P>,
-    tuple: FourTuple,
+    ends: Ends,
     key: P::AtomicU64,
 }
 
-const _: () = assert!(size_of::<TcpSocket<sync::Real>>() <= 88);
+const _: () = assert!(size_of::<TcpSocket<sync::Real>>() <= 64);
+
+/// A tuple that is seldom asked for, in 16 octets if it is one of IPv4.
+enum Ends {
+    V4 { local: (Ipv4Addr, u16), remote: (Ipv4Addr, u16) },
+    Other(Box<FourTuple>),
+}
+
+impl Ends {
+    fn of(tuple: &FourTuple) -> Self {
+        match (tuple.local_addr, tuple.remote_addr) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                Ends::V4 { local: (local, tuple.local_port), remote: (remote, tuple.remote_port) }
+            }
+            _ => Ends::Other(Box::new(*tuple)),
+        }
+    }
+
+    fn tuple(&self) -> FourTuple {
+        match *self {
+            Ends::V4 { local: (local_addr, local_port), remote: (remote_addr, remote_port) } => {
+                FourTuple { local_addr: local_addr.into(), remote_addr: remote_addr.into(), local_port, remote_port }
+            }
+            Ends::Other(ref tuple) => **tuple,
+        }
+    }
+}
 
 impl<P: Platform> TcpSocket<P> {
     /// For a connection that is about to be put into its table.
     pub fn new(flow: Flow) -> Arc<Self> {
         let ready = ReadyState::with_note(flow.hash);
-        Arc::new(TcpSocket { ready, tuple: flow.tuple, key: P::AtomicU64::new(u64::MAX) })
+        Arc::new(TcpSocket { ready, ends: Ends::of(&flow.tuple), key: P::AtomicU64::new(u64::MAX) })
     }
 
     /// The connection's name for [`crate::arch::Architecture::call`].
     #[inline]
     pub fn target(&self) -> Target {
-        let flow = Flow { tuple: self.tuple, hash: self.ready.note() };
-        Target { flow, key: Key::from_bits(self.key.load(Ordering::Acquire)) }
+        Target { hash: self.ready.note(), key: Key::from_bits(self.key.load(Ordering::Acquire)) }
+    }
+
+    /// Both ends of the connection.
+    pub fn tuple(&self) -> FourTuple {
+        self.ends.tuple()
+    }
+
+    /// Its flow.
+    pub fn flow(&self) -> Flow {
+        Flow { tuple: self.tuple(), hash: self.ready.note() }
     }
 
     /// Called by the cell that gives the connection up after a panic: nothing is found under its name any more.

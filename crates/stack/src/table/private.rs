@@ -268,12 +268,14 @@ impl<T: Entry> Table<T> {
         let rehash = |other: &u32| slots.get(*other).map_or(0, |place| place.hash.spread());
         self.index.insert_unique(hash.spread(), slot, rehash);
         self.used += 1;
-        self.recent.fit(self.slots.len as usize);
+        if slot + 1 == self.slots.len {
+            self.recent.fit(self.slots.len as usize);
+        }
         self.recent.note(flow_hash, slot);
         self.key(slot)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn take_slot(&mut self, entry: T, hash: Absent) -> u32 {
         let slot = self.free;
         let Some(place) = self.slots.get_mut(slot) else { return self.slots.push(entry, hash) };
@@ -281,7 +283,10 @@ impl<T: Entry> Table<T> {
             self.free = next;
         }
         place.hash = hash;
-        place.slot = Slot::Used(entry);
+        // Nothing stands there that would have to be dropped, and to look costs the entry another move.
+        let free = std::mem::replace(&mut place.slot, Slot::Used(entry));
+        debug_assert!(matches!(free, Slot::Free { .. }), "a slot in use is not given away");
+        std::mem::forget(free);
         slot
     }
 

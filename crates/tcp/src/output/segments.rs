@@ -185,6 +185,9 @@ fn emit_syn(
     //# The window field in a segment where the SYN bit is set (i.e., a <SYN> or <SYN,ACK>) MUST NOT be scaled.
     let window = (ho.edge - ho.nxt).clamp(0, i32::from(u16::MAX)) as u16;
     let draft = Draft { seq, len: 0, flags, options, window, segment_size: 0, urgent: 0, class: NOT_ECT };
+    if *rare == RareOptions::NONE {
+        return emit(ho, out, draft, |_, _| Sum::zero());
+    }
     emit_rare(ho, out, draft, rare, |_, _| Sum::zero())
 }
 

@@ -111,13 +111,8 @@ impl<P: Platform> MsgP<P> {
         self.settle(&connection, Effects { deadline, path, table }, now, after);
     }
 
-    pub(super) fn open(
-        &self,
-        flow: Flow,
-        request: OpenRequest<P>,
-        now: Time,
-        after: &mut After<P>,
-    ) -> Result<Key, OpenRefused> {
+    pub(super) fn open(&self, request: OpenRequest<P>, now: Time, after: &mut After<P>) -> Result<Key, OpenRefused> {
+        let flow = request.flow();
         let OpenRequest { mut params, generation, socket, fast_open } = request;
         if self.shared.tcp().reclaims_time_wait() {
             params.iss = self.reclaim(&flow, now, after).unwrap_or(params.iss);
