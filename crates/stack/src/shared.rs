@@ -252,7 +252,8 @@ impl<P: Platform> Shared<P> {
     pub fn outbox<'a>(&'a self, flow: &Flow, route: &RouteCache, counters: &'a Counters) -> Outbox<'a> {
         let egress = self.egress_of(route);
         let credit = egress.port(flow.hash).credit();
-        Outbox::for_device(self.tcp.get(), counters, credit, egress.capabilities.segmentation.unwrap_or(0))
+        let cuts = egress.capabilities.segmentation.unwrap_or(0);
+        Outbox::for_device(self.tcp.get(), counters, credit, cuts).with_routes(self.generation())
     }
 
     /// The interface and next hop towards `destination`.

@@ -363,7 +363,7 @@ impl<P: Platform> Shared<P> {
             return;
         }
         sync::walk::note(file!(), "puts IP and link headers in front of the outbox's segments");
-        if route.generation != self.generation() && !self.resolve(flow, route, out, after) {
+        if route.generation != out.routes && !self.resolve(flow, route, out, after) {
             return self.emit_unresolved(flow, &mut out.segments, out.counters, after);
         }
         let (segments, counters) = (&mut out.segments, out.counters);

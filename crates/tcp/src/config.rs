@@ -158,7 +158,8 @@ pub enum MtuProbing {
     /// [`Config::base_mss`] is used once [`Config::suspicious_retries`] time-outs in a row look like an ICMP black hole, and
     /// larger segments are searched for from there.
     AfterBlackHole,
-    /// Every connection begins with [`Config::base_mss`] and searches upwards.
+    /// Every connection begins with [`Config::base_mss`], unless [`Config::trust_route_mtu`] says otherwise, and searches
+    /// upwards.
     Always,
 }
 
@@ -266,6 +267,9 @@ pub struct Config {
     pub mtu_probing: MtuProbing,
     /// MSS that passes nearly everywhere, in octets of text and options.
     pub base_mss: u16,
+    /// A connection that a peer opened begins with what its route carries, though it searches, as Linux's do: it looks for
+    /// more when the route does. Off, both ends begin with `base_mss`.
+    pub trust_route_mtu: bool,
     /// Smallest MSS to which black holes drive a connection that searches, in octets of text and options.
     pub mtu_probe_floor: u16,
     /// Sizes closer than this are not told apart by the search, octets.
@@ -370,6 +374,7 @@ impl Default for Config {
             min_mss: 216,
             mtu_probing: MtuProbing::Off,
             base_mss: 1024,
+            trust_route_mtu: true,
             mtu_probe_floor: 48,
             mtu_probe_threshold: 8,
             mtu_probe_interval: Duration::from_secs(600),

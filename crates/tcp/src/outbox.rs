@@ -104,8 +104,8 @@ pub enum PathNews {
     /// The peer has been silent for so long that the path is in doubt (R1, RFC 9293 section 3.8.3): IP is to look for
     /// another.
     Suspect,
-    /// Found by whoever emits the segments: routes have changed since the connection last sent, or there is none. Run
-    /// [`crate::RouteChanged`].
+    /// Routes have changed since the connection last sent, or there is none: found by whoever emits the segments, or by a
+    /// connection that searches for its path's MTU and has to know before it sends. Run [`crate::RouteChanged`].
     Changed {
         /// Segments were too large for the path as it is now and were not sent.
         lost: bool,
@@ -139,6 +139,9 @@ pub struct Outbox<'c> {
     pub table: TableChange,
     /// Text octets that the device splits by itself; 0 for one MSS at a time.
     pub prefer_super_segments: usize,
+    /// Number of the routes as the event finds them: another one whenever they have changed. Connections that search for
+    /// their path's MTU ask what it carries now before they try more; 0: there is nobody to ask.
+    pub routes: u32,
 }
 
 impl<'c> Outbox<'c> {
@@ -164,7 +167,15 @@ impl<'c> Outbox<'c> {
             deadline: None,
             table: TableChange::None,
             prefer_super_segments,
+            routes: 0,
         }
+    }
+
+    /// The same, where routes have this number.
+    #[inline(always)]
+    pub fn with_routes(mut self, routes: u32) -> Self {
+        self.routes = routes;
+        self
     }
 
     /// Ask to be woken no later than `at`.
@@ -180,6 +191,16 @@ impl<'c> Outbox<'c> {
         self.path = match self.path {
             PathNews::Changed { lost, .. } => PathNews::Changed { lost, suspect: true },
             PathNews::None | PathNews::Suspect => PathNews::Suspect,
+        };
+    }
+
+    /// Somebody has to say what the path carries now.
+    #[cold]
+    pub(crate) fn ask_for_path(&mut self) {
+        self.path = match self.path {
+            PathNews::None => PathNews::Changed { lost: false, suspect: false },
+            PathNews::Suspect => PathNews::Changed { lost: false, suspect: true },
+            changed => changed,
         };
     }
 
@@ -210,5 +231,10 @@ mod tests {
         out.path = PathNews::Changed { lost: true, suspect: false };
         out.suspect_path();
         assert_eq!(out.path, PathNews::Changed { lost: true, suspect: true });
+        out.ask_for_path();
+        assert_eq!(out.path, PathNews::Changed { lost: true, suspect: true }, "it is being asked for");
+        out.path = PathNews::Suspect;
+        out.ask_for_path();
+        assert_eq!(out.path, PathNews::Changed { lost: false, suspect: true });
     }
 }

@@ -162,6 +162,8 @@ enum Hold {
     Starved,
     /// The pacer.
     Paced,
+    /// The stack is asked what the path carries.
+    Path,
 }
 
 /// RFC 5681 section 4.1: after an idle time the congestion window says nothing about the network any more.
@@ -448,6 +450,8 @@ fn set_timer_after_sending(sw: &mut SendWindow, rq: &RetransmitQueue, hold: Hold
             // A device that never takes anything again must not hold text for ever: see `user_timeout`.
             Hold::Starved if sw.timer_kind == Timer::Off => sw.set_timer(Timer::Cork, sw.rtt.deadline(now)),
             Hold::Starved => {}
+            // The answer comes with the next event, and at once.
+            Hold::Path => {}
             // Its own deadline wakes it.
             Hold::Paced if sw.timer_kind == Timer::Persist => sw.stop_timer(),
             Hold::Paced => {}

@@ -66,6 +66,7 @@ fn freebsd() -> Config {
         paws_window: 0,
         option_order: OptionOrder::FreeBsd,
         window_rule: WindowRule::FreeBsd,
+        trust_route_mtu: false,
         fast_open: FastOpenMode(0),
         reset_on_timeout: true,
         ..Config::default()
@@ -81,6 +82,7 @@ fn rfc() -> Config {
         rto: RttConfig { min_rto: Duration::from_secs(1), floor: RtoFloor::Total, ..RttConfig::default() },
         initial_window: 3,
         window_rule: WindowRule::Rfc,
+        trust_route_mtu: false,
         delayed_ack: Duration::from_millis(200),
         quick_acks: 0,
         time_wait: Duration::from_secs(240),

@@ -320,6 +320,39 @@ fn a_smaller_path_mtu_is_used_at_once() {
 }
 
 #[test]
+fn of_what_is_in_flight_only_what_is_too_large_is_sent_again() {
+    let mut t = plain();
+    t.run(SetOption(SocketOption::NoDelay(true))).expect("it is known");
+    for octets in [400, 2000, 500] {
+        t.send(octets);
+        t.take();
+    }
+    let quoted = SeqNumber(t.us.setup.iss + 401);
+    assert!(t.run(PathMtu { mss: 600, seq: Some(quoted) }));
+    t.expect(&[
+        ". 401:1001(600) ack 1 win 65535",
+        ". 1001:1601(600) ack 1 win 65535",
+        ". 1601:2201(600) ack 1 win 65535",
+        ". 2201:2401(200) ack 1 win 65535",
+    ]);
+    assert_eq!((t.us.status().mss, t.us.count(Counter::Retransmits)), (600, 4));
+    t.inject(peer(".").ack(2901).win(60_000));
+    t.send(700);
+    t.expect(&[". 2901:3501(600) ack 1 win 65535", "P. 3501:3601(100) ack 1 win 65535"]);
+}
+
+#[test]
+fn what_the_path_still_carries_is_not_sent_again() {
+    let mut t = plain();
+    t.send(600);
+    t.take();
+    assert!(t.run(PathMtu { mss: 700, seq: None }));
+    t.expect(&[]);
+    t.inject(peer(".").ack(601).win(60_000));
+    assert_eq!(t.us.status().mss, 700);
+}
+
+#[test]
 fn shared_and_static_chunks_are_sent_as_they_are() {
     let mut t = plain();
     let mut chunks = tcp::Chunks::new();

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::fast_open;
 use crate::outbox::Outbox;
 use crate::output;
-use crate::pcb::{Ack, Mode, SendWindow};
+use crate::pcb::{Ack, Flight, Mode, SendWindow, Sizes};
 use crate::state::State;
 
 /// Class of an ICMP error.
@@ -99,7 +99,7 @@ impl Event for PathMtu {
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> bool {
         pcb.whole(out, |mut parts, out| {
             let known = self.seq.is_none_or(|seq| in_flight(parts.send_window, seq));
-            known && lower_mss(self.mss, &mut parts, out, now)
+            known && lower_mss(self, &mut parts, out, now)
         })
     }
 }
@@ -120,10 +120,13 @@ pub(super) fn suspect_black_hole(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, n
     let floor = config.mtu_probe_floor.max(config.min_mss);
     match sw.mtu_search() {
         Some(search) => {
-            let size = search.retreat(config.base_mss, floor);
+            let size = search.retreat(before + options, config.base_mss, floor);
             sw.change_mss(size.saturating_sub(options).max(1));
         }
-        None => sw.search_mtu(config, now),
+        None => {
+            let size = sw.search_mtu(config, now);
+            sw.change_mss(size.saturating_sub(options).max(1));
+        }
     }
     if sw.mss < before {
         out.count(Counter::BlackHoles, 1);
@@ -132,13 +135,12 @@ pub(super) fn suspect_black_hole(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, n
 
 /// Use a smaller MSS, and send again at once what was too large (RFC 1191 section 6.4: without touching the congestion
 /// window, for this is no sign of congestion).
-fn lower_mss(mss: u16, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
-    if !shrink(mss.max(out.config.min_mss), parts, out) {
+fn lower_mss(path: PathMtu, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
+    let before = parts.send_window.mss;
+    if !shrink(path.mss.max(out.config.min_mss), parts, out) {
         return false;
     }
-    if !parts.send_window.mode.recovers() {
-        send_all_again(parts, out, now);
-    }
+    send_larger_again(parts, (before, path.seq), out, now);
     true
 }
 
@@ -155,12 +157,11 @@ pub(super) fn shrink(size: u16, parts: &mut PcbMut<'_>, out: &Outbox<'_>) -> boo
     true
 }
 
-/// What is in flight was too large to arrive: all that is out is at least as large as what was refused. Send it again from
-/// the beginning, paced by the acknowledgements, with the window as it is.
+/// What is in flight was too large to arrive. Send it again from the beginning, paced by the acknowledgements, with the
+/// window as it is.
 pub(super) fn send_all_again(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
-    let mss = parts.send_window.mss;
-    if parts.header_in.state == State::SynSent && parts.send_window.flight() > 1 {
-        return fast_open::too_large(parts, mss, out, now);
+    if of_open_early(parts, out, now) {
+        return;
     }
     let sw = &mut *parts.send_window;
     if sw.state.may_transmit() && sw.flight() > 0 {
@@ -168,11 +169,56 @@ pub(super) fn send_all_again(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: 
         let loss = sw.begin_disorder();
         loss.forget_board();
         loss.lose_everything(una, nxt);
-        sw.mode = Mode::Loss;
-        sw.rtt.cancel();
-        let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
-        if let Some((nxt, edge)) = told {
-            parts.receive_window.acked(nxt, edge);
-        }
+        repair(parts, out, now);
+    }
+}
+
+/// Some of what is in flight, made with an MSS of `before`, is too large to arrive: that, and no more, is sent again.
+/// `quoted`: where a segment begins that a router has refused.
+fn send_larger_again(
+    parts: &mut PcbMut<'_>,
+    (before, quoted): (u16, Option<SeqNumber>),
+    out: &mut Outbox<'_>,
+    now: Time,
+) {
+    let sw = &mut *parts.send_window;
+    if sw.mtu_search().is_some_and(|search| search.is_probing()) {
+        // One of them had a size of its own.
+        return send_all_again(parts, out, now);
+    }
+    if of_open_early(parts, out, now) {
+        return;
+    }
+    let sw = &mut *parts.send_window;
+    if !sw.state.may_transmit() || sw.flight() == 0 {
+        return;
+    }
+    let flight = Flight { una: sw.una, nxt: sw.nxt, fin: sw.fin_sent };
+    let sizes = Sizes { before: before.into(), now: sw.mss.into() };
+    let (mode, ends) = (sw.mode, [sw.small_end, quoted.unwrap_or(sw.una)]);
+    if sw.begin_disorder().lose_larger(&parts.retransmit_queue.log, flight, sizes, &ends) {
+        repair(parts, out, now);
+    } else {
+        sw.mode = mode;
+    }
+}
+
+/// A SYN that has text leaves again without. True if that is what is in flight.
+fn of_open_early(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
+    let early = parts.header_in.state == State::SynSent && parts.send_window.flight() > 1;
+    if early {
+        fast_open::too_large(parts, parts.send_window.mss, out, now);
+    }
+    early
+}
+
+/// Send again what is lost, which says nothing of congestion.
+fn repair(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+    let sw = &mut *parts.send_window;
+    sw.mode = Mode::Loss;
+    sw.rtt.cancel();
+    let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
+    if let Some((nxt, edge)) = told {
+        parts.receive_window.acked(nxt, edge);
     }
 }

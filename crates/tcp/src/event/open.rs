@@ -186,7 +186,10 @@ impl crate::access::PcbMut<'_> {
         //# the EMTU_R [19]) and the largest transmission size permitted by the IP layer (EMTU_S [19]):
         sw.mss = agreed.peer_mss.min(sw.mss).saturating_sub(options).max(1);
         if config.mtu_probing == MtuProbing::Always {
-            sw.search_mtu(config, now);
+            let size = sw.search_mtu(config, now);
+            if sw.state == State::SynSent || !config.trust_route_mtu {
+                sw.change_mss(size.saturating_sub(options).max(1));
+            }
         }
         let initial = sw.initial_window(config);
         sw.congestion = Controller::new(sw.congestion.kind(), u32::from(sw.mss), initial);

@@ -1,6 +1,7 @@
 //! Routes have changed under an open connection: the path to its peer may have become narrower or wider, or there is none.
 //!
-//! Run by the stack after the first emission under the changed table; which next hop that took is none of TCP's business.
+//! Run by the stack after the first emission under the changed table, or when a connection asks because it searches for its
+//! path's MTU; which next hop that took is none of TCP's business.
 //! Only the MTU of a path is looked at again: what else a route says (advertised MSS, initial windows) is said when a
 //! connection opens. What may never happen: segments larger than the peer's MSS, however wide the path.
 
@@ -11,6 +12,8 @@ use super::icmp::{send_all_again, shrink};
 use crate::access::{PcbAccess, PcbMut};
 use crate::error::Error;
 use crate::outbox::Outbox;
+use crate::output;
+use crate::pcb::Ack;
 
 /// The routes have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,11 +28,17 @@ impl Event for RouteChanged {
     type Reply = ();
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
-        pcb.whole(out, |mut parts, out| match self.mss {
-            Some(mss) => self.adapt(mss, &mut parts, out, now),
-            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.8
-            //# There MUST be a mechanism for reporting soft TCP error conditions to the application (MUST-47).
-            None => parts.header_in.note_soft_error(Error::NetworkUnreachable, out, now),
+        pcb.whole(out, |mut parts, out| {
+            match self.mss {
+                Some(mss) => self.adapt(mss, &mut parts, out, now),
+                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.8
+                //# There MUST be a mechanism for reporting soft TCP error conditions to the application (MUST-47).
+                None => parts.header_in.note_soft_error(Error::NetworkUnreachable, out, now),
+            }
+            if let Some(search) = parts.send_window.mtu_search() {
+                search.heard_of(out.routes);
+                send(&mut parts, out, now);
+            }
         });
     }
 }
@@ -45,6 +54,14 @@ impl RouteChanged {
         if self.lost {
             send_all_again(parts, out, now);
         }
+    }
+}
+
+/// Text that has waited for this may leave.
+fn send(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+    let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
+    if let Some((nxt, edge)) = told {
+        parts.receive_window.acked(nxt, edge);
     }
 }
 

@@ -1,7 +1,8 @@
 //! The sending side of the search for the path's MTU: when a probe may leave, and what its arrival changes. The rules of
 //! the search itself are in `pcb/mtu_search.rs`.
 //!
-//! Called for new text of connections that search. A probe leaves only where its loss will show at once: with as much text
+//! Called for new text of connections that search. Where routes have changed, nothing leaves before the stack has said what
+//! the path carries now: it does so as the event ends ([`crate::RouteChanged`]). A probe leaves only where its loss will show at once: with as much text
 //! behind it as starts recovery without a time-out, in a window of at least [`LEAST_WINDOW`] segments.
 
 use super::*;
@@ -21,6 +22,10 @@ pub(super) fn send_probe(
     room: Room,
 ) -> Option<Result<u32, Hold>> {
     take_result(sw, out);
+    if !room.push && sw.mtu_search().is_some_and(|search| search.is_behind(out.routes)) {
+        out.ask_for_path();
+        return Some(Err(Hold::Path));
+    }
     let len = next_size(sw, rq, out, now, room)?;
     let left = sw.nxt;
     let small_end = sw.small_end;
@@ -55,9 +60,9 @@ fn next_size(sw: &mut SendWindow, rq: &RetransmitQueue, out: &Outbox<'_>, now: T
     }
     let (threshold, interval) = (out.config.mtu_probe_threshold, out.config.mtu_probe_interval);
     let options = sw.option_octets();
-    let size = sw.mtu_search()?.next(threshold, interval, now)?;
+    let size = sw.mtu_search()?.next(mss as u16 + options, threshold, interval, now)?;
     let len = u32::from(size.saturating_sub(options));
     let needed = len + (DUP_THRESH + 1) * mss;
     let window = (sw.right_edge() - sw.nxt).max(0) as u32;
-    (len > mss && rq.len - sw.sent_text() >= needed && window >= needed).then_some(len)
+    (rq.len - sw.sent_text() >= needed && window >= needed).then_some(len)
 }

@@ -11,6 +11,8 @@
 //! send side keeps it from then on. Bounded: the scoreboard has a limit, and runs that left together are one run, of
 //! which there are at most [`MAX_RESENT`].
 
+mod too_large;
+
 use std::collections::VecDeque;
 
 use wire::SeqNumber;
@@ -21,6 +23,8 @@ use crate::congestion::Prr;
 use crate::rack::{Rack, Sent};
 use crate::sack::Scoreboard;
 use crate::undo::Undo;
+
+pub(crate) use too_large::{Flight, Sizes};
 
 /// The most runs of octets sent again that are told apart; more is not sent again until some have arrived.
 pub(crate) const MAX_RESENT: usize = 512;

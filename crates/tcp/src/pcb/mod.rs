@@ -35,7 +35,7 @@ pub use window_rule::WindowRule;
 
 pub(crate) use header_in::{Path, milliseconds};
 pub(crate) use hold::{Hold, Push};
-pub(crate) use loss::{Delivery, Detected, Doubt, Loss};
+pub(crate) use loss::{Delivery, Detected, Doubt, Flight, Loss, Sizes};
 pub(crate) use mtu_search::MtuSearch;
 pub(crate) use receive_window::{Ack, RecvSnapshot, first_window};
 pub(crate) use send_log::{is_before, not_before, since, until};

@@ -34,12 +34,14 @@ pub(crate) struct MtuSearch {
     probe: Option<Probe>,
     /// When the search began.
     began: Time,
+    /// The routes of which `limit` speaks ([`crate::Outbox::routes`]); 0: those of the time when the connection opened.
+    routes: u32,
 }
 
 impl MtuSearch {
     /// A search between `low`, which passes nearly everywhere, and `limit`.
     pub(crate) fn new(low: u16, limit: u16, now: Time) -> MtuSearch {
-        MtuSearch { low: low.min(limit), high: limit, limit, probe: None, began: now }
+        MtuSearch { low: low.min(limit), high: limit, limit, probe: None, began: now, routes: 0 }
     }
 
     /// The largest size that passes.
@@ -55,9 +57,9 @@ impl MtuSearch {
         Some(self.low)
     }
 
-    /// The size to probe next, if there is one: sizes closer than `threshold` are not told apart, and every `interval` the
-    /// path may have become another.
-    pub(crate) fn next(&mut self, threshold: u16, interval: Duration, now: Time) -> Option<u16> {
+    /// The size to probe next, if there is one larger than what is `in_use`: sizes closer than `threshold` are not told
+    /// apart, and every `interval` the path may have become another.
+    pub(crate) fn next(&mut self, in_use: u16, threshold: u16, interval: Duration, now: Time) -> Option<u16> {
         if self.probe.is_some() {
             return None;
         }
@@ -65,8 +67,29 @@ impl MtuSearch {
             self.high = self.limit;
             self.began = now;
         }
-        let gap = self.high.saturating_sub(self.low);
-        (gap >= threshold.max(1)).then(|| self.high - gap / 2)
+        let middle = |low: u16, high: u16| {
+            let gap = high.saturating_sub(low);
+            (gap >= threshold.max(1)).then(|| high - gap / 2)
+        };
+        // What began with what the route carries counts on that, until it is refuted.
+        middle(self.low, self.high)
+            .filter(|size| *size > in_use)
+            .or_else(|| middle(self.low.max(in_use), self.high).filter(|size| *size > in_use))
+    }
+
+    /// Have routes changed, to those of this number, since the search heard of them?
+    pub(crate) fn is_behind(&self, routes: u32) -> bool {
+        self.routes != routes
+    }
+
+    /// The search has heard of the routes of this number.
+    pub(crate) fn heard_of(&mut self, routes: u32) {
+        self.routes = routes;
+    }
+
+    /// Is a probe in flight?
+    pub(crate) fn is_probing(&self) -> bool {
+        self.probe.is_some()
     }
 
     /// A probe of `size` has left.
@@ -100,9 +123,12 @@ impl MtuSearch {
         }
     }
 
-    /// Not even the size in use seems to pass: half of it, but no more than `base`, and no less than `floor`.
-    pub(crate) fn retreat(&mut self, base: u16, floor: u16) -> u16 {
-        self.low = (self.low / 2).min(base).max(floor).min(self.low);
+    /// Not even the size `in_use` seems to pass: what does for certain, and if that is no less, half of it, but no more than
+    /// `base`, and no less than `floor`.
+    pub(crate) fn retreat(&mut self, in_use: u16, base: u16, floor: u16) -> u16 {
+        if self.low >= in_use {
+            self.low = (self.low / 2).min(base).max(floor).min(self.low);
+        }
         self.low
     }
 }
@@ -122,10 +148,10 @@ mod tests {
         let mut s = search();
         let path = 1300;
         let (mut una, mut sizes) = (SeqNumber(u32::MAX - 3000), Vec::new());
-        while let Some(size) = s.next(8, HOUR, Time::ZERO) {
+        while let Some(size) = s.next(512, 8, HOUR, Time::ZERO) {
             let end = una + u32::from(size);
             s.sent(una, end, size);
-            assert_eq!(s.next(8, HOUR, Time::ZERO), None, "one at a time");
+            assert_eq!(s.next(512, 8, HOUR, Time::ZERO), None, "one at a time");
             assert!(s.passed(una).is_none() && s.passed(end - 1).is_none());
             if size <= path {
                 assert_eq!(s.passed(end), Some(size));
@@ -145,21 +171,21 @@ mod tests {
         let mut s = search();
         s.sent(SeqNumber(0), SeqNumber(986), 986);
         s.lost(SeqNumber(0));
-        assert_eq!(s.next(8, HOUR, Time::ZERO + HOUR / 2), Some(749));
-        assert_eq!(s.next(8, HOUR, Time::ZERO + HOUR), Some(986));
+        assert_eq!(s.next(512, 8, HOUR, Time::ZERO + HOUR / 2), Some(749));
+        assert_eq!(s.next(512, 8, HOUR, Time::ZERO + HOUR), Some(986));
         s.at_most(700);
-        assert_eq!(s.next(8, HOUR, Time::ZERO + 3 * HOUR), Some(606), "what a router says stays");
+        assert_eq!(s.next(512, 8, HOUR, Time::ZERO + 3 * HOUR), Some(606), "what a router says stays");
     }
 
     #[test]
     fn a_wider_first_hop_is_searched_and_a_narrower_one_is_not_widened() {
         let mut s = search();
         s.at_most(600);
-        assert_eq!(s.next(8, HOUR, Time::ZERO), Some(556));
+        assert_eq!(s.next(512, 8, HOUR, Time::ZERO), Some(556));
         s.may_pass(500);
-        assert_eq!(s.next(8, HOUR, Time::ZERO), Some(556));
+        assert_eq!(s.next(512, 8, HOUR, Time::ZERO), Some(556));
         s.may_pass(1460);
-        assert_eq!(s.next(8, HOUR, Time::ZERO), Some(986));
+        assert_eq!(s.next(512, 8, HOUR, Time::ZERO), Some(986));
     }
 
     #[test]
@@ -167,8 +193,27 @@ mod tests {
         let mut s = search();
         s.sent(SeqNumber(0), SeqNumber(986), 986);
         s.inconclusive();
-        assert_eq!(s.next(8, HOUR, Time::ZERO), Some(986), "tried again");
-        assert_eq!([s.retreat(1024, 48), s.retreat(1024, 48), s.retreat(1024, 100)], [256, 128, 100]);
-        assert_eq!(s.retreat(1024, 300), 100, "never upwards");
+        assert_eq!(s.next(512, 8, HOUR, Time::ZERO), Some(986), "tried again");
+        assert_eq!([s.retreat(512, 1024, 48), s.retreat(256, 1024, 48), s.retreat(128, 1024, 100)], [256, 128, 100]);
+        assert_eq!(s.retreat(100, 1024, 300), 100, "never upwards");
+    }
+
+    /// What the accepting end of Linux's profile begins with.
+    #[test]
+    fn what_is_in_use_is_neither_probed_nor_given_up_at_once() {
+        let mut s = search();
+        assert_eq!(s.next(1460, 8, HOUR, Time::ZERO), None, "there is nothing above");
+        assert_eq!(s.next(600, 8, HOUR, Time::ZERO), Some(986), "between what passes nearly everywhere and what may");
+        s.at_most(1100);
+        assert_eq!(s.next(900, 8, HOUR, Time::ZERO), Some(1000), "that would be 806, which is in use");
+        assert_eq!([s.retreat(900, 1024, 48), s.retreat(512, 1024, 48)], [512, 256]);
+    }
+
+    #[test]
+    fn routes_are_heard_of_once() {
+        let mut s = search();
+        assert!(!s.is_behind(0) && s.is_behind(7));
+        s.heard_of(7);
+        assert!(!s.is_behind(7) && s.is_behind(9));
     }
 }

@@ -204,6 +204,24 @@ impl SendLog {
         }
     }
 
+    /// Where the slices between `una` and SND.NXT end, but the newest.
+    pub(crate) fn edges(&self, una: SeqNumber) -> impl Iterator<Item = SeqNumber> + '_ {
+        let older = self.older.as_deref();
+        let edges = (0..older.map_or(0, |older| older.len)).filter_map(move |i| older.map(|older| older.get(i).right));
+        edges.filter(move |edge| edge.gt(una))
+    }
+
+    /// When did the octets up to `right`, all of one slice, begin and end to leave?
+    pub(crate) fn span_of(&self, right: SeqNumber) -> (u32, u32) {
+        let older = self.older.as_deref();
+        let slice = older.and_then(|older| {
+            let i = older.partition_point(|slice| slice.right.lt(right));
+            (i < older.len).then(|| older.get(i))
+        });
+        let span = slice.map_or(self.newest, |slice| slice.left_at);
+        (span.first, span.last)
+    }
+
     /// Is heap memory held?
     pub(crate) fn is_spilled(&self) -> bool {
         self.older.is_some()

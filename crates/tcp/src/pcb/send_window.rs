@@ -369,14 +369,15 @@ impl SendWindow {
         self.shaping.as_mut().and_then(|shaping| shaping.mtu_search.as_mut())
     }
 
-    /// Begin with segments that pass nearly everywhere, and look for what else does, up to the size in use.
+    /// Look for what passes between what does nearly everywhere and the size in use; the former, in octets of text and
+    /// options.
     #[cold]
-    pub(crate) fn search_mtu(&mut self, config: &Config, now: Time) {
-        let (options, limit) = (self.option_octets(), self.mss + self.option_octets());
+    pub(crate) fn search_mtu(&mut self, config: &Config, now: Time) -> u16 {
+        let limit = self.mss + self.option_octets();
         let search = MtuSearch::new(config.base_mss.max(config.min_mss), limit, now);
         let low = search.low();
         self.shaping(config).mtu_search = Some(search);
-        self.change_mss(low.saturating_sub(options).max(1));
+        low
     }
 }
 

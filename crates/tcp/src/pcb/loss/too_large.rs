@@ -1,0 +1,221 @@
+//! The path has become narrower than some of what is in flight: which of it cannot arrive (RFC 1191 section 6.4), as
+//! `tcp_simple_retransmit` of Linux decides it. What is no larger than the path carries was not refused, and is left under way.
+//!
+//! Asked by the event that lowers the MSS, once for each time it does. No segment has a record of its own, so their sizes are
+//! found from what is known of where they end: slices of the send log, SACKed ranges, what was sent again, the last that was
+//! not full, the one that a router quotes. Between two such places stand full segments and at most one that is not. What may
+//! never happen: an octet that the peer is known to hold counted as lost.
+
+use wire::SeqNumber;
+
+use super::{Loss, Resent, SendLog, octets};
+
+/// How large segments were, and what the path carries now, in octets of text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Of a full segment.
+    pub(crate) before: u32,
+    /// Of the largest that passes, less than `before`.
+    pub(crate) now: u32,
+}
+
+impl Sizes {
+    /// How much of `text` octets, which left as full segments and the rest, is too large.
+    fn too_large(self, text: u32) -> u32 {
+        let rest = text % self.before.max(1);
+        if rest > self.now { text } else { text - rest }
+    }
+}
+
+/// What is in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flight {
+    /// SND.UNA.
+    pub(crate) una: SeqNumber,
+    /// SND.NXT.
+    pub(crate) nxt: SeqNumber,
+    /// A FIN is its last octet.
+    pub(crate) fin: bool,
+}
+
+impl Loss {
+    /// Counts as lost what is larger than `sizes.now`, and nothing of it as sent again; `ends`: where segments begin or end,
+    /// beside what is known here. False if nothing is too large.
+    pub(crate) fn lose_larger(&mut self, log: &SendLog, flight: Flight, sizes: Sizes, ends: &[SeqNumber]) -> bool {
+        let mut runs = self.judge(log, flight, sizes, ends);
+        if !runs.iter().any(|run| run.lost) {
+            return false;
+        }
+        // What lies behind and left only once is under way by the send log.
+        let again = self.high_rxt;
+        runs.truncate(runs.iter().rposition(|run| run.lost || run.right.le(again)).map_or(0, |last| last + 1));
+        self.lose_everything(flight.una, flight.nxt);
+        let Some(last) = runs.last() else { return false };
+        self.lost_edge = last.right;
+        if runs.iter().all(|run| run.lost) {
+            return true;
+        }
+        self.high_rxt = self.lost_edge;
+        self.resend_first = runs.first().is_some_and(|run| run.lost);
+        for run in &runs {
+            *if run.lost { &mut self.lost_again } else { &mut self.under_way } += run.len();
+        }
+        // No run under way is older: RACK looks at each of them, once.
+        self.oldest = runs.iter().find(|run| !run.lost).map_or(self.oldest, |run| run.first);
+        self.resent = runs.into();
+        true
+    }
+
+    /// All that is neither acknowledged nor SACKed, in order: what is lost, and what is not.
+    fn judge(&self, log: &SendLog, flight: Flight, sizes: Sizes, ends: &[SeqNumber]) -> Vec<Resent> {
+        let Flight { una, nxt, .. } = flight;
+        let again = self.resent.iter().flat_map(|run| [run.left, run.right]);
+        let known = log.edges(una).chain(again).chain([self.high_rxt, self.lost_edge]).chain(ends.iter().copied());
+        let mut ends: Vec<SeqNumber> = known.filter(|end| end.gt(una) && end.lt(nxt)).collect();
+        ends.sort_unstable_by_key(|end| octets(una, *end));
+        let (mut runs, mut next, mut at) = (Vec::new(), 0, una);
+        while let Some((mut left, right)) = self.board.hole_from(at, nxt) {
+            at = right;
+            while left.lt(right) {
+                while ends.get(next).is_some_and(|end| end.le(left)) {
+                    next += 1;
+                }
+                let end = ends.get(next).map_or(right, |end| end.min(right));
+                self.judge_piece(log, flight, sizes, (left, end), &mut runs);
+                left = end;
+            }
+        }
+        runs
+    }
+
+    /// `[left, right)` left as full segments, and one that may not be full.
+    fn judge_piece(
+        &self,
+        log: &SendLog,
+        flight: Flight,
+        sizes: Sizes,
+        (left, right): (SeqNumber, SeqNumber),
+        runs: &mut Vec<Resent>,
+    ) {
+        let run = self.resent.get(self.resent.partition_point(|run| run.right.le(left)));
+        let run = run.filter(|run| run.left.le(left));
+        let known = run.is_some_and(|run| run.lost) || left.ge(self.high_rxt) && left.lt(self.lost_edge);
+        let len = octets(left, right);
+        let fin = u32::from(flight.fin && right == flight.nxt);
+        let lost = match sizes.too_large(len - fin) {
+            _ if known => len,
+            // The FIN was part of the last segment.
+            text if text > 0 && text == len - fin => len,
+            text => text,
+        };
+        let (first, last) = run.map_or_else(|| log.span_of(right), |run| (run.first, run.last));
+        let edge = left + lost;
+        add(runs, Resent { left, right: edge, first, last, lost: true });
+        add(runs, Resent { left: edge, right, first, last, lost: false });
+    }
+}
+
+/// Adds a run behind the others. Runs that are lost are one, for when they left matters no more.
+fn add(runs: &mut Vec<Resent>, run: Resent) {
+    match runs.last_mut().filter(|last| last.lost && run.lost && last.right == run.left) {
+        Some(last) => last.right = run.right,
+        None if run.len() > 0 => runs.push(run),
+        None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNA: SeqNumber = SeqNumber(u32::MAX - 2000);
+    const SIZES: Sizes = Sizes { before: 1000, now: 700 };
+
+    fn at(offset: u32) -> SeqNumber {
+        UNA + offset
+    }
+
+    fn flight(len: u32) -> Flight {
+        Flight { una: UNA, nxt: at(len), fin: false }
+    }
+
+    /// What leaves again, in segments of the new size, and what counts as under way.
+    fn again(loss: &mut Loss, flight: Flight) -> (Vec<(u32, u32)>, u32) {
+        let pipe = loss.pipe(flight.una, flight.nxt);
+        let mut sent = Vec::new();
+        while let Some((left, right)) = loss.next_lost(UNA, SIZES.now) {
+            loss.sent_again(left, right, 100, 0);
+            sent.push((octets(UNA, left), octets(UNA, right)));
+        }
+        (sent, pipe)
+    }
+
+    fn log(slices: &[(u32, u32)]) -> SendLog {
+        let mut log = SendLog::new();
+        slices.iter().for_each(|(from, now)| _ = log.sent(UNA, at(*from), *now, 0));
+        log
+    }
+
+    #[test]
+    fn full_segments_are_lost_and_the_small_one_behind_them_is_not() {
+        let (mut loss, flight) = (Loss::new(UNA), flight(2300));
+        assert!(loss.lose_larger(&log(&[(0, 1)]), flight, SIZES, &[]));
+        assert!(loss.resend_first);
+        let (sent, pipe) = again(&mut loss, flight);
+        assert_eq!(sent, [(0, 700), (700, 1400), (1400, 2000)]);
+        assert_eq!(pipe, 300);
+    }
+
+    #[test]
+    fn small_segments_before_and_between_are_left_under_way() {
+        let (mut loss, flight) = (Loss::new(UNA), flight(2900));
+        let log = log(&[(0, 1), (500, 2), (1500, 3), (1900, 4)]);
+        assert!(loss.lose_larger(&log, flight, SIZES, &[]));
+        assert!(!loss.resend_first, "the first octet was not refused");
+        let (sent, pipe) = again(&mut loss, flight);
+        assert_eq!(sent, [(500, 1200), (1200, 1500), (1900, 2600), (2600, 2900)]);
+        assert_eq!(pipe, 900);
+        let delivery = loss.deliver_up_to(&log, UNA, at(500));
+        assert_eq!(delivery.again.map(|sent| sent.at), Some(1), "when it left, and not when it was judged");
+    }
+
+    #[test]
+    fn nothing_is_lost_of_small_segments() {
+        let (mut loss, log) = (Loss::new(UNA), log(&[(0, 1), (600, 2)]));
+        assert!(!loss.lose_larger(&log, flight(1300), SIZES, &[]));
+        assert!(!loss.any_lost(UNA) && !loss.resend_first);
+        assert!(loss.lose_larger(&log, flight(1301), SIZES, &[]), "but of one that is an octet too large");
+        assert!(!Loss::new(UNA).lose_larger(&SendLog::new(), flight(1300), SIZES, &[at(600)]), "a known end tells");
+    }
+
+    #[test]
+    fn what_is_sacked_is_not_sent_again_and_its_edges_tell_sizes() {
+        let (mut loss, flight) = (Loss::new(UNA), flight(4000));
+        let mut blocks = wire::tcp::SackBlocks::EMPTY;
+        blocks.push(at(400), at(1400));
+        loss.board.update(&blocks, UNA, at(4000), |_, _| {});
+        assert!(loss.lose_larger(&log(&[(0, 1)]), flight, SIZES, &[at(3400)]));
+        assert_eq!(again(&mut loss, flight).0, [(1400, 2100), (2100, 2800), (2800, 3400)]);
+    }
+
+    #[test]
+    fn what_was_sent_again_too_large_is_lost_again() {
+        let (mut loss, flight) = (Loss::new(UNA), flight(3000));
+        loss.lose_everything(UNA, at(2000));
+        loss.sent_again(at(0), at(1000), 50, 0);
+        loss.sent_again(at(1000), at(1600), 60, 0);
+        assert!(loss.lose_larger(&log(&[(0, 1)]), flight, SIZES, &[]));
+        let (sent, pipe) = again(&mut loss, flight);
+        assert_eq!(sent, [(0, 700), (700, 1000), (1600, 2300), (2300, 3000)]);
+        assert_eq!(pipe, 600, "what left again and is small enough");
+    }
+
+    #[test]
+    fn a_fin_shares_the_fate_of_its_segment() {
+        for (text, lost) in [(1000, 1001), (1700, 1000), (1800, 1801), (300, 0)] {
+            let (mut loss, flight) = (Loss::new(UNA), Flight { fin: true, ..flight(text + 1) });
+            loss.lose_larger(&log(&[(0, 1)]), flight, SIZES, &[]);
+            assert_eq!(loss.lost_in_all(UNA), lost, "{text}");
+        }
+    }
+}
