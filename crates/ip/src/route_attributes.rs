@@ -7,16 +7,18 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
-use crate::path_mtu::FLOOR_V6;
-
-/// Least packet that every host must take whole (RFC 791), octets.
+/// Least packet that every router must carry whole (RFC 791), octets.
 const LEAST_V4: u16 = 68;
+/// The same for IPv6, by what is behind its longer header. A link of IPv6 carries 1280 octets and more, and no router is
+/// believed that says less ([`crate::path_mtu::FLOOR_V6`]); whoever states a route may nevertheless have smaller packets sent
+/// (RFC 8200 section 5 wants none larger than 1280 of a host that knows nothing), for a tunnel that cuts others, say.
+const LEAST_V6: u16 = LEAST_V4 + 20;
 
 /// What a route says of the path behind it. Connections look at it when they open and keep what they found, but for the
 /// MTU: that they look up again when routes have changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteAttributes {
-    /// Largest packet that the path carries, octets: 68 (IPv6: 1280) to 65 535, and no more than the link's; `None`: the
+    /// Largest packet that the path carries, octets: 68 (IPv6: 88) to 65 535, and no more than the link's; `None`: the
     /// link's.
     pub mtu: Option<u16>,
     /// `mtu` is certain: what routers say of it is not believed, and IPv4 packets may be cut on their way.
@@ -89,8 +91,8 @@ impl FromStr for StatedRoute {
         if gateway.is_some_and(|gateway| gateway.is_ipv4() != network.is_ipv4()) {
             return Err(format!("the router of {destination} is of the other family: give one of the same"));
         }
-        if network.is_ipv6() && attributes.mtu.is_some_and(|mtu| mtu < FLOOR_V6) {
-            return Err(format!("no IPv6 path carries less than {FLOOR_V6} octets: give {destination} a larger mtu"));
+        if network.is_ipv6() && attributes.mtu.is_some_and(|mtu| mtu < LEAST_V6) {
+            return Err(format!("no text fits less than {LEAST_V6} octets of IPv6: give {destination} a larger mtu"));
         }
         Ok(StatedRoute { network, prefix_len, gateway, attributes })
     }
@@ -186,6 +188,7 @@ mod tests {
             "10.8.0.0/16",
             "192.0.2.1/32 via 10.0.0.2 mtu lock 640 advmss 600 initcwnd 11",
             "2001:db8::/32 via fe80::1 mtu 1400 initrwnd 30",
+            "2001:db8::/32 via fe80::1 mtu lock 660",
         ] {
             let route: StatedRoute = text.parse().expect(text);
             assert_eq!(route.to_string(), text);
@@ -220,7 +223,7 @@ mod tests {
             ("10.0.0.0/8 mtu", "wants a value"),
             ("10.0.0.0/8 mtu lock", "wants a value"),
             ("10.0.0.0/8 mtu 67", "from 68 to 65535"),
-            ("fd00::/8 mtu 1279", "1280"),
+            ("fd00::/8 mtu 87", "88"),
             ("10.0.0.0/8 rtt 5ms", "initcwnd or initrwnd"),
             ("10.0.0.x", "no IP address"),
         ] {
