@@ -6,7 +6,7 @@ use wire::SeqNumber;
 use wire::tcp::{FastOpen, TcpFlags};
 
 use crate::access::{PcbAccess, PcbMut};
-use crate::config::OpenParams;
+use crate::config::{Config, OpenParams};
 use crate::event::{Chunks, Event, Open, Send};
 use crate::outbox::{Outbox, TableChange};
 use crate::output;
@@ -198,9 +198,10 @@ pub(crate) fn silent(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
 }
 
 /// Our SYN, which had text, is acknowledged up to `ack`: the rest of the text counts as never sent, for the peer has not
-/// kept it (RFC 7413 section 4.2.2), and leaves again at once.
+/// kept it (RFC 7413 section 4.2.2), and leaves again at once. It stays a segment of its own, pushed however often it leaves,
+/// as in Linux.
 #[cold]
-pub(crate) fn settle_text(parts: &mut PcbMut<'_>, ack: SeqNumber) {
+pub(crate) fn settle_text(parts: &mut PcbMut<'_>, ack: SeqNumber, config: &Config) {
     let (sw, rq) = (&mut *parts.send_window, &mut *parts.retransmit_queue);
     let taken = ((ack - sw.una).max(0) as u32).min(sw.flight());
     rq.acknowledge(taken);
@@ -212,6 +213,7 @@ pub(crate) fn settle_text(parts: &mut PcbMut<'_>, ack: SeqNumber) {
     if left > 0 {
         let (una, segments) = (sw.una, left.div_ceil(sw.mss.into()));
         sw.loss.get_or_insert_with(|| Loss::new(una)).totals.left_with_syn(segments, left);
+        sw.shaping(config).records.push_back(end);
         if let Some(asked) = parts.header_in.settings.as_deref_mut().and_then(|settings| settings.fast_open.as_mut()) {
             asked.again = Some(end);
         }

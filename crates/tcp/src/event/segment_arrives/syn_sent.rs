@@ -125,7 +125,7 @@ fn connected(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Out
 pub(super) fn establish(parts: &mut PcbMut<'_>, ack: SeqNumber, out: &Outbox<'_>, now: Time) {
     parts.send_window.una += 1;
     if parts.send_window.flight() > 0 {
-        fast_open::settle_text(parts, ack);
+        fast_open::settle_text(parts, ack, out.config);
     }
     let sw = &mut *parts.send_window;
     sw.wl2 = sw.una;
