@@ -45,6 +45,9 @@ pub struct Args {
     /// Run scripts over IPv6 that do not say which version they are for
     #[arg(short = '6', long)]
     ipv6: bool,
+    /// MTU of the link of scripts that do not say it, octets [default: 1500; over IPv6 1520]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(68..))]
+    mtu: Option<u16>,
     /// Write a capture of every script into this directory
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
@@ -62,6 +65,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let mut options = Options::new(plans.first().copied().unwrap_or(Plan::Up));
     options.profile = args.profile;
     options.ipv6 = args.ipv6;
+    options.mtu = args.mtu;
     options.knobs = knobs(&args)?;
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let batch = Batch { plans, options, defines: pairs(&args.define)?, jobs, captures: args.pcap };

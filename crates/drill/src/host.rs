@@ -43,13 +43,16 @@ impl Addresses {
         gateway: IpAddr::V4(Ipv4Addr::new(192, 168, 0, 2)),
         remote: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
     };
-    /// What scripts over IPv6 are written for.
+    /// What scripts meet that are run over IPv6 and could be run over IPv4.
     pub const V6: Addresses = Addresses {
         local: IpAddr::V6(Ipv6Addr::new(0xfd3d, 0xa0b, 0x17d6, 0, 0, 0, 0, 1)),
         prefix: 48,
         gateway: IpAddr::V6(Ipv6Addr::new(0xfd3d, 0xa0b, 0x17d6, 0x8888, 0, 0, 0, 1)),
         remote: IpAddr::V6(Ipv6Addr::new(0xfd3d, 0xfa7b, 0xd17d, 0, 0, 0, 0, 1)),
     };
+    /// What scripts are written for that say themselves that they are for IPv6.
+    pub const V6_OF_SCRIPTS: Addresses =
+        Addresses { remote: IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)), ..Addresses::V6 };
 }
 
 impl Addresses {

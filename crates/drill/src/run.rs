@@ -42,12 +42,15 @@ pub struct Options {
     pub knobs: Vec<(String, String)>,
     /// Whether a script that does not say runs over IPv6.
     pub ipv6: bool,
+    /// MTU of the link of a script that does not say it, octets, 68 to 65 535; `None`: what the version's scripts are
+    /// written for.
+    pub mtu: Option<u16>,
 }
 
 impl Options {
     /// The plan under Linux's profile.
     pub fn new(plan: Plan) -> Options {
-        Options { plan, profile: Profile::Linux, knobs: Vec::new(), ipv6: false }
+        Options { plan, profile: Profile::Linux, knobs: Vec::new(), ipv6: false, mtu: None }
     }
 }
 
@@ -107,7 +110,7 @@ struct Runner {
 
 impl Runner {
     fn new(script: &Script, options: &Options) -> Ran<Runner> {
-        let settings = Settings::read(&script.options, options.ipv6)?;
+        let settings = Settings::read(&script.options, options.ipv6, options.mtu)?;
         let mut tcp = options.profile.config();
         // Scripts ask for `tcpi_busy_time` and its like.
         tcp.measure_limits = true;

@@ -43,6 +43,8 @@ pub(super) struct Connection {
     pub first_timestamp: Option<(Time, u32, u32)>,
     /// Sequence and acknowledgement number that a reset of the peer's would have.
     pub last: Option<(u32, u32)>,
+    /// The last segment of the stack's that was compared: when it left, where it ends, its octets of text.
+    pub previous: Option<(Time, u32, u32)>,
     /// The octets are not the pattern's.
     pub unchecked: bool,
 }
@@ -60,6 +62,7 @@ impl Connection {
             timestamps: HashMap::new(),
             first_timestamp: None,
             last: None,
+            previous: None,
             unchecked: false,
         }
     }

@@ -217,11 +217,13 @@ impl Runner {
             segment.text.extend(more.text);
             several = true;
         }
-        if several {
+        let end = segment.seq.wrapping_add(segment.text.len() as u32);
+        if several || self.ends_super_segment(index, first.at, &segment, end) {
             // Linux pushes every super-segment, so that the receiver's merging ends there; one segment at a time has no such
             // reason.
             segment.flags |= spec.flags & flag::PSH;
         }
+        self.connections[index].previous = Some((first.at, end, segment.text.len() as u32));
         let actual = self.in_script(index, &segment, spec);
         let mut wrong = self.differences(index, spec, &segment, &actual, at);
         if spec.ports.is_some_and(|ports| ports != segment.ports) {
@@ -230,6 +232,21 @@ impl Runner {
         self.verdict(wanted, &actual, wrong, &ip, late)?;
         self.learn_timestamp(index, spec, &segment, at);
         Ok(())
+    }
+
+    /// May this be the last of a super-segment that the script lists piece by piece? It follows one of the same length, and
+    /// more text follows it, all at once.
+    fn ends_super_segment(&self, index: usize, at: Time, segment: &Tcp, end: u32) -> bool {
+        let connection = &self.connections[index];
+        let alike = Some((at, segment.seq, segment.text.len() as u32));
+        !segment.text.is_empty()
+            && connection.previous == alike
+            && self.host.sent.iter().any(|(left, bytes)| match frame::read(bytes) {
+                Ok((ip, Payload::Tcp(next))) => {
+                    *left == at && connection.owns(&ip, next.ports) && next.seq == end && !next.text.is_empty()
+                }
+                _ => false,
+            })
     }
 
     /// The stack's SYN says where its numbers begin; after the descriptor was closed a SYN with another number begins a new

@@ -54,7 +54,7 @@ const IGNORED: [&str; 21] = [
 ];
 
 impl Settings {
-    pub(super) fn read(options: &[Setting], ipv6: bool) -> Ran<Settings> {
+    pub(super) fn read(options: &[Setting], ipv6: bool, mtu: Option<u16>) -> Ran<Settings> {
         let mut settings = Settings {
             tolerance: 4_000_000,
             tick: None,
@@ -74,12 +74,13 @@ impl Settings {
             Some(("ipv4", _)) => {}
             Some(("ipv4-mapped-ipv6" | "ipv4_mapped_ipv6", _)) => settings.mapped = true,
             None | Some(("ipv6", _)) => {
-                settings.addresses = Addresses::V6;
+                settings.addresses = if version.is_none() { Addresses::V6 } else { Addresses::V6_OF_SCRIPTS };
                 // So that a segment carries as much as in IPv4.
                 settings.mtu = 1520;
             }
             Some((other, line)) => return Err(ScriptError::unsupported(line, format!("--ip_version={other}"))),
         }
+        settings.mtu = mtu.map_or(settings.mtu, usize::from);
         for option in options {
             settings.take(option)?;
         }
