@@ -32,6 +32,12 @@ use crate::tx::{Egress, RouteCache};
 /// Octets of an IPv4 and of an IPv6 header without options; TCP's is 20 more.
 const HEADERS: (usize, usize) = (40, 60);
 
+/// TCP text without options in a packet of `mtu` octets to `destination`.
+fn text_in(mtu: usize, destination: IpAddr) -> u16 {
+    let headers = if destination.is_ipv4() { HEADERS.0 } else { HEADERS.1 };
+    mtu.saturating_sub(headers).min(usize::from(u16::MAX)) as u16
+}
+
 const UNSPECIFIED: wire::FourTuple = wire::FourTuple {
     local_addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     remote_addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -326,9 +332,14 @@ impl<P: Platform> Shared<P> {
             // Nearly always; a lookup costs a keyed hash.
             if table.is_empty() || stated.mtu_locked { None } else { table.lookup(destination, now) }
         };
-        let mtu = known.map_or(device, |known| device.min(usize::from(known)));
-        let headers = if destination.is_ipv4() { HEADERS.0 } else { HEADERS.1 };
-        (mtu.saturating_sub(headers)).min(usize::from(u16::MAX)) as u16
+        text_in(known.map_or(device, |known| device.min(usize::from(known))), destination)
+    }
+
+    /// The largest TCP text without options that the link towards `destination` takes, whatever lies behind it.
+    #[cold]
+    fn link_mss(&self, destination: IpAddr) -> u16 {
+        let Some((interface, _)) = self.route(destination) else { return 536 };
+        text_in(self.interfaces[interface].view.get().mtu_for(destination), destination)
     }
 
     /// What the route to `destination` says of the path.
@@ -387,8 +398,9 @@ impl<P: Platform> Shared<P> {
     fn filled_in(&self, options: &ConnectionOptions, destination: IpAddr) -> ConnectionOptions {
         let RouteAttributes { announced_mss, initial_window, initial_receive_window, .. } =
             self.path_attributes(destination);
+        let announced_mss = options.announced_mss.or(announced_mss);
         ConnectionOptions {
-            announced_mss: options.announced_mss.or(announced_mss),
+            announced_mss: announced_mss.map(|mss| mss.min(self.link_mss(destination))),
             initial_window: options.initial_window.or(initial_window),
             initial_receive_window: options.initial_receive_window.or(initial_receive_window),
             ..options.clone()

@@ -130,9 +130,10 @@ impl Pcb {
     }
 }
 
-/// The MSS that we announce, where the path carries `mss`.
+/// The MSS that we announce, where the path carries `mss` of ours: what comes may come by another, and has its own bound.
 pub(crate) fn announced_mss(mss: u16, options: &ConnectionOptions) -> u16 {
-    options.announced_mss.map_or(mss, |announced| announced.clamp(1, mss))
+    let most = options.max_segment.unwrap_or(u16::MAX).max(1);
+    options.announced_mss.map_or(mss, |announced| announced.clamp(1, most))
 }
 
 impl crate::access::PcbMut<'_> {
