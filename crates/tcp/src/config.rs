@@ -442,8 +442,8 @@ pub struct ConnectionOptions {
     pub congestion: Option<Kind>,
     /// Upper bound of the MSS that we announce and use.
     pub max_segment: Option<u16>,
-    /// The MSS that we announce, in octets, but no more than `max_segment`; what is sent may be larger or smaller. The stack
-    /// sees to it that it is no more than the link takes. `None`: as much as the path carries.
+    /// The MSS that we announce, in octets, but no more than `max_segment`; what is sent may be larger or smaller. Who sets
+    /// it sees to it that the link takes as much (RFC 9293, MUST-67). `None`: as much as the path carries.
     pub announced_mss: Option<u16>,
     /// Initial congestion window in segments; 0 counts as `None`.
     pub initial_window: Option<u8>,
