@@ -127,6 +127,7 @@ fn add(runs: &mut Vec<Resent>, run: Resent) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const UNA: SeqNumber = SeqNumber(u32::MAX - 2000);
     const SIZES: Sizes = Sizes { before: 1000, now: 700 };
@@ -216,6 +217,55 @@ mod tests {
             let (mut loss, flight) = (Loss::new(UNA), Flight { fin: true, ..flight(text + 1) });
             loss.lose_larger(&log(&[(0, 1)]), flight, SIZES, &[]);
             assert_eq!(loss.lost_in_all(UNA), lost, "{text}");
+        }
+    }
+
+    proptest! {
+        /// Every octet is SACKed, lost or under way, before and after; none that is SACKed leaves again, and none twice.
+        #[test]
+        fn every_octet_is_somewhere(
+            cuts in prop::collection::vec(1u32..1500, 1..12),
+            sacked in prop::collection::vec((0u32..6000, 1u32..900), 0..4),
+            timed_out in any::<bool>(),
+            resent in prop::collection::vec(1u32..900, 0..4),
+            narrower in prop::collection::vec(1u32..900, 1..3),
+        ) {
+            let mut log = SendLog::new();
+            let mut nxt = 0;
+            for (cut, now) in cuts.iter().zip(1..) {
+                log.sent(UNA, at(nxt), now, 0);
+                nxt += cut;
+            }
+            let (mut loss, flight) = (Loss::new(UNA), flight(nxt));
+            for (left, len) in sacked {
+                let mut blocks = wire::tcp::SackBlocks::EMPTY;
+                blocks.push(at(left), at(left + len));
+                loss.board.update(&blocks, UNA, at(nxt), |_, _| {});
+            }
+            if timed_out {
+                loss.lose_everything(UNA, at(nxt));
+            }
+            for len in resent {
+                if let Some((left, right)) = loss.next_lost(UNA, len) {
+                    loss.sent_again(left, right, 50, 0);
+                }
+            }
+            let mut before = 1500;
+            for now in narrower {
+                let sizes = Sizes { before, now: now.min(before - 1).max(1) };
+                loss.lose_larger(&log, flight, sizes, &[]);
+                let whole = loss.pipe(UNA, at(nxt)) + loss.lost(UNA) + loss.board.sacked_octets();
+                prop_assert_eq!(whole, nxt, "{:?}", loss);
+                before = sizes.now.max(2);
+            }
+            let mut left_again = 0;
+            let lost = loss.lost(UNA);
+            while let Some((left, right)) = loss.next_lost(UNA, 400) {
+                prop_assert_eq!(loss.board.hole_from(left, right), Some((left, right)));
+                loss.sent_again(left, right, 90, 0);
+                left_again += octets(left, right);
+            }
+            prop_assert_eq!((left_again, loss.lost(UNA)), (lost, 0));
         }
     }
 }
