@@ -27,7 +27,7 @@ pub enum Input {
     Tcp(Datagram),
     /// A UDP datagram, unicast, broadcast or to a joined group.
     Udp(Datagram),
-    /// An ICMP or ICMPv6 message, checksum not yet verified: see [`icmp::receive`](crate::icmp::receive).
+    /// An ICMP or ICMPv6 message, checksum not yet verified: see [`icmp::receive`].
     Icmp(Datagram),
     /// A message about groups, for [`igmp::receive`](crate::igmp::receive).
     Igmp(Datagram),
@@ -51,7 +51,7 @@ pub enum Input {
 }
 
 /// A packet that is dropped with an answer: count `reason`, and send what
-/// [`icmp::error`](crate::icmp::error) makes of `error`.
+/// [`icmp::error`] makes of `error`.
 #[derive(Debug)]
 pub struct Refused {
     /// The packet, for the error to quote.
