@@ -30,8 +30,8 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     common: Common,
-    /// Numbers of connections, one load each
-    #[arg(long, value_delimiter = ',', value_name = "N,..", default_values_t = compare::CONNECTIONS)]
+    /// Numbers of connections, one load each [default: 6,192,3072,16384]
+    #[arg(long, value_delimiter = ',', value_name = "N,..", default_values_t = compare::CONNECTIONS, hide_default_value = true)]
     conns: Vec<u32>,
     /// Bytes in one call of the sender, and the size of the receiver's buffer
     #[arg(long, value_name = "BYTES", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]

@@ -192,6 +192,9 @@ pub struct Config {
     pub congestion: Kind,
     /// Initial window in segments (RFC 6928: 10).
     pub initial_window: u8,
+    /// Octets that the initial window has at most, if they are more than two segments (RFC 5681 section 3.1: 4,380; RFC 6928
+    /// section 2: 14,600, which Linux does not count). `u32::MAX`: no bound. A window that a user or a route asks for has none.
+    pub initial_window_octets: u32,
     /// Offer and accept timestamps (RFC 7323).
     pub timestamps: bool,
     /// Drop segments that lack the timestamp which was agreed upon, as RFC 7323 section 3.2 wants (SHOULD). Linux and FreeBSD
@@ -332,6 +335,7 @@ impl Default for Config {
             rto: RttConfig::default(),
             congestion: Kind::Cubic,
             initial_window: 10,
+            initial_window_octets: u32::MAX,
             timestamps: true,
             strict_timestamps: false,
             paws_window: 1,

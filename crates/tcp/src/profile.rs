@@ -22,7 +22,7 @@ pub enum Profile {
     /// FreeBSD 14: its order of options, minimum RTO 30 ms on top of the smoothed round trip, every second segment acknowledged, 64 KiB buffers
     /// that grow to 2 MiB (window scale 6).
     FreeBsd,
-    /// The letter of the standards-track RFCs: minimum RTO 1 s (6298), initial window 3 (5681), delay 200 ms and no quick
+    /// The letter of the standards-track RFCs: minimum RTO 1 s (6298), initial window of 2 to 4 segments (5681), delay 200 ms and no quick
     /// acknowledgements, TIME-WAIT of 4 minutes, R2 of a SYN beyond 3 minutes (9293), ECN asked for (9293 SHLD-8), hard
     /// ICMP errors believed of established connections (9293 SHLD-26).
     Rfc,
@@ -59,6 +59,7 @@ fn freebsd() -> Config {
         send_accounting: SendAccounting::Octets,
         rto: RttConfig { min_rto: Duration::from_millis(30), max_rto: Duration::from_secs(64), ..RttConfig::default() },
         quick_acks: 0,
+        initial_window_octets: 14_600,
         retries: 12,
         syn_retries: 12,
         syn_ack_retries: 3,
@@ -80,7 +81,8 @@ fn rfc() -> Config {
         send_buffer: BufferSizes { min: 4 << 10, initial: 64 << 10, max: 4 << 20 },
         send_accounting: SendAccounting::Octets,
         rto: RttConfig { min_rto: Duration::from_secs(1), floor: RtoFloor::Total, ..RttConfig::default() },
-        initial_window: 3,
+        initial_window: 4,
+        initial_window_octets: 4380,
         window_rule: WindowRule::Rfc,
         trust_route_mtu: false,
         delayed_ack: Duration::from_millis(200),

@@ -9,7 +9,7 @@ use support::endpoint::Setup;
 use support::link::{Faults, World, mirrored};
 use support::ms;
 use support::script::{Script, peer};
-use tcp::{Disposition, Error, Readiness, Receive, State};
+use tcp::{Disposition, Error, Profile, Readiness, Receive, State};
 
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
 //= type=test
@@ -500,4 +500,25 @@ fn what_is_known_of_the_path_bounds_the_syn_and_the_first_flight() {
     assert_eq!(t.us.status().receive_window, 1200);
     t.send(10_000);
     assert_eq!(t.us.status().unacknowledged, 3 * 1460);
+}
+
+/// RFC 5681 section 3.1 and RFC 6928 section 2 count octets too: large segments are fewer. A window that a user asks for is as
+/// large as he says.
+#[test]
+fn the_initial_window_of_large_segments_is_what_the_profile_allows() {
+    let segments = [536, 1460, 2190, 2200, 8960];
+    let cases = [
+        (Profile::Linux, None, [10, 10, 10, 10, 10]),
+        (Profile::FreeBsd, None, [10, 10, 6, 6, 2]),
+        (Profile::Rfc, None, [4, 3, 2, 2, 2]),
+        (Profile::Rfc, Some(7), [7, 7, 7, 7, 7]),
+    ];
+    for (profile, own, windows) in cases {
+        for (mss, window) in segments.into_iter().zip(windows) {
+            let mut setup = Setup { mss, config: profile.config(), ..Setup::default() };
+            (setup.config.timestamps, setup.options.initial_window) = (false, own);
+            let mut s = Script::connected(setup, |syn| syn.mss(mss));
+            assert_eq!(s.us.status().cwnd / u32::from(mss), window, "{profile}, segments of {mss}");
+        }
+    }
 }

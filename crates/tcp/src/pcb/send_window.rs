@@ -383,6 +383,9 @@ impl SendWindow {
 
 /// The initial window in octets (RFC 6928 with the configured number of segments).
 fn initial_window(own: Option<&Shaping>, config: &Config, mss: u16) -> u32 {
-    let own = own.map(|shaping| shaping.initial_window).filter(|segments| *segments > 0);
-    u32::from(own.unwrap_or(config.initial_window).max(1)) * u32::from(mss)
+    let mss = u32::from(mss);
+    match own.map_or(0, |shaping| shaping.initial_window) {
+        0 => (u32::from(config.initial_window.max(1)) * mss).min(config.initial_window_octets.max(2 * mss)),
+        segments => u32::from(segments) * mss,
+    }
 }

@@ -553,13 +553,19 @@ fn advance_without_sack(sw: &mut SendWindow, advance: u32, out: &mut Outbox<'_>,
 fn duplicate_without_sack(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) {
     out.count(Counter::DupAcksIn, 1);
     let (una, nxt, mss, flight) = (sw.una, sw.nxt, u32::from(sw.mss), sw.flight());
-    let segments = (flight / mss).clamp(1, u32::from(u16::MAX)) as u16;
+    let recovers = sw.mode == Mode::Recovery;
     let loss = sw.begin_disorder();
-    // An attacker who invents duplicates must not be able to claim more arrivals than there are segments.
-    loss.duplicates = loss.duplicates.saturating_add(1).min(segments);
+    // An attacker who invents duplicates must not be able to claim more arrivals than there are segments; in recovery, than
+    // there were at its beginning, or each would let another segment go, which could be claimed as well (RFC 5681 section 3.2).
+    let outstanding = if recovers { (loss.recover - una).max(0) as u32 } else { flight };
+    let before = loss.duplicates;
+    loss.duplicates = before.saturating_add(1).min((outstanding / mss).clamp(1, u32::from(u16::MAX)) as u16);
     let (duplicates, recover) = (u32::from(loss.duplicates), loss.recover);
-    if sw.mode == Mode::Recovery {
-        return reduce(sw, mss, false);
+    if recovers {
+        if loss.duplicates > before {
+            reduce(sw, mss, false);
+        }
+        return;
     }
     // RFC 6582 section 3.2 step 2: duplicates of the recovery point may be answers to what was sent again without need.
     if duplicates < DUP_THRESH || una == recover || sw.mode != Mode::Disorder {
