@@ -493,7 +493,9 @@ fn cut(sw: &mut SendWindow, ho: &mut HeaderOut, acked: u32, out: &Outbox<'_>, no
         let (flight, mss) = (sw.flight() + acked, u32::from(sw.mss));
         // The acknowledgement may have opened a window of one segment by one.
         let least = flight <= mss && sw.congestion.cwnd() <= 2 * mss;
-        sw.congestion.on_ecn(flight, now);
+        // The window as it was before this acknowledgement may have opened it.
+        let outstanding = flight.max(sw.outstanding(out.config).saturating_sub(acked));
+        sw.congestion.on_ecn(outstanding, flight, now);
         out.count(Counter::CongestionEvents, 1);
         if least {
             // RFC 3168 section 6.1.2: only the retransmission timer lets the next new segment go.

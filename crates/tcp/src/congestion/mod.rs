@@ -219,16 +219,17 @@ impl Controller {
         self.window.ssthresh
     }
 
-    /// Congestion was marked and nothing was lost (RFC 3168 section 6.1.2), with `flight` octets outstanding: cuts
-    /// threshold and window as for a loss, without recovery, the window down to one segment (RFC 9438 section 4.6). The
-    /// caller sees to it that this happens once per window.
+    /// Congestion was marked and nothing was lost (RFC 3168 section 6.1.2): leaves the threshold a share of `outstanding`
+    /// octets, as for a loss, and the window no more than that, down to one segment (RFC 9438 section 4.6), nor than the
+    /// `flight` that met the mark: what was not used is not let out at once, but in slow start. The caller sees to it that
+    /// this happens once per window.
     //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
     //# Note that CUBIC MUST continue to reduce _cwnd_ in response to congestion events detected by ECN-Echo ACKs until it
     //# reaches a value of 1 SMSS.
-    pub fn on_ecn(&mut self, flight: u32, _now: Time) {
+    pub fn on_ecn(&mut self, outstanding: u32, flight: u32, _now: Time) {
         if matches!(self.window.phase, Phase::Open | Phase::Conservative) {
-            let target = self.cut(flight);
-            self.window.set_cwnd(self.window.cwnd.min(target));
+            let target = self.cut(outstanding);
+            self.window.set_cwnd(self.window.cwnd.min(target).min(flight));
             self.window.phase = Phase::Open;
         }
     }
