@@ -74,10 +74,10 @@ pub(crate) struct Rack {
 impl Rack {
     /// Section 6.2, step 2: `sent` was delivered at `now`. Of a segment sent again, `again`, only a delivery that cannot
     /// be that of an earlier transmission counts: its timestamp echo must not be older (the caller's check), and it must
-    /// have taken the least round-trip time (or an eighth less: that drifts upwards between samples that reach it).
+    /// have taken the least round-trip time.
     pub(crate) fn delivered(&mut self, sent: Sent, again: bool, now: u32, min_rtt: u32) {
         let rtt = since(now, sent.at);
-        if again && rtt < min_rtt - min_rtt / 8 || rtt >= LONGEST_US {
+        if again && rtt < min_rtt || rtt >= LONGEST_US {
             return;
         }
         self.rtt = rtt;
@@ -228,9 +228,9 @@ mod tests {
         let mut rack = Rack::default();
         rack.delivered(sent(1000, 100), true, 1200, 50_000);
         assert_eq!(rack.newest(), None);
-        rack.delivered(sent(1000, 100), true, 44_000, 50_000);
+        rack.delivered(sent(1000, 100), true, 50_999, 50_000);
         assert_eq!(rack.newest(), None);
-        rack.delivered(sent(1000, 100), true, 45_000, 50_000);
+        rack.delivered(sent(1000, 100), true, 51_000, 50_000);
         assert_eq!(rack.newest(), Some(sent(1000, 100)));
     }
 

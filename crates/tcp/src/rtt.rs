@@ -43,6 +43,8 @@ pub struct RttConfig {
     pub max_rto: Duration,
     /// To what `min_rto` applies.
     pub floor: RtoFloor,
+    /// For how long the least round trip counts, up to a day (`tcp_min_rtt_wlen` of Linux).
+    pub least_window: Duration,
 }
 
 impl Default for RttConfig {
@@ -52,6 +54,7 @@ impl Default for RttConfig {
             min_rto: Duration::from_millis(200),
             max_rto: Duration::from_secs(120),
             floor: RtoFloor::Variance,
+            least_window: Duration::from_secs(300),
         }
     }
 }
@@ -76,30 +79,83 @@ pub struct RttEstimator {
     rttvar4: u32,
     /// The RTO without back-off, within the bounds.
     base_us: u32,
-    min_us: u32,
     max_us: u32,
-    /// The least round-trip time of late, in microseconds; `u32::MAX` before the first sample.
-    least_us: u32,
-    floor: RtoFloor,
+    least: Least,
     sampled: Sampled,
     backoff: u8,
     /// A measurement is under way; when it began is known to the send log.
     timing: bool,
 }
 
+/// The least sample of a window of time, in the manner of Kathleen Nichols' filter, with two samples instead of three: the
+/// least, and the least of those since half a window after it, which takes its place when it is too old. What is told is so
+/// the least of the last half window at least, and of the last window at most.
+#[derive(Clone, Debug)]
+struct Least {
+    /// Microseconds; `u32::MAX` before the first sample.
+    us: u32,
+    /// The next in line, rounded down ([`coarse`]); `u16::MAX`: none yet.
+    next: u16,
+    /// When the least was taken, in units of 2^32 ns (4.3 s) modulo 2^16.
+    at: u16,
+}
+
+impl Least {
+    const NONE: Least = Least { us: u32::MAX, next: u16::MAX, at: 0 };
+
+    /// Takes a sample of `us` microseconds at `now`.
+    #[inline]
+    fn take(&mut self, us: u32, now: Time, window: Duration) {
+        let at = (now.as_nanos() >> 32) as u16;
+        if us <= self.us {
+            *self = Least { us, next: u16::MAX, at };
+        } else if at != self.at {
+            self.grow_old(us, at, window);
+        }
+    }
+
+    /// A sample that is not the least, some time after that.
+    fn grow_old(&mut self, us: u32, at: u16, window: Duration) {
+        // The clock reading of another thread may be a little older: that is no age.
+        let age = u64::from(at.wrapping_sub(self.at).cast_signed().max(0).unsigned_abs()) << 32;
+        let window = window.as_nanos() as u64;
+        if age < window / 2 {
+            return;
+        }
+        self.next = self.next.min(coarse(us));
+        if age <= window {
+            return;
+        }
+        // The next in line is no older than half a window, unless nothing was sampled for long.
+        let next = fine(self.next);
+        let half = ((window / 2) >> 32) as u16;
+        let of_late = next < us && age <= window + window / 2;
+        let (us, at) = if of_late { (next, at.wrapping_sub(half)) } else { (us, at) };
+        *self = Least { us, next: u16::MAX, at };
+    }
+}
+
+/// `us` as a mantissa of eleven bits and an exponent, rounded down by less than a thousandth.
+fn coarse(us: u32) -> u16 {
+    let shift = (u32::BITS - us.leading_zeros()).saturating_sub(11);
+    (shift << 11 | us >> shift) as u16
+}
+
+/// The inverse of [`coarse`].
+fn fine(coarse: u16) -> u32 {
+    u32::from(coarse & 0x7ff) << (coarse >> 11)
+}
+
 impl RttEstimator {
     /// An estimator without a sample: its RTO is the initial one.
     pub fn new(config: &RttConfig) -> RttEstimator {
         let max_us = micros(config.max_rto).max(1);
-        let min_us = micros(config.min_rto).clamp(1, max_us);
         RttEstimator {
             srtt8: 0,
             rttvar4: 0,
-            base_us: micros(config.initial_rto).clamp(min_us, max_us),
-            min_us,
+            base_us: micros(config.initial_rto).clamp(least_rto(config, max_us), max_us),
             max_us,
-            least_us: u32::MAX,
-            floor: config.floor,
+            least: Least::NONE,
             sampled: Sampled::Never,
             backoff: 0,
             timing: false,
@@ -124,30 +180,24 @@ impl RttEstimator {
         self.timing
     }
 
-    /// The segment that is timed was acknowledged `elapsed` microseconds after it left: takes the sample.
+    /// The segment that is timed was acknowledged at `now`, `elapsed` microseconds after it left: takes the sample.
     #[inline]
-    pub fn finish(&mut self, elapsed: u32) {
+    pub fn finish(&mut self, elapsed: u32, now: Time, config: &RttConfig) {
         self.timing = false;
-        self.take(elapsed, 1);
+        self.take(elapsed, 1, now, config);
     }
 
-    /// Takes one round-trip sample, the only one of its round trip, and ends any back-off.
-    #[inline]
-    pub fn sample(&mut self, rtt: Duration) {
-        self.sample_one_of(rtt, 1);
-    }
-
-    /// Takes one of about `expected` samples per round trip, and ends any back-off.
+    /// Takes one of about `expected` samples per round trip, at `now`, and ends any back-off.
     ///
     /// With timestamps every acknowledgement yields a sample; dividing the gains by their number keeps the memory of the
     /// filter at the round trips that RFC 6298 meant (RFC 7323 appendix G). `expected` is FlightSize / (2 * SMSS),
     /// rounded up; 0 counts as 1.
-    pub fn sample_one_of(&mut self, rtt: Duration, expected: u32) {
-        self.take(micros(rtt), expected);
+    pub fn sample_one_of(&mut self, rtt: Duration, expected: u32, now: Time, config: &RttConfig) {
+        self.take(micros(rtt), expected, now, config);
     }
 
     #[inline]
-    fn take(&mut self, us: u32, expected: u32) {
+    fn take(&mut self, us: u32, expected: u32, now: Time, config: &RttConfig) {
         let r = us.min(MAX_SAMPLE_US);
         if self.has_sample() {
             self.smooth(r, expected.max(1));
@@ -160,9 +210,8 @@ impl RttEstimator {
             self.rttvar4 = r << 1;
         }
         self.sampled = Sampled::Since;
-        // A minimum that drifts upwards by 1/512 per sample forgets a path that is no longer used.
-        self.least_us = r.min(self.least_us.saturating_add(self.least_us >> 9));
-        self.base_us = self.computed();
+        self.least.take(r, now, config.least_window);
+        self.base_us = self.computed(config);
         self.backoff = 0;
     }
 
@@ -188,17 +237,18 @@ impl RttEstimator {
     //= https://www.rfc-editor.org/rfc/rfc6298#section-2
     //# After the computation, a host MUST update RTO <- SRTT + max (G, K*RTTVAR)
     #[inline]
-    fn computed(&self) -> u32 {
+    fn computed(&self, config: &RttConfig) -> u32 {
+        let min_us = least_rto(config, self.max_us);
         let srtt = self.srtt8 >> 3;
         //= https://www.rfc-editor.org/rfc/rfc6298#section-4
         //# However, if the K*RTTVAR term in the RTO calculation equals zero, the variance term MUST be rounded to G
         //# seconds (i.e., use the equation given in step 2.3).
         let variance = self.rttvar4.max(1);
-        let sum = match self.floor {
+        let sum = match config.floor {
             RtoFloor::Total => srtt.saturating_add(variance),
-            RtoFloor::Variance => srtt.saturating_add(variance.max(self.min_us)),
+            RtoFloor::Variance => srtt.saturating_add(variance.max(min_us)),
         };
-        sum.clamp(self.min_us, self.max_us)
+        sum.clamp(min_us, self.max_us)
     }
 
     #[inline]
@@ -231,16 +281,16 @@ impl RttEstimator {
         self.srtt8 >> 3
     }
 
-    /// The least round-trip time of late (RACK.min_RTT); `None` before the first sample. Microsecond resolution.
+    /// The least round-trip time of the window (RACK.min_RTT); `None` before the first sample. Microsecond resolution.
     #[inline]
     pub fn min_rtt(&self) -> Option<Duration> {
-        self.has_sample().then(|| Duration::from_micros(u64::from(self.least_us)))
+        self.has_sample().then(|| Duration::from_micros(u64::from(self.least.us)))
     }
 
     /// [`RttEstimator::min_rtt`] in microseconds, 0 before the first sample.
     #[inline]
     pub(crate) fn min_rtt_us(&self) -> u32 {
-        if self.has_sample() { self.least_us } else { 0 }
+        if self.has_sample() { self.least.us } else { 0 }
     }
 
     /// When a tail loss probe is due for what leaves or is acknowledged at `now`: after two round trips and `ack_delay`,
@@ -331,6 +381,12 @@ impl RttEstimator {
     }
 }
 
+/// The smallest RTO in microseconds, where the largest is `max_us`.
+#[inline]
+fn least_rto(config: &RttConfig, max_us: u32) -> u32 {
+    micros(config.min_rto).clamp(1, max_us)
+}
+
 /// Whole microseconds, saturating at 2^32 - 1.
 #[inline]
 fn micros(d: Duration) -> u32 {
@@ -346,8 +402,38 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    fn estimator() -> RttEstimator {
-        RttEstimator::new(&RttConfig { floor: RtoFloor::Total, ..RttConfig::default() })
+    /// An estimator with its configuration, of samples whose time does not matter.
+    struct Timed(RttEstimator, RttConfig);
+
+    impl Timed {
+        fn new(config: RttConfig) -> Timed {
+            Timed(RttEstimator::new(&config), config)
+        }
+
+        fn sample(&mut self, rtt: Duration) {
+            self.one_of(rtt, 1);
+        }
+
+        fn one_of(&mut self, rtt: Duration, expected: u32) {
+            self.0.sample_one_of(rtt, expected, Time::ZERO, &self.1);
+        }
+    }
+
+    impl core::ops::Deref for Timed {
+        type Target = RttEstimator;
+        fn deref(&self) -> &RttEstimator {
+            &self.0
+        }
+    }
+
+    impl core::ops::DerefMut for Timed {
+        fn deref_mut(&mut self) -> &mut RttEstimator {
+            &mut self.0
+        }
+    }
+
+    fn estimator() -> Timed {
+        Timed::new(RttConfig { floor: RtoFloor::Total, ..RttConfig::default() })
     }
 
     #[test]
@@ -355,7 +441,7 @@ mod tests {
         let mut e = estimator();
         e.start();
         assert!(e.is_timing());
-        e.finish(7_000);
+        e.finish(7_000, Time::ZERO, &RttConfig::default());
         assert_eq!((e.srtt(), e.is_timing()), (Some(ms(7)), false));
         let mut e = estimator();
         e.start();
@@ -366,6 +452,39 @@ mod tests {
     #[test]
     fn is_small() {
         assert!(size_of::<RttEstimator>() <= 28, "{} bytes", size_of::<RttEstimator>());
+    }
+
+    /// The least round trip in milliseconds after samples of so many milliseconds at so many seconds.
+    fn after(samples: &[(u64, u64)]) -> u32 {
+        let (config, mut e) = (RttConfig::default(), estimator());
+        for &(at, sample) in samples {
+            e.0.sample_one_of(ms(sample), 1, Time::from_secs(at), &config);
+        }
+        e.min_rtt_us().div_ceil(1000)
+    }
+
+    #[test]
+    fn the_least_round_trip_counts_for_five_minutes() {
+        assert_eq!(after(&[(1000, 50), (1001, 90), (1290, 90)]), 50);
+        assert_eq!(after(&[(1000, 50), (1001, 90), (1290, 95), (1310, 90)]), 90, "the path has changed");
+        assert_eq!(after(&[(1000, 50), (1010, 60), (1200, 70), (1250, 60), (1310, 90)]), 60, "least of the last half");
+        assert_eq!(after(&[(1000, 50), (1200, 60), (1310, 90), (1380, 90), (1470, 95)]), 90, "and that grows old too");
+        assert_eq!(after(&[(1000, 50), (1200, 60), (9000, 90)]), 90, "after a long silence only what is new counts");
+        assert_eq!(after(&[(1000, 50), (1200, 60), (1250, 40), (1540, 70)]), 40, "each new least begins a window");
+        assert_eq!(after(&[(1000, 50), (990, 90)]), 50, "a clock reading that is a little older is no age");
+    }
+
+    #[test]
+    fn a_sample_is_kept_in_short_to_a_thousandth() {
+        for us in (0..30)
+            .map(|bit| 1 << bit)
+            .flat_map(|us| [us - 1, us, us + 1, us + us / 3])
+            .filter(|us| *us <= MAX_SAMPLE_US)
+        {
+            let back = fine(coarse(us));
+            assert!(back <= us && us - back <= us / 1000, "{us} became {back}");
+            assert!(coarse(us) <= coarse(us + 1) && coarse(us) < u16::MAX);
+        }
     }
 
     #[test]
@@ -415,7 +534,7 @@ mod tests {
     #[test]
     fn floor_applies_to_the_total_or_to_the_variance() {
         let mut total = estimator();
-        let mut variance = RttEstimator::new(&RttConfig { floor: RtoFloor::Variance, ..RttConfig::default() });
+        let mut variance = Timed::new(RttConfig { floor: RtoFloor::Variance, ..RttConfig::default() });
         for _ in 0..100 {
             total.sample(ms(100));
             variance.sample(ms(100));
@@ -431,10 +550,10 @@ mod tests {
     #[test]
     fn no_variation_counts_as_one_tick_of_the_clock() {
         for floor in [RtoFloor::Total, RtoFloor::Variance] {
-            let mut e = RttEstimator::new(&RttConfig { min_rto: Duration::ZERO, floor, ..RttConfig::default() });
+            let mut e = Timed::new(RttConfig { min_rto: Duration::ZERO, floor, ..RttConfig::default() });
             e.sample(ms(100));
             e.rttvar4 = 0;
-            assert_eq!(e.computed(), 100_001, "microseconds");
+            assert_eq!(e.computed(&e.1), 100_001, "microseconds");
         }
     }
 
@@ -496,7 +615,7 @@ mod tests {
         one.sample(ms(100));
         many.sample(ms(100));
         one.sample(ms(180));
-        (0..10).for_each(|_| many.sample_one_of(ms(180), 10));
+        (0..10).for_each(|_| many.one_of(ms(180), 10));
         let difference = one.srtt().unwrap().abs_diff(many.srtt().unwrap());
         assert!(difference < ms(1), "SRTT differs by {difference:?}");
     }
@@ -504,7 +623,7 @@ mod tests {
     #[test]
     fn contradictory_bounds_are_put_in_order() {
         let config = RttConfig { min_rto: ms(500), max_rto: ms(100), ..RttConfig::default() };
-        let mut e = RttEstimator::new(&config);
+        let mut e = Timed::new(config);
         assert_eq!(e.rto(), ms(100));
         e.sample(ms(1));
         assert_eq!(e.rto(), ms(100));
@@ -536,7 +655,7 @@ mod tests {
         fn bounds_hold_for_any_sample(samples in proptest::collection::vec((any::<u64>(), any::<u32>()), 1..50)) {
             let mut e = estimator();
             for (us, n) in samples {
-                e.sample_one_of(Duration::from_micros(us), n);
+                e.one_of(Duration::from_micros(us), n);
                 prop_assert!(e.rto() >= ms(200) && e.rto() <= Duration::from_secs(120));
             }
         }

@@ -351,3 +351,70 @@ fn switches_of_the_knob_are_obeyed() {
         assert_eq!(t.until_sent(ms(1000)), Some(ms(waits)), "tcp_recovery={value}");
     }
 }
+
+/// Ten segments are out, five of them lost, and all five sent again at 1200 ms; probes are off.
+fn five_sent_again() -> Script {
+    let mut setup = Setup::default();
+    setup.config.tail_loss_probe = false;
+    let mut t = Script::connected_over(setup, ms(100), |syn| syn.sack_permitted());
+    t.send(10_000);
+    assert_eq!(t.take().len(), 10);
+    t.pass(ms(100));
+    t.inject(peer(".").ack(1).sack(&[(1001, 2001), (3001, 4001), (5001, 6001), (7001, 8001)]));
+    t.inject(peer(".").ack(1).sack(&[(9001, 10_001), (7001, 8001), (5001, 6001), (3001, 4001)]));
+    t.take();
+    t
+}
+
+/// What arrives behind the hole does not tell RACK that the repetition in it was lost: each of them came sooner than the
+/// least round trip, and may be the original. Nor does it put off the time-out.
+#[test]
+fn selective_acknowledgements_do_not_put_off_the_time_out_of_the_first_segment() {
+    let mut t = five_sent_again();
+    let again = t.us.count(Counter::Retransmits);
+    assert!(again >= 3, "{again} were sent again");
+    t.pass(ms(60));
+    t.inject(peer(".").ack(1).sack(&[(1001, 4001), (9001, 10_001), (7001, 8001), (5001, 6001)]));
+    t.pass(ms(35));
+    t.inject(peer(".").ack(1).sack(&[(1001, 6001), (9001, 10_001), (7001, 8001)]));
+    assert_eq!(t.us.count(Counter::Timeouts), 0);
+    let rto = t.us.status().rto;
+    t.pass(rto - ms(95) - ms(5));
+    assert_eq!(t.us.count(Counter::Timeouts), 0, "not before its time-out");
+    t.pass(ms(10));
+    assert_eq!(t.us.count(Counter::Timeouts), 1, "but then");
+}
+
+/// What left before the repetition and arrives only now shows that the round trip has become longer.
+#[test]
+fn what_left_earlier_and_arrives_late_does_put_it_off() {
+    let mut setup = Setup::default();
+    setup.config.tail_loss_probe = false;
+    let mut t = Script::connected_over(setup, ms(100), |syn| syn.sack_permitted());
+    t.send(10_000);
+    t.take();
+    t.pass(ms(100));
+    t.inject(peer(".").ack(1).sack(&[(1001, 4001)]));
+    t.take();
+    let rto = t.us.status().rto;
+    t.pass(rto - ms(5));
+    t.inject(peer(".").ack(1).sack(&[(1001, 5001)]));
+    t.pass(ms(100));
+    assert_eq!(t.us.count(Counter::Timeouts), 0);
+}
+
+/// An acknowledgement that was overtaken may be the only one with a block.
+#[test]
+fn the_blocks_of_an_acknowledgement_that_was_overtaken_count() {
+    let mut t = Script::connected_over(Setup::default(), ms(100), |syn| syn.sack_permitted());
+    t.send(10_000);
+    t.take();
+    t.pass(ms(100));
+    t.inject(peer(".").ack(1).sack(&[(1001, 4001)]));
+    t.take();
+    t.pass(ms(100));
+    t.inject(peer(".").ack(5001).sack(&[(8001, 9001)]));
+    let before = t.us.status().sacked;
+    t.inject(peer(".").ack(4001).sack(&[(6001, 7001)]));
+    assert_eq!((before, t.us.status().sacked), (1000, 2000));
+}

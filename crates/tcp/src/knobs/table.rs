@@ -320,12 +320,12 @@ pub static KNOBS: &[Knob] = &[
             set: set_memory,
         },
     },
-    idle(
+    number(
         "tcp_min_rtt_wlen",
-        "window of the minimum RTT filter, seconds",
+        "for how long the least round trip counts, seconds",
         (0, 86_400),
-        "300",
-        "the minimum grows by a 512th with every sample instead",
+        |c| seconds(c.rto.least_window),
+        |c, v| c.rto.least_window = from_seconds(v),
     ),
     number(
         "tcp_min_snd_mss",

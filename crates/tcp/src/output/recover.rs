@@ -248,6 +248,11 @@ fn resend(
         loss.undo.sent_again(octets, first.then(|| ho.clock(now)));
         loss.totals.sent_again(octets);
     }
+    if first && sw.timer_kind == Timer::Retransmit {
+        // Never less than a time-out after the previous transmission of the segment (RFC 6298 section 5).
+        sw.guard_flight(out.config, now);
+        sw.arm(out);
+    }
     true
 }
 

@@ -12,7 +12,7 @@ use wire::tcp::Header;
 
 use super::disorder::{self, Seen};
 use crate::outbox::{Outbox, Readiness};
-use crate::pcb::{Mode, RetransmitQueue, SendWindow, Tick, Timer, since};
+use crate::pcb::{Delivery, Mode, RetransmitQueue, SendWindow, Tick, Timer, since};
 
 /// What the ACK field meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(crate) fn process(
         //# implementations MAY choose to include (MAY-12).
         //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
         //# TCP stacks that implement this mitigation MUST add an additional input check to any incoming segment.
-        return if age > sw.max_wnd { Acked::Invalid } else { Acked::Valid { work: false, fin: false } };
+        return if age > sw.max_wnd { Acked::Invalid } else { overtaken(sw, rq, header, out, now) };
     }
     if advance as u32 > sw.flight() {
         return Acked::Invalid;
@@ -104,6 +104,17 @@ pub(crate) fn process(
         disorder::settle(sw, rq, header, seen, out, now);
     }
     Acked::Valid { work: sw.has_work(rq), fin: sw.fin_sent && ack == sw.nxt }
+}
+
+/// An acknowledgement that was overtaken: SND.UNA and the window have gone on, but the blocks that it carries may be news.
+#[cold]
+fn overtaken(sw: &mut SendWindow, rq: &mut RetransmitQueue, header: &Header, out: &mut Outbox<'_>, now: Time) -> Acked {
+    let news = sw.sack && sw.mode != Mode::Open && !header.options.sack.is_empty();
+    if news {
+        let seen = Seen { advance: 0, duplicate: false, sacked: false, delivery: Delivery::default() };
+        disorder::settle(sw, rq, header, seen, out, now);
+    }
+    Acked::Valid { work: news && sw.has_work(rq), fin: false }
 }
 
 /// SND.UNA moves by `advance`, at least 1; of that, `known` octets were known to have arrived.
@@ -172,7 +183,8 @@ fn make_room(sw: &mut SendWindow, rq: &RetransmitQueue, out: &mut Outbox<'_>) {
 fn sample_round_trip(sw: &mut SendWindow, rq: &RetransmitQueue, header: &Header, out: &Outbox<'_>, now: Time) {
     if sw.rtt.is_timing() {
         if sw.una.ge(sw.timed) {
-            sw.rtt.finish(since(now.as_micros() as u32, rq.log.time_of(sw.timed - 1)));
+            let elapsed = since(now.as_micros() as u32, rq.log.time_of(sw.timed - 1));
+            sw.rtt.finish(elapsed, now, &out.config.rto);
             out.count(Counter::RttSamples, 1);
         }
     } else if sw.timestamps && !sw.sack && (sw.mode != Mode::Open || sw.rtt.backoff_count() > 0) {
@@ -188,7 +200,7 @@ pub(crate) fn sample_echo(sw: &mut SendWindow, header: &Header, out: &Outbox<'_>
     // An echo from the future, or of an age that no round trip has, is no measurement.
     if elapsed < 1 << 22 {
         let expected = sw.flight() / (2 * u32::from(sw.mss)) + 1;
-        sw.rtt.sample_one_of(Duration::from_millis(u64::from(elapsed)), expected);
+        sw.rtt.sample_one_of(Duration::from_millis(u64::from(elapsed)), expected, now, &out.config.rto);
         out.count(Counter::RttSamples, 1);
     }
 }

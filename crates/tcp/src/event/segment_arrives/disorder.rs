@@ -17,7 +17,7 @@ use crate::outbox::Outbox;
 use crate::pcb::{
     Delivery, Detected, Doubt, Loss, Mode, RetransmitQueue, SendWindow, TIMER_SLACK, Timer, since, until,
 };
-use crate::rack::{LONGEST_US, NO_DUP_THRESH, STATIC_WINDOW};
+use crate::rack::{LONGEST_US, NO_DUP_THRESH, STATIC_WINDOW, Sent};
 use crate::sack::{DUP_THRESH, dsack};
 
 /// What is known of the acknowledgement so far.
@@ -113,7 +113,7 @@ fn conclude(
     take_blocks(sw, rq, header, &mut seen, out);
     observe(sw, header, &seen, out, now);
     // After the round trip is known: a sample ends the back-off.
-    guard_recovery(sw, &seen, out, now);
+    guard_recovery(sw, rq, &seen, out, now);
     let needless = seen.advance > 0 && judge_by_echo(sw, header);
     let spurious = judge_time_out(sw, rq, &seen);
     if needless || duplicate || spurious {
@@ -131,15 +131,41 @@ fn conclude(
     }
 }
 
-/// Something arrived: recovery may be probed again, and the silence after which it is begins anew.
-fn guard_recovery(sw: &mut SendWindow, seen: &Seen, out: &mut Outbox<'_>, now: Time) {
-    if sw.mode.recovers() && seen.delivery.octets > 0 && sw.flight() > 0 {
-        if let Some(loss) = &mut sw.loss {
-            loss.probes = 0;
-        }
-        sw.guard_flight(out.config, now);
-        sw.arm(out);
+/// Something arrived: recovery may be probed again, and the silence after which it is begins anew. Not so the retransmission
+/// time-out, while SND.UNA stands: what arrives behind a hole does not tell that the repetition in it is under way still, and
+/// whatever keeps arriving must not keep it from being sent once more. Where what arrived had left before that repetition,
+/// the round trip is longer than it was taken for, and the repetition has the time-out from now.
+fn guard_recovery(sw: &mut SendWindow, rq: &RetransmitQueue, seen: &Seen, out: &mut Outbox<'_>, now: Time) {
+    if !sw.mode.recovers() || seen.delivery.octets == 0 || sw.flight() == 0 {
+        return;
     }
+    if let Some(loss) = &mut sw.loss {
+        loss.probes = 0;
+    }
+    sw.guard_flight(out.config, now);
+    let clock = now.as_micros() as u32;
+    let head = since(clock, first_left(sw, rq));
+    let older = |sent: Sent| since(clock, sent.at) > head;
+    if seen.advance == 0 && !seen.delivery.again.or(seen.delivery.first).is_some_and(older) {
+        let limit = first_deadline(sw, rq, now);
+        if limit < sw.timer {
+            sw.set_timer(Timer::Retransmit, limit);
+        }
+    }
+    sw.arm(out);
+}
+
+/// When the first segment of the flight left last.
+fn first_left(sw: &SendWindow, rq: &RetransmitQueue) -> u32 {
+    sw.loss.as_ref().and_then(|loss| loss.first_left_again(sw.una)).unwrap_or(rq.log.time_of(sw.una))
+}
+
+/// The retransmission time-out of the first segment of the flight: it runs from when that left last, or SND.UNA moved.
+fn first_deadline(sw: &SendWindow, rq: &RetransmitQueue, now: Time) -> Time {
+    let left = since(now.as_micros() as u32, first_left(sw, rq));
+    let age = Duration::from_micros(left.into()).min(sw.progress.elapsed(now));
+    // At least a microsecond: a deadline that is over would be looked at again at once.
+    sw.rtt.deadline(now - age).max(now + Duration::from_micros(1))
 }
 
 /// Read the SACK blocks.
@@ -210,7 +236,7 @@ fn observe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outbox<'
     }
     // What was sent again because something later had arrived, and was not lost, was overtaken. RFC 8985 (section 6.2, step 3)
     // takes for reordering only what was sent once, and would go on without patience as long as recovery lasts. Half of the
-    // least round trip is no retransmission's, even where that has drifted upwards with a queue.
+    // least round trip is no retransmission's, even where a queue has stood for as long as that is remembered.
     let original = delivery.again.is_some_and(|sent| again.is_none() || since(clock, sent.at) < min_rtt / 2);
     loss.rack.reordering |= original && sw.mode == Mode::Recovery;
     // Karn: an acknowledgement that a retransmission drew, needless or not, says nothing about what was sent once, and of
@@ -218,7 +244,8 @@ fn observe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outbox<'
     let drawn = delivery.again.is_some() || dsack(&header.options.sack, header.ack).is_some();
     if let Some(sent) = delivery.first.filter(|_| !drawn) {
         let expected = sw.flight() / (2 * u32::from(sw.mss)) + 1;
-        sw.rtt.sample_one_of(Duration::from_micros(u64::from(since(clock, sent.at))), expected);
+        let elapsed = Duration::from_micros(u64::from(since(clock, sent.at)));
+        sw.rtt.sample_one_of(elapsed, expected, now, &out.config.rto);
         out.count(Counter::RttSamples, 1);
     } else if again.is_some() && seen.advance > 0 && echo_age.is_some() {
         sample_echo(sw, header, out, now);
@@ -355,7 +382,8 @@ fn detect(sw: &mut SendWindow, rq: &RetransmitQueue, delivered: u32, out: &mut O
     if let Some(us) = settles {
         // At least a microsecond: a deadline that is over would be looked at again at once.
         let at = now + Duration::from_micros(u64::from(us).max(1)) + slack;
-        if at < sw.rtt.deadline(now) {
+        let limit = if recovers { first_deadline(sw, rq, now) } else { sw.rtt.deadline(now) };
+        if at < limit {
             sw.set_timer(Timer::Reorder, at);
             sw.arm(out);
         }
@@ -397,14 +425,10 @@ fn guard_again(sw: &mut SendWindow, rq: &RetransmitQueue, out: &Outbox<'_>, now:
         return;
     }
     sw.guard_flight(out.config, now);
-    if sw.timer_kind != Timer::Retransmit {
-        return;
+    let limit = first_deadline(sw, rq, now);
+    if sw.timer_kind == Timer::Retransmit || sw.mode.recovers() && limit < sw.timer {
+        sw.set_timer(Timer::Retransmit, limit);
     }
-    let clock = now.as_micros() as u32;
-    let left = sw.loss.as_ref().and_then(|loss| loss.first_left_again(sw.una)).unwrap_or(rq.log.time_of(sw.una));
-    let age = Duration::from_micros(u64::from(since(clock, left))).min(sw.progress.elapsed(now));
-    // At least a microsecond: a deadline that is over would be looked at again at once.
-    sw.timer = sw.rtt.deadline(now - age).max(now + Duration::from_micros(1));
 }
 
 /// The end of the reordering window has come (RFC 8985 section 6.3): what has not arrived is lost.

@@ -134,7 +134,8 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, ack: SeqNumber, out: &Outbox<'_>
     if sw.rtt.backoff_count() == 0 {
         // A cookie is not timed: nobody remembers when it was sent.
         if sw.rtt.is_timing() {
-            sw.rtt.finish(since(now.as_micros() as u32, parts.retransmit_queue.log.newest()));
+            let elapsed = since(now.as_micros() as u32, parts.retransmit_queue.log.newest());
+            sw.rtt.finish(elapsed, now, &out.config.rto);
         }
     } else {
         // RFC 5681 section 3.1: a lost SYN, of either side, speaks of congestion; begin with one segment.
