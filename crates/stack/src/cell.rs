@@ -438,7 +438,7 @@ impl<P: Platform> Cell<P> {
         let socket = TcpSocket::new(flow);
         let key = self.table.insert(Connection { flow, pcb: *pcb, route, socket: socket.clone() }, absent);
         socket.placed(key);
-        after.wake(&socket, ready);
+        socket.ready.begin(ready);
         if starved {
             self.shared.starve(&flow, &route, socket.target(), after);
         }

@@ -95,6 +95,12 @@ impl<P: Platform> ReadyState<P> {
         level(self.word.load(Ordering::Acquire))
     }
 
+    /// Sets what a socket has from the beginning, which nobody waits for: whoever gets it finds it so.
+    #[inline]
+    pub(crate) fn begin(&self, bits: Readiness) {
+        self.set(bits);
+    }
+
     /// Sets `bits`, wakes who sleeps and marks the socket in its poll set. Phase *after*: no guard is held.
     pub fn raise(&self, bits: Readiness) {
         let seen = self.set(bits);

@@ -104,7 +104,7 @@ impl<P: Platform> MsgP<P> {
         let connection = self.connection(flow, *pcb, route, TcpSocket::new(flow), Some(admission));
         Self::place(&mut directory, &connection, absent);
         drop(directory);
-        after.wake(&connection.socket, ready);
+        connection.socket.ready.begin(ready);
         if starved {
             self.shared.starve(&flow, &by, connection.socket.target(), after);
         }
