@@ -281,13 +281,14 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Whether nothing has been under way for a while: neither data nor acknowledgements.
+    /// Whether nothing has been under way for a while: neither data nor acknowledgements, which may have waited for a
+    /// neighbour's address for as long as it is asked for in vain.
     fn is_silent(&mut self, now: Time) -> bool {
         if !self.conversations.iter().all(|conversation| conversation.is_at_rest(self.cell)) {
             self.quiet_since = None;
             return false;
         }
-        now - *self.quiet_since.get_or_insert(now) > Duration::from_secs(1)
+        now - *self.quiet_since.get_or_insert(now) > Duration::from_secs(10)
     }
 }
 
