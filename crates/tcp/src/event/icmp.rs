@@ -118,16 +118,11 @@ pub(super) fn suspect_black_hole(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, n
     }
     let (before, options) = (sw.mss, sw.option_octets());
     let floor = config.mtu_probe_floor.max(config.min_mss);
-    match sw.mtu_search() {
-        Some(search) => {
-            let size = search.retreat(before + options, config.base_mss, floor);
-            sw.change_mss(size.saturating_sub(options).max(1));
-        }
-        None => {
-            let size = sw.search_mtu(config, now);
-            sw.change_mss(size.saturating_sub(options).max(1));
-        }
-    }
+    let size = match sw.mtu_search() {
+        Some(search) => search.retreat(before + options, config.base_mss, floor),
+        None => sw.search_mtu(config, now),
+    };
+    sw.change_mss(size.saturating_sub(options).max(1));
     if sw.mss < before {
         out.count(Counter::BlackHoles, 1);
     }
