@@ -66,6 +66,14 @@ impl RouteCache {
         RouteCache { interface, ..RouteCache::default() }
     }
 
+    /// It is to be looked up again, as if routes had changed.
+    #[cold]
+    pub fn outdate(&mut self) {
+        if self.generation != 0 {
+            self.generation = self.generation.wrapping_sub(2) | 1;
+        }
+    }
+
     /// By which interface it leads, as far as it was looked up; else the first.
     #[inline]
     pub fn interface(&self) -> u16 {

@@ -207,9 +207,11 @@ impl<P: Platform> MsgP<P> {
         work: W,
     ) -> (W::Reply, Effects) {
         // A hint: whoever holds the route may be changing it, and what is made for another device is made anew.
-        let route = RouteCache::by(connection.leaves_by.load(Ordering::Relaxed) as u16);
+        let made_for = connection.leaves_by.load(Ordering::Relaxed) as u16;
+        let route = RouteCache::by(made_for);
         let mut out = self.shared.outbox(&connection.flow, &route, &self.counters);
-        let way = Way { shared: &self.shared, flow: &connection.flow, leaves_by: &connection.leaves_by, after };
+        let way =
+            Way { shared: &self.shared, flow: &connection.flow, leaves_by: &connection.leaves_by, made_for, after };
         sync::walk::note(file!(), "runs the event (tcp/src/event); hold-sets take their locks");
         let reply = match &connection.pcb {
             SharedPcb::Single(single) => {
