@@ -1,7 +1,7 @@
 //! Process architectures: which thread may touch which connection, and how it gets exclusive use of it.
 //!
 //! This trait is the whole of what the rest of the stack knows about them. A file below holds exclusion and hand-off
-//! and nothing else: what a segment *means* is in the `tcp` crate, what its effects are in `cell.rs` and `after.rs`.
+//! and nothing else: what a segment *means* is in the `tcp` crate, what happens to a connection is in `connections/`, where it is kept in `place/`.
 //! A new architecture is one file here and one line in `select.rs`.
 
 pub mod connp_l;

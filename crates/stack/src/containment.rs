@@ -5,7 +5,7 @@
 //!
 //! | the panic comes from | what is given up | who sees to it |
 //! |---|---|---|
-//! | an event of a connection (a segment, a call, a timer), its emission included | that connection: it is reset, its user is told with `Aborted` | `cell.rs`, `arch/msgp.rs` |
+//! | an event of a connection (a segment, a call, a timer), its emission included | that connection: it is reset, its user is told with `Aborted` | `connections/events.rs` |
 //! | the rest of a thread's work (a device, the IP checks, a handshake) | that work: the frame, the batch behind it | `rx.rs`, the architectures' threads |
 //! | a device's queue, [`PATIENCE`] times in a row | the device: it counts as unplugged | `rx.rs` |
 //! | everything else of a receive thread, so often in a row | the thread, and its devices | `rx.rs` |

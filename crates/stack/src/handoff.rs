@@ -14,8 +14,9 @@ use sync::{Condvar, Lock, LockClass, LockKind, Platform, model_is_over};
 
 use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
-use crate::cell::Cell;
+use crate::connections::{Arrivals, Calls, Upkeep};
 use crate::flow::Target;
+use crate::place::Cell;
 
 /// One piece of work for the runner of a cell.
 pub enum Message<P: Platform> {

@@ -7,8 +7,8 @@
 //! | `stack.rs` | [`Stack`]: interfaces, architecture and drivers put together; the control plane |
 //! | `rx.rs` | [`Driver`]: from a device's queue to `post`, the one line where architectures part |
 //! | `arch.rs`, `arch/` | the [`Architecture`](arch::Architecture) trait; one file for each; `select.rs` knows the names |
-//! | `cell.rs` | [`Cell`](cell::Cell): connections, table, timers behind one `&mut`, and all that can happen to them |
-//! | `pcb/` | a PCB behind one, two or six locks, for architectures without exclusive cells |
+//! | `connections/` | what happens to a connection, written once over a [`Place`](place::Place) |
+//! | `place/` | where connections are kept: a [`Cell`](place::Cell) behind one `&mut`, or [`Locked`](place::Locked) one by one; `place/pcb/` has a PCB behind one, two or six locks |
 //! | `call.rs`, `handoff.rs` | work as values, and work that crosses threads |
 //! | `after.rs` | effects that wait until the last guard has dropped |
 //! | `tx.rs` | from a segment to the device, in the order of its making |
@@ -20,7 +20,7 @@
 //! | `shared.rs`, `ports.rs`, `secrets.rs`, `clock.rs`, `flow.rs` | what all cells share |
 //!
 //! # What is absent
-//! No file but those under `arch/` and `pcb/` says how a thread comes to hold a connection. No file under `arch/` says
+//! No file but those under `arch/` and `place/` says how a thread comes to hold a connection. No file under `arch/` says
 //! what a segment means. There is no system call and no wire offset in this crate.
 
 #![forbid(unsafe_code)]
@@ -30,15 +30,16 @@ pub mod after;
 pub mod alarm;
 pub mod arch;
 pub mod call;
-pub mod cell;
 pub mod clock;
+pub mod connections;
 pub mod containment;
 pub mod fast_open;
 pub mod flow;
 pub mod handoff;
 pub mod internet;
-pub mod pcb;
+
 pub mod pings;
+pub mod place;
 pub mod ports;
 pub mod replicas;
 pub mod rx;

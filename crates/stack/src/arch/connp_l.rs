@@ -16,8 +16,9 @@ use sync::{Atomic, CachePadded, Lock, LockClass, Ordering, Platform};
 use super::{Architecture, Census};
 use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
-use crate::cell::Cell;
+use crate::connections::{Arrivals, Calls, Upkeep};
 use crate::flow::{self, Target};
+use crate::place::Cell;
 use crate::shared::Shared;
 
 /// The architecture `connp-l`.

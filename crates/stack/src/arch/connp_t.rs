@@ -27,9 +27,10 @@ use sync::{
 use super::{Architecture, Census};
 use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
-use crate::cell::Cell;
+use crate::connections::{Calls, Upkeep};
 use crate::flow::{self, Target};
 use crate::handoff::{Answer, Asker, Message, ReplySlot};
+use crate::place::Cell;
 use crate::shared::Shared;
 
 /// Messages that a thread runs before it looks at its timers again (DragonFly: 512).

@@ -12,8 +12,9 @@ use sync::{Lock, LockClass, Platform};
 use super::{Architecture, Census};
 use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
-use crate::cell::Cell;
+use crate::connections::{Arrivals, Calls, Upkeep};
 use crate::flow::Target;
+use crate::place::Cell;
 use crate::shared::Shared;
 
 /// The architecture `giant`.

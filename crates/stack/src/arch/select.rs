@@ -10,10 +10,11 @@ use super::Architecture;
 use super::connp_l::ConnPL;
 use super::connp_t::{ConnPT, QueueKind};
 use super::giant::Giant;
-use super::msgp::{MsgP, TablePolicy};
+use super::msgp::MsgP;
 use super::squeue::{Mode, Squeues};
 use super::up::Up;
-use crate::pcb::LockPlan;
+use crate::place::TablePolicy;
+use crate::place::pcb::LockPlan;
 use crate::shared::Shared;
 
 /// Groups of `connp-l` when the name gives none: the paper's best (Willmann et al., ConnP-L(128)).

@@ -34,10 +34,11 @@ use sync::{Atomic, CachePadded, GateCell, Lock, LockClass, Ordering, Parker, Pla
 use super::{Architecture, Census};
 use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
-use crate::cell::Cell;
+use crate::connections::{Calls, Upkeep};
 use crate::containment::attempt;
 use crate::flow::{self, Target};
 use crate::handoff::{Asker, Message, ReplySlot};
+use crate::place::Cell;
 use crate::shared::Shared;
 
 /// The most events that a thread which is not the worker drains for others. Solaris bounds by 20 ms only.

@@ -17,9 +17,10 @@ use sync::{Atomic, Lock, LockClass, LockKind, Ordering, OwnerCell, OwnerGuard, P
 use super::{Architecture, Census};
 use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
-use crate::cell::Cell;
+use crate::connections::{Arrivals, Calls, Upkeep};
 use crate::flow::Target;
 use crate::handoff::{Answer, Asker, Message, ReplySlot};
+use crate::place::Cell;
 use crate::shared::Shared;
 
 /// The architecture `up`.

@@ -1,0 +1,247 @@
+//! What nobody waits for arrives: a segment, a datagram, an ICMP error, room in a device.
+//!
+//! A segment is looked for among the connections, then among the half-open ones, then among the listeners; what nobody wants
+//! is answered as in CLOSED. The directory is held from the look that finds no connection to the entry of the new one.
+
+use observe::{DropReason, Time};
+use tcp::TableChange;
+
+use super::events::{Doomed, Events};
+use crate::after::After;
+use crate::call::{self, Datagram, Ingress, Report, Segment};
+use crate::flow::Flow;
+use crate::place::{DirectoryOf, Effects, NewConnection, Place, Site};
+use crate::replicas::Unmatched;
+use crate::socket::{Admitted, TcpSocket};
+use crate::syn_cache::Child;
+
+/// Arrivals; see the module documentation.
+pub trait Arrivals: Place {
+    /// Runs an event that came from a device or a timer. One copy of it for all architectures with cells: what they add is
+    /// then what can be counted (`cargo xtask exclusive`), and the processor's caches hold it once.
+    ///
+    /// The event is taken from where it stands, and not moved on the way here.
+    #[inline(never)]
+    fn ingress(&mut self, ingress: &mut Ingress, now: Time, after: &mut After<Self::Platform>) {
+        match ingress {
+            Ingress::Segment(arrival) => self.segment(arrival, now, after),
+            other => self.rarer(std::mem::take(other), now, after),
+        }
+    }
+
+    /// Every arrival but a segment.
+    #[inline(never)]
+    fn rarer(&mut self, ingress: Ingress, now: Time, after: &mut After<Self::Platform>) {
+        match ingress {
+            Ingress::Segment(_) => debug_assert!(false, "a segment does not come this way"),
+            Ingress::Datagram(datagram) => self.datagram(datagram, after),
+            Ingress::IcmpError { error, hash } => self.icmp_error(&error, hash, now, after),
+            Ingress::TransmitReady(target) => {
+                if let Some((id, held)) = self.find_key(target.key) {
+                    self.run_contained(&id, held, tcp::TransmitReady, now, after);
+                }
+            }
+        }
+    }
+
+    /// A segment arrives.
+    #[inline(always)]
+    fn segment(&mut self, arrival: &mut Segment, now: Time, after: &mut After<Self::Platform>) {
+        let Some(segment) = &arrival.segment else { return };
+        match self.find(&segment.tuple, arrival.hash) {
+            Ok((id, held)) => {
+                let doomed = Doomed { place: self, id: &id, now, after };
+                let event = tcp::SegmentArrives(&mut arrival.segment);
+                let reply = doomed.place.run(doomed.id, held, event, now, doomed.after);
+                std::mem::forget(doomed);
+                if let Some(segment) = reply.and_then(call::unclaimed) {
+                    // A SYN for which a connection in TIME-WAIT was closed.
+                    self.again(&mut Segment { segment: Some(segment), ..*arrival }, now, after);
+                }
+            }
+            Err(missing) => self.unmatched(arrival, missing, now, after),
+        }
+    }
+
+    /// [`Arrivals::segment`] once more, because the table has changed.
+    #[cold]
+    #[inline(never)]
+    fn again(&mut self, arrival: &mut Segment, now: Time, after: &mut After<Self::Platform>) {
+        self.segment(arrival, now, after);
+    }
+
+    /// A segment arrives that belongs to no connection: perhaps to one that is half open, perhaps to a listener.
+    #[cold]
+    fn unmatched(
+        &mut self,
+        arrival: &mut Segment,
+        missing: Self::Missing,
+        now: Time,
+        after: &mut After<Self::Platform>,
+    ) {
+        let Some(segment) = &arrival.segment else { return };
+        let flow = Flow { tuple: segment.tuple, hash: arrival.hash };
+        let (outcome, due) = self.with_directory(|directory, site| {
+            let outcome = unmatched(directory, site, (flow, missing), arrival, now, after);
+            (outcome, directory.half_open.cached_deadline())
+        });
+        match outcome {
+            Outcome::Done => {}
+            Outcome::Adopted(adopted) => self.adopted(adopted, now, after),
+            Outcome::Nobody => {
+                let (shared, counters) = (self.shared(), self.counters());
+                counters.drop(DropReason::TcpNoListener);
+                if let Some(segment) = &arrival.segment {
+                    shared.reset(&flow, segment, counters, after);
+                }
+            }
+            Outcome::Appeared => self.again(arrival, now, after),
+        }
+        self.call_for(due, after);
+    }
+
+    /// A connection has come into the table by its handshake: what is left to do outside the directory.
+    fn adopted(&mut self, adopted: Adopted<Self>, now: Time, after: &mut After<Self::Platform>) {
+        let Adopted { id, effects, admitted } = adopted;
+        self.settle(&id, effects, now, after);
+        if let Some(admitted) = admitted {
+            self.admitted(&id, admitted, now, after);
+        }
+    }
+
+    /// A datagram arrives.
+    fn datagram(&mut self, datagram: Datagram, after: &mut After<Self::Platform>) {
+        let socket = self.with_directory(|directory, _| directory.replicas.udp(&datagram.tuple));
+        self.shared().deliver(socket, datagram, self.counters(), after);
+    }
+
+    /// An ICMP error arrives: it is for the connection, the half-open connection or the datagram socket whose packet it quotes.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
+    //# TCP implementations MUST act on an ICMP error message passed up from the IP layer, directing it to the
+    //# connection that created the error (MUST-54).
+    #[cold]
+    fn icmp_error(&mut self, error: &ip::IcmpError, hash: u32, now: Time, after: &mut After<Self::Platform>) {
+        let flow = Flow { tuple: error.tuple, hash };
+        let missing = match self.find(&flow.tuple, hash) {
+            Ok((id, held)) => return self.connection_error(&id, held, error, now, after),
+            Err(missing) => missing,
+        };
+        let socket = self.with_directory(|directory, site| {
+            let absent = Self::absent(directory, missing, &flow)?;
+            if let Some(slot) = directory.half_open.find(&flow, absent) {
+                site.shared.half_open_error(&mut directory.half_open, slot, error, site.counters);
+                return None;
+            }
+            directory.replicas.udp(&error.tuple)
+        });
+        if let Some(socket) = socket {
+            self.shared().datagram_error(&socket, error, self.counters(), after);
+        }
+    }
+
+    /// An ICMP error about a segment of this connection.
+    #[cold]
+    fn connection_error(
+        &mut self,
+        id: &Self::Id,
+        held: Self::Held,
+        error: &ip::IcmpError,
+        now: Time,
+        after: &mut After<Self::Platform>,
+    ) {
+        match call::report(error) {
+            Report::Error(event) => {
+                self.run_contained(id, held, event, now, after);
+            }
+            Report::TooBig(event, mtu) => {
+                if self.run_contained(id, held, event, now, after) == Some(true) {
+                    self.shared().learn_path_mtu(error.tuple.remote_addr, mtu, now);
+                }
+            }
+            Report::Nothing => {}
+        }
+    }
+}
+
+impl<L: Events> Arrivals for L {}
+
+/// A connection that came into the table by its handshake.
+pub struct Adopted<L: Place> {
+    id: L::Id,
+    effects: Effects,
+    admitted: Option<Admitted<L::Platform>>,
+}
+
+/// What became of a segment that belonged to no connection.
+enum Outcome<L: Place> {
+    /// It was taken, or dropped.
+    Done,
+    /// It completed a handshake, or opened a connection at once.
+    Adopted(Adopted<L>),
+    /// Nobody wants it.
+    Nobody,
+    /// Its connection is in the table now: another thread has completed the handshake.
+    Appeared,
+}
+
+/// [`Arrivals::unmatched`], with the directory held.
+#[inline]
+fn unmatched<L: Place>(
+    directory: &mut DirectoryOf<L>,
+    site: &Site<'_, L>,
+    (flow, missing): (Flow, L::Missing),
+    arrival: &mut Segment,
+    now: Time,
+    after: &mut After<L::Platform>,
+) -> Outcome<L> {
+    let Some(absent) = L::absent(directory, missing, &flow) else { return Outcome::Appeared };
+    let (shared, counters) = (site.shared, site.counters);
+    let half_open = &mut directory.half_open;
+    let arrival = &mut arrival.segment;
+    let child = if let Some(slot) = half_open.find(&flow, absent) {
+        shared.half_open_arrives(half_open, slot, arrival, now, (counters, &mut *after))
+    } else {
+        let Some(segment) = arrival.as_ref() else { return Outcome::Done };
+        match directory.replicas.unmatched(segment, now) {
+            Unmatched::Listener(listener) => {
+                shared.syn_arrives(half_open, listener, (flow, absent), arrival, now, (counters, &mut *after))
+            }
+            Unmatched::Cookie(listener) => {
+                shared.cookie_arrives(listener, (flow, absent), arrival, now, (counters, &mut *after))
+            }
+            Unmatched::Nobody => return Outcome::Nobody,
+        }
+    };
+    child.map_or(Outcome::Done, |child| Outcome::Adopted(adopt(directory, site, child, after)))
+}
+
+/// A handshake is complete, or its connection opens early: it enters the table and the accept queue.
+#[inline]
+fn adopt<L: Place>(
+    directory: &mut DirectoryOf<L>,
+    site: &Site<'_, L>,
+    child: Child<L::Platform>,
+    after: &mut After<L::Platform>,
+) -> Adopted<L> {
+    let Child { flow, pcb, route, admission, ready, deadline, path, table, starved, absent } = child;
+    let socket = TcpSocket::new(flow);
+    socket.ready.begin(ready);
+    let new = NewConnection { flow, pcb, route, socket: socket.clone() };
+    let (id, key) = L::insert(directory, site, new, absent);
+    socket.placed(key);
+    if starved {
+        site.shared.starve(&flow, &route, socket.target(), after);
+    }
+    // Nearly every child is complete when it comes here, and what it owes is paid before the directory is let go.
+    let (admitted, table, rest) = match table {
+        TableChange::Established => match admission.enter(&socket) {
+            Admitted::New(listener, rest) => (Some(Admitted::New(listener, None)), TableChange::None, rest),
+            other => (Some(other), TableChange::None, None),
+        },
+        table => (None, table, Some(admission)),
+    };
+    if let Some(rest) = rest {
+        directory.early.insert(key.slot, rest);
+    }
+    Adopted { id, effects: Effects { deadline, path, table }, admitted }
+}

@@ -1,0 +1,149 @@
+//! A user's calls on connections, active opens included.
+
+use observe::Time;
+use tcp::{Event, Outbox, PcbAccess};
+
+use super::events::Events;
+use crate::after::After;
+use crate::call::{self, Call, OpenRefused, OpenRequest, Reply};
+use crate::flow::{Key, Target};
+use crate::place::Place;
+use crate::socket::Readiness;
+
+/// Calls; see the module documentation.
+pub trait Calls: Place {
+    /// Runs a user's call and puts the answer into `reply`. Most calls are two, to send and to receive. They are large values,
+    /// as are their answers: the one is taken from where it stands, the other made where it is wanted.
+    #[inline(never)]
+    fn call(
+        &mut self,
+        target: &Target,
+        call: &mut Call<Self::Platform>,
+        now: Time,
+        after: &mut After<Self::Platform>,
+        reply: &mut Reply,
+    ) {
+        match call {
+            Call::Send(event) => self.send(target.key, event, now, after, reply),
+            Call::Receive(event) => match self.find_key(target.key) {
+                Some(found) => self.receive(found, *event, now, after, reply),
+                None => *reply = Reply::Gone,
+            },
+            _ => *reply = self.rarer_call(target, call.take(), now, after),
+        }
+    }
+
+    /// SEND.
+    #[inline(always)]
+    fn send(
+        &mut self,
+        key: Key,
+        event: &mut tcp::Send,
+        now: Time,
+        after: &mut After<Self::Platform>,
+        reply: &mut Reply,
+    ) {
+        let Some((id, held)) = self.find_key(key) else {
+            *reply = Reply::Gone;
+            return;
+        };
+        self.before_call(&id, Readiness::WRITABLE);
+        let taken = self.run_contained(&id, held, &mut *event, now, after);
+        let exhausted = matches!(taken, Some(Ok(_))) && !event.chunks.is_empty();
+        self.after_call(&id, Readiness::WRITABLE, exhausted);
+        *reply = match taken {
+            Some(Ok(accepted)) if !exhausted => Reply::Sent(Ok(tcp::Sent { accepted, rest: tcp::Chunks::new() })),
+            Some(Ok(accepted)) => Reply::Sent(Ok(tcp::Sent { accepted, rest: std::mem::take(&mut event.chunks) })),
+            Some(Err(error)) => Reply::Sent(Err(error)),
+            None => Reply::Gone,
+        };
+    }
+
+    /// Every other call.
+    #[inline(never)]
+    fn rarer_call(
+        &mut self,
+        target: &Target,
+        call: Call<Self::Platform>,
+        now: Time,
+        after: &mut After<Self::Platform>,
+    ) -> Reply {
+        let call = match call {
+            Call::Open(request) => return Reply::Opened(self.open_actively(*request, now, after)),
+            other => other,
+        };
+        match self.find_key(target.key) {
+            Some((id, held)) => self.serve(&id, held, call, now, after),
+            None => Reply::Gone,
+        }
+    }
+
+    /// Runs a call on a connection that has been found.
+    fn serve(
+        &mut self,
+        id: &Self::Id,
+        held: Self::Held,
+        call: Call<Self::Platform>,
+        now: Time,
+        after: &mut After<Self::Platform>,
+    ) -> Reply {
+        let bit = call::level_of(&call);
+        self.before_call(id, bit);
+        let reply = self.run_contained(id, held, Served(call), now, after);
+        self.after_call(id, bit, reply.as_ref().is_some_and(call::exhausted));
+        reply.unwrap_or(Reply::Gone)
+    }
+
+    /// OPEN, active. A connection in TIME-WAIT that has the tuple makes way if it may (RFC 6191).
+    #[inline(never)]
+    fn open_actively(
+        &mut self,
+        mut request: OpenRequest<Self::Platform>,
+        now: Time,
+        after: &mut After<Self::Platform>,
+    ) -> Result<Key, OpenRefused> {
+        let flow = request.flow();
+        let mut found = self.find(&flow.tuple, flow.hash);
+        if let Ok((id, held)) = found {
+            request.params.iss = self.reclaim(&id, held, now, after).ok_or(OpenRefused::TupleInUse)?;
+            found = self.find(&flow.tuple, flow.hash);
+        }
+        let Err(missing) = found else { return Err(OpenRefused::TupleInUse) };
+        let opened = self.with_directory(|directory, site| {
+            let absent = Self::absent(directory, missing, &flow).ok_or(OpenRefused::TupleInUse)?;
+            let opened = Self::open(directory, site, request, absent, now, after)?;
+            directory.half_open.routes.note(flow.tuple.remote_addr, &opened.route);
+            Ok(opened)
+        })?;
+        self.settle(&opened.id, opened.effects, now, after);
+        Ok(opened.key)
+    }
+
+    /// The initial sequence number for the successor of a connection in TIME-WAIT, which is closed.
+    #[cold]
+    fn reclaim(
+        &mut self,
+        id: &Self::Id,
+        held: Self::Held,
+        now: Time,
+        after: &mut After<Self::Platform>,
+    ) -> Option<wire::SeqNumber> {
+        if !self.shared().tcp().reclaims_time_wait() {
+            return None;
+        }
+        self.run_contained(id, held, tcp::Reclaim, now, after).flatten()
+    }
+}
+
+impl<L: Events> Calls for L {}
+
+/// A call as an event.
+struct Served<P: sync::Platform>(Call<P>);
+
+impl<P: sync::Platform> Event for Served<P> {
+    type Reply = Reply;
+
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Reply {
+        call::run(self.0, pcb, out, now)
+    }
+}

@@ -1,0 +1,24 @@
+//! What happens to a connection, written once for every process architecture.
+//!
+//! These are provided methods over a [`Place`](crate::place::Place), which says where the connection is kept and how a thread
+//! comes to use it.
+//!
+//! | file | what happens |
+//! |---|---|
+//! | `arrivals.rs` ([`Arrivals`]) | a segment, a datagram or an ICMP error arrives: look-up order, half-open connections, cookies, adoption |
+//! | `events.rs` ([`Events`]) | an event runs, and its effects on timers, tables and listeners; containment of a panic |
+//! | `calls.rs` ([`Calls`]) | a user's call, active opens included |
+//! | `upkeep.rs` ([`Upkeep`]) | timers, changes that concern every connection, statistics |
+//!
+//! Who calls this: architectures, for the place that they have exclusive use of. What may never happen: a wait, or a wake-up;
+//! wake-ups are left in [`After`](crate::after::After) for when nothing is held any more.
+
+mod arrivals;
+mod calls;
+mod events;
+mod upkeep;
+
+pub use arrivals::Arrivals;
+pub use calls::Calls;
+pub use events::Events;
+pub use upkeep::Upkeep;

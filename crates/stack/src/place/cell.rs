@@ -1,0 +1,302 @@
+//! A cell: connections that one runner at a time may touch, as plain data behind `&mut`.
+//!
+//! *How* a thread comes to hold that `&mut` (it owns the cell, took a lock, won a flag) is all that the architectures with
+//! exclusive cells differ in. Segments are emitted before an event returns, that is while the cell is still held; wake-ups
+//! are left in [`After`] for when it is not.
+//!
+//! What may never happen here: a wait, a lock of another cell, a wake-up.
+
+use std::sync::Arc;
+
+use observe::{Counters, Time};
+use sync::Platform;
+use tcp::{Event, Pcb};
+use wire::FourTuple;
+
+use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
+use crate::after::After;
+use crate::call::{OpenRefused, OpenRequest, Reply};
+use crate::connections::Events;
+use crate::containment::{Casualty, attempt};
+use crate::flow::{Flow, Key};
+use crate::shared::Shared;
+use crate::socket::{Admission, Readiness, TcpSocket};
+use crate::table::private::{Absent, Entry};
+use crate::timers::Wheel;
+use crate::tx::RouteCache;
+
+/// One connection as its cell keeps it.
+pub struct Connection<P: Platform> {
+    flow: Flow,
+    pcb: Pcb,
+    route: RouteCache,
+    socket: Arc<TcpSocket<P>>,
+}
+
+impl<P: Platform> Entry for Connection<P> {
+    fn tuple(&self) -> &FourTuple {
+        &self.flow.tuple
+    }
+
+    fn flow_hash(&self) -> u32 {
+        self.flow.hash
+    }
+}
+
+/// A shard of connections with all that serves them.
+pub struct Cell<P: Platform> {
+    shared: Arc<Shared<P>>,
+    directory: Directory<Connection<P>, P>,
+    wheel: Wheel,
+    /// Memory for the slots that are due, kept from one time to the next.
+    due: Vec<u32>,
+    counters: Counters,
+}
+
+impl<P: Platform> Cell<P> {
+    /// An empty cell.
+    pub fn new(shared: &Arc<Shared<P>>) -> Self {
+        Cell {
+            shared: shared.clone(),
+            directory: Directory::new(shared),
+            wheel: Wheel::new(shared.clock.now()),
+            due: Vec::new(),
+            counters: Counters::new(),
+        }
+    }
+
+    /// When [`Upkeep::timers`](crate::connections::Upkeep::timers) next has something to do.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let half_open = self.directory.half_open.cached_deadline();
+        let half_open = (half_open != u64::MAX).then(|| Time::from_nanos(half_open));
+        [self.wheel.next_deadline(), half_open].into_iter().flatten().min()
+    }
+
+    /// The same in nanoseconds; `u64::MAX` when nothing is armed. Two loads.
+    #[inline]
+    pub fn deadline_nanos(&self) -> u64 {
+        self.wheel.cached_deadline().min(self.directory.half_open.cached_deadline())
+    }
+}
+
+/// Runs an event on a connection of a cell.
+#[inline(always)]
+fn work<P: Platform, E: Event>(
+    connection: &mut Connection<P>,
+    (shared, counters): (&Shared<P>, &Counters),
+    event: E,
+    now: Time,
+    after: &mut After<P>,
+) -> (E::Reply, Effects) {
+    let mut out = shared.outbox(&connection.flow, &connection.route, counters);
+    sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
+    let reply = event.run(&mut connection.pcb.parts(), &mut out, now);
+    shared.emit(&connection.flow, &mut connection.route, &mut out, after);
+    let effects = conclude(shared, &connection.flow, &connection.route, &connection.socket, &out, after);
+    // It owns nothing then, and to drop it is a call that finds nothing to do.
+    if out.segments.is_empty() && !out.segments.spilled() {
+        std::mem::forget(out);
+    }
+    (reply, effects)
+}
+
+impl<P: Platform> Place for Cell<P> {
+    type Platform = P;
+    /// Its slot.
+    type Id = u32;
+    type Held = ();
+    type Missing = Absent;
+    type Stored = Connection<P>;
+    type Layout = ();
+    const BESIDE: usize = size_of::<TcpSocket<P>>();
+
+    #[inline(always)]
+    fn shared(&self) -> &Arc<Shared<P>> {
+        &self.shared
+    }
+
+    #[inline(always)]
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    #[inline(always)]
+    fn find(&mut self, tuple: &FourTuple, hash: u32) -> Result<(u32, ()), Absent> {
+        self.directory.connections.find(tuple, hash).map(|slot| (slot, ()))
+    }
+
+    #[inline(always)]
+    fn find_key(&mut self, key: Key) -> Option<(u32, ())> {
+        self.directory.connections.get(key).map(|_| (key.slot, ()))
+    }
+
+    #[inline]
+    fn find_due(&mut self, slot: u32) -> Option<(u32, ())> {
+        Some((slot, ()))
+    }
+
+    #[inline(always)]
+    fn with_directory<R>(&mut self, f: impl FnOnce(&mut DirectoryOf<Self>, &Site<'_, Self>) -> R) -> R {
+        f(&mut self.directory, &Site { shared: &self.shared, counters: &self.counters, layout: () })
+    }
+
+    #[inline]
+    fn absent(_: &mut DirectoryOf<Self>, missing: Absent, _: &Flow) -> Option<Absent> {
+        Some(missing)
+    }
+
+    #[inline]
+    fn slot(_: &mut DirectoryOf<Self>, id: &u32) -> Option<u32> {
+        Some(*id)
+    }
+
+    #[inline]
+    fn id(slot: u32, _: &Connection<P>) -> u32 {
+        slot
+    }
+
+    #[inline]
+    fn user(stored: &Connection<P>) -> &Arc<TcpSocket<P>> {
+        &stored.socket
+    }
+
+    #[inline(always)]
+    fn insert(
+        directory: &mut DirectoryOf<Self>,
+        _: &Site<'_, Self>,
+        new: NewConnection<P>,
+        absent: Absent,
+    ) -> (u32, Key) {
+        let NewConnection { flow, pcb, route, socket } = new;
+        let key = directory.connections.insert(Connection { flow, pcb: *pcb, route, socket }, absent);
+        (key.slot, key)
+    }
+
+    /// The PCB is made where it will stay, and opened there.
+    #[inline(always)]
+    fn open(
+        directory: &mut DirectoryOf<Self>,
+        site: &Site<'_, Self>,
+        request: OpenRequest<P>,
+        absent: Absent,
+        now: Time,
+        after: &mut After<P>,
+    ) -> Result<Opened<Self>, OpenRefused> {
+        let flow = request.flow();
+        let route = directory.half_open.routes.recall(flow.tuple.remote_addr, request.generation);
+        let pcb = Pcb::unopened(&request.params, site.shared.tcp(), now);
+        let OpenRequest { socket, fast_open, .. } = request;
+        let key = directory.connections.insert(Connection { flow, pcb, route, socket }, absent);
+        let connection = directory.connections.at(key.slot).ok_or(OpenRefused::Fault)?;
+        connection.socket.placed(key);
+        let around = (site.shared, site.counters);
+        match attempt(|| work(connection, around, tcp::Open(fast_open), now, after)) {
+            Ok(((), effects)) => Ok(Opened { id: key.slot, key, route: connection.route, effects }),
+            Err(panic) => {
+                connection.socket.condemn();
+                directory.connections.free(key.slot);
+                site.shared.failures.note(panic, Casualty::Connection(flow.tuple), site.counters);
+                Err(OpenRefused::Fault)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn work<E: Event>(
+        &mut self,
+        slot: &u32,
+        (): (),
+        event: E,
+        now: Time,
+        after: &mut After<P>,
+    ) -> Option<(E::Reply, Effects)> {
+        let connection = self.directory.connections.at(*slot)?;
+        Some(work(connection, (&self.shared, &self.counters), event, now, after))
+    }
+
+    /// As a rule taking payload changes nothing but the receive side, and nothing needs to be sent for it: no outbox then.
+    #[inline(always)]
+    fn receive(
+        &mut self,
+        (slot, ()): (u32, ()),
+        event: tcp::Receive,
+        now: Time,
+        after: &mut After<P>,
+        reply: &mut Reply,
+    ) {
+        *reply = Reply::Received(Ok(tcp::Received::default()));
+        let Reply::Received(Ok(received)) = reply else { return };
+        let Some(connection) = self.directory.connections.at(slot) else { return };
+        match attempt(|| event.take(&mut connection.pcb.parts(), received)) {
+            Ok(Ok(())) => {}
+            Ok(Err(rest)) => self.receive_rest(slot, rest, now, after, reply),
+            Err(panic) => {
+                self.contain(&slot, panic, now, after);
+                *reply = Reply::Gone;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn before_call(&mut self, _: &u32, _: Readiness) {}
+
+    /// Still inside the cell, or an edge could be lost.
+    #[inline(always)]
+    fn after_call(&mut self, slot: &u32, bit: Readiness, exhausted: bool) {
+        if exhausted && let Some(connection) = self.directory.connections.at(*slot) {
+            connection.socket.ready.clear(bit);
+        }
+    }
+
+    #[inline]
+    fn flow(&mut self, slot: &u32) -> Option<Flow> {
+        self.directory.connections.at(*slot).map(|connection| connection.flow)
+    }
+
+    fn socket(&mut self, slot: &u32) -> Option<Arc<TcpSocket<P>>> {
+        self.directory.connections.at(*slot).map(|connection| connection.socket.clone())
+    }
+
+    #[inline(always)]
+    fn arm(&mut self, slot: &u32, deadline: Time) -> u64 {
+        self.wheel.arm(*slot, deadline)
+    }
+
+    fn expire(&mut self, now: Time) -> Vec<u32> {
+        let mut due = std::mem::take(&mut self.due);
+        self.wheel.expire(now, &mut due);
+        due
+    }
+
+    fn recycle(&mut self, mut due: Vec<u32>) {
+        due.clear();
+        self.due = due;
+    }
+
+    fn armed(&mut self) -> usize {
+        self.wheel.len()
+    }
+
+    #[inline(always)]
+    fn unlink(&mut self, slot: &u32) -> Option<Admission<P>> {
+        self.wheel.cancel(*slot);
+        let owed = self.directory.owed(*slot);
+        self.directory.connections.free(*slot);
+        owed
+    }
+}
+
+impl<P: Platform> Cell<P> {
+    /// The second half of handing out payload, of which `reply` has what the first half has given.
+    #[inline(never)]
+    fn receive_rest(&mut self, slot: u32, rest: tcp::ReceiveRest, now: Time, after: &mut After<P>, reply: &mut Reply) {
+        match self.run_contained(&slot, (), rest, now, after) {
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                self.after_call(&slot, Readiness::READABLE, error == tcp::Error::WouldBlock);
+                *reply = Reply::Received(Err(error));
+            }
+            None => *reply = Reply::Gone,
+        }
+    }
+}

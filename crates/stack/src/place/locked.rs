@@ -1,0 +1,371 @@
+//! Connections that many threads share, each behind its own lock or locks: the table under one lock, a connection under one,
+//! two or six ([`LockPlan`]), the wheel under one.
+//!
+//! # The order of the locks
+//! Table, then connection, then wheel. Every entry takes the table lock to find its connection. [`TablePolicy::Dropped`] drops
+//! it at once and then waits for the connection. [`TablePolicy::Coupled`] does what FreeBSD 7 did: it keeps the table lock
+//! *while waiting for the connection* and until the acknowledgement has been processed (set-up and close: to the end), so that
+//! one busy connection stops every thread.
+//!
+//! # Lifetimes
+//! A connection is shared (`Arc`) between the table and the threads that are inside it. A thread that finds a connection and
+//! then waits for it may find it closed: the protocol state says so, and no event harms a closed PCB. The thread that ran the
+//! event which finished a connection takes it out of the table, after its guards have dropped.
+//!
+//! What may never happen: effects of an event are performed while the table lock is held, because performing them may take
+//! it; and two connections of one tuple, which is why the table lock is held from the look-up that finds none to the entry
+//! of the new one.
+
+use std::sync::Arc;
+
+use observe::{Counters, Time};
+use sync::{Atomic, Guard, Lock, LockClass, Ordering, Platform};
+use tcp::{Event, Outbox};
+use wire::FourTuple;
+
+use super::pcb::{Escorted, Held as _, LockPlan, SharedPcb, Way, halves, six};
+use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
+use crate::after::After;
+use crate::call::{self, OpenRefused, OpenRequest, Reply};
+use crate::connections::{Calls, Upkeep};
+use crate::containment::{Casualty, attempt};
+use crate::flow::{Flow, Key};
+use crate::shared::Shared;
+use crate::socket::{Admission, Readiness, TcpSocket};
+use crate::table::private::{Absent, Entry};
+use crate::timers::Wheel;
+use crate::tx::RouteCache;
+
+/// When the table lock is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TablePolicy {
+    /// As soon as the connection has been found.
+    Dropped,
+    /// Hand over hand: kept while waiting for the connection and through acknowledgement processing.
+    Coupled,
+}
+
+/// Connections and what finds them, behind locks. Any thread.
+pub struct Locked<P: Platform> {
+    shared: Arc<Shared<P>>,
+    locks: LockPlan,
+    policy: TablePolicy,
+    table: Lock<Directory<Arc<Connection<P>>, P>, P>,
+    timers: Lock<Wheel, P>,
+    /// The wheel's next deadline in nanoseconds, readable without its lock.
+    deadline: P::AtomicU64,
+    /// The same for the half-open connections.
+    half_open_deadline: P::AtomicU64,
+    counters: Counters,
+}
+
+/// One connection.
+pub struct Connection<P: Platform> {
+    flow: Flow,
+    pcb: SharedPcb<P>,
+    /// The interface by which its segments leave; 0 until the first has left.
+    leaves_by: P::AtomicU32,
+    socket: Arc<TcpSocket<P>>,
+    /// When its entry in the wheel fires, in nanoseconds; `u64::MAX` when it has none.
+    armed: P::AtomicU64,
+}
+
+impl<P: Platform> Entry for Arc<Connection<P>> {
+    fn tuple(&self) -> &FourTuple {
+        &self.flow.tuple
+    }
+
+    fn flow_hash(&self) -> u32 {
+        self.flow.hash
+    }
+}
+
+impl<P: Platform> Connection<P> {
+    fn new(site: &Site<'_, &Locked<P>>, new: NewConnection<P>) -> Arc<Self> {
+        let NewConnection { flow, pcb, route, socket } = new;
+        let pcb = *pcb;
+        Arc::new(Connection {
+            flow,
+            leaves_by: P::AtomicU32::new(route.interface().into()),
+            pcb: SharedPcb::new(site.layout, site.shared.lock_kind, pcb, route),
+            socket,
+            armed: P::AtomicU64::new(u64::MAX),
+        })
+    }
+
+    /// Notes an entry in the wheel that fires at `nanos`. False: one fires earlier and is kept; it will find nothing due and
+    /// arm the later one.
+    fn takes_entry(&self, nanos: u64) -> bool {
+        loop {
+            let armed = self.armed.load(Ordering::Acquire);
+            if armed <= nanos {
+                return false;
+            }
+            if self.armed.compare_exchange(armed, nanos, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                return true;
+            }
+        }
+    }
+}
+
+/// The table guard while it is kept.
+type TableGuard<'a, P> = Option<Guard<'a, Directory<Arc<Connection<P>>, P>, P>>;
+
+impl<P: Platform> Locked<P> {
+    /// An empty table, and `locks` for each connection, all of the stack's lock kind.
+    pub fn new(shared: &Arc<Shared<P>>, locks: LockPlan, policy: TablePolicy) -> Self {
+        Locked {
+            shared: shared.clone(),
+            locks,
+            policy,
+            table: Lock::new(shared.lock_kind, LockClass::ConnTable, Directory::new(shared)),
+            timers: Lock::new(shared.lock_kind, LockClass::Timers, Wheel::new(shared.clock.now())),
+            deadline: P::AtomicU64::new(u64::MAX),
+            half_open_deadline: P::AtomicU64::new(u64::MAX),
+            counters: Counters::shared(),
+        }
+    }
+
+    /// Runs what is due at `now`; takes no lock where nothing is.
+    pub fn tick(&self, now: Time, after: &mut After<P>) {
+        let mut place = self;
+        if self.half_open_deadline.load(Ordering::Relaxed) <= now.as_nanos() {
+            place.half_open_timers(now, after);
+        }
+        if self.deadline.load(Ordering::Relaxed) <= now.as_nanos() {
+            place.connection_timers(now, after);
+        }
+    }
+
+    /// When [`Locked::tick`] next has something to do.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let half_open = self.half_open_deadline.load(Ordering::Relaxed);
+        let deadline = self.deadline.load(Ordering::Relaxed).min(half_open);
+        (deadline != u64::MAX).then(|| Time::from_nanos(deadline))
+    }
+
+    /// Finds a connection. The guard comes along if the policy keeps it.
+    fn look_up<'a, R>(
+        &'a self,
+        find: impl FnOnce(&mut Directory<Arc<Connection<P>>, P>) -> Option<R>,
+    ) -> Option<(R, TableGuard<'a, P>)> {
+        sync::walk::note(file!(), "looks for the connection in the global table");
+        let mut directory = self.table.lock();
+        let found = find(&mut directory)?;
+        let held = match self.policy {
+            TablePolicy::Coupled => Some(directory),
+            TablePolicy::Dropped => None,
+        };
+        Some((found, held))
+    }
+
+    fn note_deadline(&self, wheel: &Wheel) {
+        self.deadline.store(wheel.next_deadline().map_or(u64::MAX, Time::as_nanos), Ordering::Relaxed);
+    }
+}
+
+impl<'a, P: Platform> Place for &'a Locked<P> {
+    type Platform = P;
+    type Id = Arc<Connection<P>>;
+    type Held = TableGuard<'a, P>;
+    type Missing = ();
+    type Stored = Arc<Connection<P>>;
+    type Layout = LockPlan;
+    const BESIDE: usize = size_of::<Connection<P>>() + size_of::<TcpSocket<P>>();
+
+    fn shared(&self) -> &Arc<Shared<P>> {
+        &self.shared
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn find(&mut self, tuple: &FourTuple, hash: u32) -> Result<(Self::Id, Self::Held), ()> {
+        let found = self.look_up(|directory| {
+            let slot = directory.connections.find(tuple, hash).ok()?;
+            directory.connections.at(slot).cloned()
+        });
+        found.ok_or(())
+    }
+
+    fn find_key(&mut self, key: Key) -> Option<(Self::Id, Self::Held)> {
+        self.look_up(|directory| directory.connections.get(key).cloned())
+    }
+
+    fn find_due(&mut self, slot: u32) -> Option<(Self::Id, Self::Held)> {
+        let (connection, held) = self.look_up(|directory| directory.connections.at(slot).cloned())?;
+        connection.armed.store(u64::MAX, Ordering::Release);
+        Some((connection, held))
+    }
+
+    fn with_directory<R>(&mut self, f: impl FnOnce(&mut DirectoryOf<Self>, &Site<'_, Self>) -> R) -> R {
+        let mut directory = self.table.lock();
+        let site = Site { shared: &self.shared, counters: &self.counters, layout: self.locks };
+        let result = f(&mut directory, &site);
+        let deadline = directory.half_open.cached_deadline();
+        if self.half_open_deadline.load(Ordering::Relaxed) != deadline {
+            self.half_open_deadline.store(deadline, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// While one thread waited for the lock, another may have completed the handshake.
+    fn absent(directory: &mut DirectoryOf<Self>, (): (), flow: &Flow) -> Option<Absent> {
+        directory.connections.find(&flow.tuple, flow.hash).err()
+    }
+
+    fn slot(directory: &mut DirectoryOf<Self>, id: &Self::Id) -> Option<u32> {
+        let slot = id.socket.slot()?;
+        directory.connections.at(slot).is_some_and(|stored| Arc::ptr_eq(stored, id)).then_some(slot)
+    }
+
+    fn id(_: u32, stored: &Arc<Connection<P>>) -> Self::Id {
+        stored.clone()
+    }
+
+    fn user(stored: &Arc<Connection<P>>) -> &Arc<TcpSocket<P>> {
+        &stored.socket
+    }
+
+    fn insert(
+        directory: &mut DirectoryOf<Self>,
+        site: &Site<'_, Self>,
+        new: NewConnection<P>,
+        absent: Absent,
+    ) -> (Self::Id, Key) {
+        let connection = Connection::new(site, new);
+        let key = directory.connections.insert(connection.clone(), absent);
+        (connection, key)
+    }
+
+    /// The PCB is opened before any other thread can find it, so no lock of its own is taken.
+    fn open(
+        directory: &mut DirectoryOf<Self>,
+        site: &Site<'_, Self>,
+        request: OpenRequest<P>,
+        absent: Absent,
+        now: Time,
+        after: &mut After<P>,
+    ) -> Result<Opened<Self>, OpenRefused> {
+        let flow = request.flow();
+        let OpenRequest { params, generation, socket, fast_open } = request;
+        let mut route = directory.half_open.routes.recall(flow.tuple.remote_addr, generation);
+        let opened = attempt(|| {
+            let mut out = site.shared.outbox(&flow, &route, site.counters);
+            let pcb = Box::new(call::open(&params, fast_open, &mut out, now));
+            site.shared.emit(&flow, &mut route, &mut out, after);
+            (pcb, Effects { deadline: out.deadline, path: out.path, table: out.table })
+        });
+        let (pcb, effects) = opened.map_err(|panic| {
+            site.shared.failures.note(panic, Casualty::Connection(flow.tuple), site.counters);
+            OpenRefused::Fault
+        })?;
+        let (id, key) = Self::insert(directory, site, NewConnection { flow, pcb, route, socket }, absent);
+        id.socket.placed(key);
+        Ok(Opened { id, key, route, effects })
+    }
+
+    fn work<E: Event>(
+        &mut self,
+        connection: &Self::Id,
+        mut held: Self::Held,
+        event: E,
+        now: Time,
+        after: &mut After<P>,
+    ) -> Option<(E::Reply, Effects)> {
+        // A hint: the thread that holds the route may be changing it, and what is made for another device is made anew.
+        let made_for = connection.leaves_by.load(Ordering::Relaxed) as u16;
+        let route = RouteCache::by(made_for);
+        let mut out = self.shared.outbox(&connection.flow, &route, &self.counters);
+        let way =
+            Way { shared: &self.shared, flow: &connection.flow, leaves_by: &connection.leaves_by, made_for, after };
+        sync::walk::note(file!(), "runs the event (tcp/src/event); hold-sets take their locks");
+        let reply = pass(&connection.pcb, way, &mut held, event, &mut out, now);
+        held.release();
+        Some((reply, conclude(&self.shared, &connection.flow, &route, &connection.socket, &out, after)))
+    }
+
+    fn receive(
+        &mut self,
+        (id, held): (Self::Id, Self::Held),
+        event: tcp::Receive,
+        now: Time,
+        after: &mut After<P>,
+        reply: &mut Reply,
+    ) {
+        *reply = self.serve(&id, held, call::Call::Receive(event), now, after);
+    }
+
+    /// Cleared before the call and set again after it: between the hold-sets of a staged event another thread may add data.
+    fn before_call(&mut self, id: &Self::Id, bit: Readiness) {
+        id.socket.ready.clear(bit);
+    }
+
+    fn after_call(&mut self, id: &Self::Id, bit: Readiness, exhausted: bool) {
+        if !exhausted {
+            id.socket.ready.restore(bit);
+        }
+    }
+
+    fn flow(&mut self, id: &Self::Id) -> Option<Flow> {
+        Some(id.flow)
+    }
+
+    fn socket(&mut self, id: &Self::Id) -> Option<Arc<TcpSocket<P>>> {
+        Some(id.socket.clone())
+    }
+
+    fn arm(&mut self, id: &Self::Id, deadline: Time) -> u64 {
+        let Some(slot) = id.socket.slot().filter(|_| id.takes_entry(deadline.as_nanos())) else { return u64::MAX };
+        let mut wheel = self.timers.lock();
+        let due = wheel.arm(slot, deadline);
+        self.note_deadline(&wheel);
+        due
+    }
+
+    fn expire(&mut self, now: Time) -> Vec<u32> {
+        let mut due = Vec::new();
+        let mut wheel = self.timers.lock();
+        wheel.expire(now, &mut due);
+        self.note_deadline(&wheel);
+        due
+    }
+
+    fn armed(&mut self) -> usize {
+        self.timers.lock().len()
+    }
+
+    /// The entry in the wheel goes before the slot does. A thread that arms one for the connection later leaves an entry that
+    /// finds the slot free, or wakes the slot's next connection for nothing.
+    fn unlink(&mut self, id: &Self::Id) -> Option<Admission<P>> {
+        let mut directory = self.table.lock();
+        let slot = Self::slot(&mut directory, id)?;
+        self.timers.lock().cancel(slot);
+        directory.connections.remove(slot);
+        directory.owed(slot)
+    }
+}
+
+/// Runs an event on a PCB under its locks; the table guard, if it was kept, is dropped on the way.
+fn pass<P: Platform, E: Event>(
+    pcb: &SharedPcb<P>,
+    mut way: Way<'_, P>,
+    held: &mut TableGuard<'_, P>,
+    event: E,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> E::Reply {
+    match pcb {
+        SharedPcb::Single(single) => {
+            let mut whole = single.lock();
+            let whole = &mut *whole;
+            let mut pcb = Escorted { parts: whole.pcb.parts(), held };
+            let reply = event.run(&mut pcb, out, now);
+            way.emit(&mut whole.route, out);
+            reply
+        }
+        SharedPcb::Halves(pcb) => event.run(&mut halves::Passage { pcb, way, held }, out, now),
+        SharedPcb::Six(pcb) => event.run(&mut six::Passage { pcb, way, held }, out, now),
+    }
+}

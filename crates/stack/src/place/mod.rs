@@ -1,0 +1,255 @@
+//! Where connections are kept: the part of a process architecture that decides what is exclusive.
+//!
+//! A [`Place`] keeps connections, the table that finds them, sockets that are bound, half-open connections and a timer wheel,
+//! and says how a thread comes to use one connection of it. There are two: a [`Cell`], of which one thread has all by
+//! `&mut`, and [`Locked`], of which many threads have one connection each, by its locks. *What happens* to a connection is
+//! in [`connections`](crate::connections), written once over this trait; *which thread* runs it is in `arch/`.
+//!
+//! What may never happen here: a protocol rule. A place finds, stores, and runs an event; it does not look at a segment.
+
+pub mod cell;
+pub mod locked;
+pub mod pcb;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use observe::{Counters, Time};
+use sync::Platform;
+use tcp::{Event, Outbox, PathNews, Pcb, TableChange};
+use wire::FourTuple;
+
+use crate::after::After;
+use crate::call::{OpenRequest, Reply};
+use crate::flow::{Flow, Key};
+use crate::replicas::Replicas;
+use crate::shared::Shared;
+use crate::socket::{Admission, Readiness, TcpSocket};
+use crate::syn_cache::SynCache;
+use crate::table::private::{Absent, Entry, Table};
+use crate::tx::RouteCache;
+
+pub use cell::Cell;
+pub use locked::{Locked, TablePolicy};
+
+/// What an event left to be done once the connection is no longer held.
+#[must_use = "deadlines and table changes are lost with it"]
+pub struct Effects {
+    /// When the connection wants to be woken.
+    pub deadline: Option<Time>,
+    /// What the event learnt of the connection's path.
+    pub path: PathNews,
+    /// What the table must learn.
+    pub table: TableChange,
+}
+
+/// What a place keeps under one exclusion: everything that finds a connection, or that may become one.
+pub struct Directory<C: Entry, P: Platform> {
+    /// Connections, in any state from SYN-SENT or SYN-RECEIVED on.
+    pub connections: Table<C>,
+    /// What connections that were opened with their SYN (Fast Open) owe their listeners, by slot.
+    pub early: HashMap<u32, Admission<P>>,
+    /// Bound sockets.
+    pub replicas: Replicas<P>,
+    /// Connections whose handshake is not complete.
+    pub half_open: SynCache<P>,
+}
+
+impl<C: Entry, P: Platform> Directory<C, P> {
+    /// Nothing in it.
+    pub fn new(shared: &Shared<P>) -> Self {
+        Directory {
+            connections: Table::new(&shared.secrets),
+            early: HashMap::new(),
+            replicas: Replicas::default(),
+            half_open: SynCache::new(&shared.secrets),
+        }
+    }
+
+    /// Takes what the connection in `slot` owes its listener: nearly none owes anything.
+    #[inline]
+    pub fn owed(&mut self, slot: u32) -> Option<Admission<P>> {
+        if self.early.is_empty() { None } else { self.early.remove(&slot) }
+    }
+}
+
+/// The directory of a place.
+pub type DirectoryOf<L> = Directory<<L as Place>::Stored, <L as Place>::Platform>;
+
+/// What surrounds a directory.
+pub struct Site<'a, L: Place> {
+    /// The stack.
+    pub shared: &'a Shared<L::Platform>,
+    /// Counters of this place.
+    pub counters: &'a Counters,
+    /// How a connection is laid out here.
+    pub layout: L::Layout,
+}
+
+/// A new connection before it has its place.
+pub struct NewConnection<P: Platform> {
+    /// Its flow.
+    pub flow: Flow,
+    /// Its PCB: boxed, so that it is moved once, into its place.
+    pub pcb: Box<Pcb>,
+    /// Its route.
+    pub route: RouteCache,
+    /// Its user's side.
+    pub socket: Arc<TcpSocket<P>>,
+}
+
+/// A connection that an active open has put in its place.
+pub struct Opened<L: Place> {
+    /// The connection.
+    pub id: L::Id,
+    /// Its name for calls.
+    pub key: Key,
+    /// The route that its SYN took.
+    pub route: RouteCache,
+    /// What its SYN left to be done.
+    pub effects: Effects,
+}
+
+/// Where connections are kept, and how a thread comes to use one; see the module documentation.
+///
+/// Methods are called by a thread that the architecture lets in: the one that holds the cell, or any thread where connections
+/// have locks of their own.
+pub trait Place: Sized {
+    /// The platform of its locks.
+    type Platform: Platform;
+    /// A connection, as the thread that works on it names it.
+    type Id: Clone;
+    /// What a look-up may keep held until the event has processed its acknowledgement (the table lock of FreeBSD 7).
+    type Held: Default;
+    /// What a look-up that found nothing has learnt for the next.
+    type Missing: Copy;
+    /// A connection in the table.
+    type Stored: Entry;
+    /// How a connection is laid out.
+    type Layout: Copy;
+    /// Bytes of a connection beside its entry in the table.
+    const BESIDE: usize;
+
+    /// The stack.
+    fn shared(&self) -> &Arc<Shared<Self::Platform>>;
+
+    /// Counters of this place.
+    fn counters(&self) -> &Counters;
+
+    /// Finds a connection by its tuple.
+    ///
+    /// # Errors
+    /// There is none.
+    fn find(&mut self, tuple: &FourTuple, hash: u32) -> Result<(Self::Id, Self::Held), Self::Missing>;
+
+    /// Finds a connection by its name, unless it has gone.
+    fn find_key(&mut self, key: Key) -> Option<(Self::Id, Self::Held)>;
+
+    /// Finds the connection whose timer has fired, unless it has gone.
+    fn find_due(&mut self, slot: u32) -> Option<(Self::Id, Self::Held)>;
+
+    /// Exclusive use of the directory for the length of a closure, which must not use the place.
+    fn with_directory<R>(&mut self, f: impl FnOnce(&mut DirectoryOf<Self>, &Site<'_, Self>) -> R) -> R;
+
+    /// Where a tuple that was missing goes; `None` if another thread has put it there since.
+    fn absent(directory: &mut DirectoryOf<Self>, missing: Self::Missing, flow: &Flow) -> Option<Absent>;
+
+    /// The connection's slot, if it still has it.
+    fn slot(directory: &mut DirectoryOf<Self>, id: &Self::Id) -> Option<u32>;
+
+    /// The connection in a slot of the table.
+    fn id(slot: u32, stored: &Self::Stored) -> Self::Id;
+
+    /// The user's side of a connection in the table.
+    fn user(stored: &Self::Stored) -> &Arc<TcpSocket<Self::Platform>>;
+
+    /// Puts a connection in its place; its socket is still to be told of the key.
+    fn insert(
+        directory: &mut DirectoryOf<Self>,
+        site: &Site<'_, Self>,
+        new: NewConnection<Self::Platform>,
+        absent: Absent,
+    ) -> (Self::Id, Key);
+
+    /// Makes the connection of an active open, sends its SYN, and puts it in its place.
+    ///
+    /// # Errors
+    /// The open panicked: nothing is left of it. The panic has been noted.
+    fn open(
+        directory: &mut DirectoryOf<Self>,
+        site: &Site<'_, Self>,
+        request: OpenRequest<Self::Platform>,
+        absent: Absent,
+        now: Time,
+        after: &mut After<Self::Platform>,
+    ) -> Result<Opened<Self>, crate::call::OpenRefused>;
+
+    /// Runs an event on a connection; its segments have left for the device when this returns. `None`: it has gone.
+    fn work<E: Event>(
+        &mut self,
+        id: &Self::Id,
+        held: Self::Held,
+        event: E,
+        now: Time,
+        after: &mut After<Self::Platform>,
+    ) -> Option<(E::Reply, Effects)>;
+
+    /// RECEIVE, in the way that costs least here. The connection has been found.
+    fn receive(
+        &mut self,
+        found: (Self::Id, Self::Held),
+        event: tcp::Receive,
+        now: Time,
+        after: &mut After<Self::Platform>,
+        reply: &mut Reply,
+    );
+
+    /// A call that may exhaust `bit` of the socket's readiness is about to run.
+    fn before_call(&mut self, id: &Self::Id, bit: Readiness);
+
+    /// The call has run; the bit is set now only if the call left something.
+    fn after_call(&mut self, id: &Self::Id, bit: Readiness, exhausted: bool);
+
+    /// The connection's flow.
+    fn flow(&mut self, id: &Self::Id) -> Option<Flow>;
+
+    /// The user's side of the connection.
+    fn socket(&mut self, id: &Self::Id) -> Option<Arc<TcpSocket<Self::Platform>>>;
+
+    /// Wakes the connection no later than at `deadline`. Returns when the wheel is to be turned for that, in nanoseconds;
+    /// `u64::MAX` where it will be turned earlier anyway.
+    fn arm(&mut self, id: &Self::Id, deadline: Time) -> u64;
+
+    /// The slots whose timers have fired, to be given back to [`Place::recycle`].
+    fn expire(&mut self, now: Time) -> Vec<u32>;
+
+    /// Gives back what [`Place::expire`] returned.
+    fn recycle(&mut self, _due: Vec<u32>) {}
+
+    /// Connections with an armed timer.
+    fn armed(&mut self) -> usize;
+
+    /// Takes the connection out of the wheel and the table; returns what it owed its listener.
+    fn unlink(&mut self, id: &Self::Id) -> Option<Admission<Self::Platform>>;
+}
+
+/// What every place does with an outbox once the segments have left: wake-ups wait in `after`, and what concerns tables and
+/// timers is returned.
+#[inline(always)]
+fn conclude<P: Platform>(
+    shared: &Shared<P>,
+    flow: &Flow,
+    route: &RouteCache,
+    socket: &Arc<TcpSocket<P>>,
+    out: &Outbox<'_>,
+    after: &mut After<P>,
+) -> Effects {
+    after.wake(socket, out.ready);
+    if out.progress && shared.internet.has_doubts() {
+        shared.path_works(flow.tuple.remote_addr, after);
+    }
+    if out.starved {
+        shared.starve(flow, route, socket.target(), after);
+    }
+    Effects { deadline: out.deadline, path: out.path, table: out.table }
+}
