@@ -145,7 +145,7 @@ pub fn ipv6_header(
 ///
 /// # Panics
 /// When the packet has too little headroom, or the addresses are of different families.
-#[inline]
+#[inline(always)]
 pub fn header(packet: &mut PktBuf, src: IpAddr, dst: IpAddr, protocol: u8, tos: u8, ttl: u8) {
     match (src, dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {

@@ -55,7 +55,7 @@ impl<P: Platform> Default for After<P> {
 
 impl<P: Platform> After<P> {
     /// Something rose on a connection.
-    #[inline]
+    #[inline(always)]
     pub fn wake(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness) {
         if !bits.is_empty() && !self.noted(&socket.ready, bits) {
             self.others.push((Risen::Connection(socket.clone()), bits));

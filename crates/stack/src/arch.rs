@@ -4,9 +4,11 @@
 //! and nothing else: what a segment *means* is in the `tcp` crate, what happens to a connection is in `connections/`, where it is kept in `place/`.
 //! A new architecture is one file here and one line in `select.rs`.
 
+pub mod cells;
 pub mod connp_l;
 pub mod connp_t;
 pub mod giant;
+pub mod mailbox;
 pub mod msgp;
 pub mod select;
 pub mod squeue;

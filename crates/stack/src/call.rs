@@ -8,8 +8,8 @@ use ip::icmp::IcmpErrorKind;
 use observe::Time;
 use sync::Platform;
 use tcp::{
-    Abort, Close, Disposition, Event, IcmpKind, Keep, Outbox, PcbAccess, Receive, Send, SendMore, SendRecord,
-    SendUrgent, SetOption, Shutdown, Status, TakeError,
+    Abort, Close, Event, IcmpKind, Keep, Outbox, PcbAccess, Receive, Send, SendMore, SendRecord, SendUrgent, SetOption,
+    Shutdown, Status, TakeError,
 };
 
 use wire::rss::Toeplitz;
@@ -169,14 +169,6 @@ pub fn exhausted(reply: &Reply) -> bool {
         Reply::Received(Err(error)) => *error == tcp::Error::WouldBlock,
         Reply::Sent(Ok(sent)) => !sent.rest.is_empty(),
         _ => false,
-    }
-}
-
-/// A SYN that a connection in TIME-WAIT made way for: the listener's.
-pub fn unclaimed(disposition: Disposition) -> Option<tcp::Segment> {
-    match disposition {
-        Disposition::Recycled(segment) => Some(*segment),
-        Disposition::Done | Disposition::Dropped(_) => None,
     }
 }
 

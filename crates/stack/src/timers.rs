@@ -49,7 +49,8 @@ impl Link {
 /// Timer entries for slots `0..n`, at most one each.
 pub struct Wheel {
     links: Vec<Link>,
-    heads: [u32; LEVELS * SLOTS],
+    /// On the heap: a wheel is part of a cell, which is moved into its place when the stack is built.
+    heads: Box<[u32; LEVELS * SLOTS]>,
     occupied: [u64; LEVELS],
     /// The last tick that was run.
     tick: u64,
@@ -63,7 +64,7 @@ impl Wheel {
     pub fn new(now: Time) -> Self {
         Wheel {
             links: Vec::new(),
-            heads: [NONE; LEVELS * SLOTS],
+            heads: Box::new([NONE; LEVELS * SLOTS]),
             occupied: [0; LEVELS],
             tick: now.as_nanos() >> TICK_SHIFT,
             armed: 0,

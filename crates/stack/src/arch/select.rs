@@ -7,12 +7,10 @@ use std::sync::Arc;
 use sync::Platform;
 
 use super::Architecture;
-use super::connp_l::ConnPL;
-use super::connp_t::{ConnPT, QueueKind};
-use super::giant::Giant;
+use super::connp_t::QueueKind;
 use super::msgp::MsgP;
-use super::squeue::{Mode, Squeues};
-use super::up::Up;
+use super::squeue::Mode;
+use super::{connp_l, connp_t, giant, squeue, up};
 use crate::place::TablePolicy;
 use crate::place::pcb::LockPlan;
 use crate::shared::Shared;
@@ -178,12 +176,12 @@ pub struct Staffing {
 pub fn build<P: Platform>(plan: Plan, shared: &Arc<Shared<P>>, staffing: Staffing) -> Arc<dyn Architecture<P>> {
     let Staffing { cpus, own_threads } = staffing;
     match plan {
-        Plan::Up => Arc::new(Up::new(shared)),
-        Plan::Giant => Arc::new(Giant::new(shared)),
+        Plan::Up => up::new(shared),
+        Plan::Giant => giant::new(shared),
         Plan::MsgP(locks, policy) => Arc::new(MsgP::new(shared, locks, policy)),
-        Plan::ConnPT(kind) => Arc::new(ConnPT::new(shared, kind, cpus, own_threads)),
-        Plan::ConnPL(groups) => Arc::new(ConnPL::new(shared, groups)),
-        Plan::Squeue(mode) => Arc::new(Squeues::new(shared, mode, cpus, own_threads)),
+        Plan::ConnPT(kind) => connp_t::new(shared, kind, cpus, own_threads),
+        Plan::ConnPL(groups) => connp_l::new(shared, groups),
+        Plan::Squeue(mode) => squeue::new(shared, mode, cpus, own_threads),
     }
 }
 

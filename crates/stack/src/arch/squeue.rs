@@ -2,22 +2,23 @@
 //!
 //! | cell | exclusive use by | thread | table | order |
 //! |---|---|---|---|---|
-//! | a shard | a flag: own-it-or-queue | whoever holds it, or its worker | buckets | queue |
+//! | a shard | a flag: own-it-or-queue | the thread that holds the flag, or its worker | private | queue |
 //!
 //! # Model
-//! A small lock guards the queue and the flag and nothing else; the *flag* is the ownership of the cell. Who finds the
-//! flag free and the queue empty may run its own event at once; who does not, queues it behind the others. So all
+//! A small lock guards the queue and the flag and nothing else; the *flag* is the ownership of the cell. A thread that finds
+//! the flag free and the queue empty may run its own event at once; otherwise it queues the event behind the others. So all
 //! events of a shard, in both directions, run in the order of one queue.
 //!
 //! # Modes
 //! The mode says what a thread does that brings a segment, and nobody waits for. `fill` always queues it and leaves the
 //! work to the shard's worker. `nodrain` runs it if it can, and leaves what arrived meanwhile to the worker. `process`
-//! drains what arrived meanwhile, too, up to a bound in events and time, and leaves only the rest to the worker.
+//! also drains what is in the queue, up to a bound in events and time, and leaves only the rest to the worker: what arrived
+//! while its own event ran, and, where it finds a queue and nobody running, that queue with its own event behind it.
 //!
 //! A user's call is not of that kind: its caller sleeps until it is done. Solaris lets such operations past the queue in
-//! every mode (`squeue_synch_enter`): who finds the flag free and the queue empty takes the flag and runs the call on
-//! the spot, and only who does not is queued. So does this file, `fill` included: there it is *asynchronous* events that
-//! always wait for the worker. The order is that of the queue all the same, because nobody passes what stands in it.
+//! every mode (`squeue_synch_enter`): a caller that finds the flag free and the queue empty takes the flag and runs the call
+//! on the spot, and otherwise its call is queued. So does this file, `fill` included: there it is *asynchronous* events that
+//! always wait for the worker. The order is that of the queue all the same, because nothing passes what stands in it.
 //! A write is taken the same way, for its caller must be told how much of it was; Solaris would send it after the mode.
 //!
 //! # What may never happen
@@ -29,22 +30,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use observe::Time;
-use sync::{Atomic, CachePadded, GateCell, Lock, LockClass, Ordering, Parker, Platform, model_is_over};
+use sync::{Atomic, GateCell, Lock, LockClass, Ordering, Parker, Platform, model_is_over};
 
-use super::{Architecture, Census};
+use super::Architecture;
+use super::cells::{Cells, Exclusion, Hub};
 use crate::after::After;
-use crate::call::{Call, Control, Ingress, Reply};
-use crate::connections::{Calls, Upkeep};
+use crate::connections::Upkeep;
 use crate::containment::attempt;
-use crate::flow::{self, Target};
-use crate::handoff::{Asker, Message, ReplySlot};
+use crate::handoff::Message;
 use crate::place::Cell;
 use crate::shared::Shared;
 
 /// The most events that a thread which is not the worker drains for others. Solaris bounds by 20 ms only.
 const DRAIN_EVENTS: usize = 256;
-/// The longest that such a thread drains for (Solaris: 20 ms).
+/// Events that are drained before the clock is looked at again.
+const DRAIN_BATCH: usize = 32;
+/// The longest that such a thread drains for (Solaris: 20 ms), to the end of a batch.
 const DRAIN_TIME: Duration = Duration::from_millis(20);
+
 /// What the thread that brings an event does with the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
@@ -56,23 +59,10 @@ pub enum Mode {
     Process,
 }
 
-/// The architecture `squeue`.
-pub struct Squeues<P: Platform> {
-    inner: Arc<Inner<P>>,
-    workers: Lock<Vec<P::JoinHandle>, P>,
-}
-
-struct Inner<P: Platform> {
-    shared: Arc<Shared<P>>,
-    mode: Mode,
-    /// Each shard has its own thread; without, whoever asks or ticks does the worker's part.
-    has_workers: bool,
-    queues: Box<[CachePadded<Squeue<P>>]>,
-}
-
 struct Squeue<P: Platform> {
+    mode: Mode,
     state: Lock<State<P>, P>,
-    /// Entered by whoever has set `State::running`.
+    /// Entered by the thread that has set `State::running`.
     cell: GateCell<Cell<P>, P>,
     worker: Parker<P>,
     deadline: P::AtomicU64,
@@ -82,7 +72,7 @@ struct Squeue<P: Platform> {
 struct State<P: Platform> {
     queue: VecDeque<Message<P>>,
     running: bool,
-    /// Who runs, while somebody does.
+    /// The thread that runs, while one does.
     runner: usize,
 }
 
@@ -94,7 +84,7 @@ impl<P: Platform> State<P> {
         self.runner = P::thread_index();
     }
 
-    /// Whether the calling thread has the flag, further up its stack: it is telling somebody of an event, and that one
+    /// Whether the calling thread has the flag, further up its stack: it is telling a user of an event, and that user
     /// calls. It has left the cell for that.
     #[inline]
     fn is_own(&self) -> bool {
@@ -102,8 +92,24 @@ impl<P: Platform> State<P> {
     }
 }
 
+/// `count` shards. With `workers`, each has its own thread, pinned; without, a tick drains.
+pub fn new<P: Platform>(shared: &Arc<Shared<P>>, mode: Mode, count: usize, workers: bool) -> Arc<dyn Architecture<P>> {
+    Arc::new(Cells::new(shared, count, workers, || Squeue {
+        mode,
+        state: Lock::new(
+            shared.lock_kind,
+            LockClass::Squeue,
+            State { queue: VecDeque::new(), running: false, runner: 0 },
+        ),
+        cell: GateCell::new(Cell::new(shared)),
+        worker: Parker::new(),
+        deadline: P::AtomicU64::new(u64::MAX),
+        stop: P::AtomicBool::new(false),
+    }))
+}
+
 /// The flag, in the hands of a thread that is running something. If that panics, the flag is given up and the worker woken
-/// for what is left; else nothing happens here, and the thread gives it up by [`Inner::leave`].
+/// for what is left; otherwise nothing happens here, and the thread gives it up by [`Squeue::leave`].
 struct Running<'a, P: Platform> {
     squeue: &'a Squeue<P>,
     /// Taken from the queue and not run yet.
@@ -161,124 +167,73 @@ impl<P: Platform> Drop for Owed<'_, P> {
     }
 }
 
-impl<P: Platform> Squeues<P> {
-    /// `count` shards. With `workers`, each has its own thread, pinned; without, [`Architecture::tick`] drains.
-    pub fn new(shared: &Arc<Shared<P>>, mode: Mode, count: usize, workers: bool) -> Self {
-        let squeue = |_| {
-            let state = State { queue: VecDeque::new(), running: false, runner: 0 };
-            CachePadded::new(Squeue {
-                state: Lock::new(shared.lock_kind, LockClass::Squeue, state),
-                cell: GateCell::new(Cell::new(shared)),
-                worker: Parker::new(),
-                deadline: P::AtomicU64::new(u64::MAX),
-                stop: P::AtomicBool::new(false),
-            })
-        };
-        let queues = (0..count.max(1)).map(squeue).collect();
-        let inner = Arc::new(Inner { shared: shared.clone(), mode, has_workers: workers, queues });
-        let handles =
-            if workers { (0..count.max(1)).map(|index| spawn_worker(&inner, index)).collect() } else { vec![] };
-        let workers = Lock::new(sync::LockKind::Blocking, LockClass::Control, handles);
-        Squeues { inner, workers }
-    }
-}
-
-fn spawn_worker<P: Platform>(inner: &Arc<Inner<P>>, index: usize) -> P::JoinHandle {
-    let inner = inner.clone();
-    P::spawn(&format!("heddle-sq{index}"), Some(index), move || inner.work(index))
-}
-
-impl<P: Platform> Inner<P> {
-    /// Enters the shard with a message: runs it here if the mode and the shard allow, else queues it.
-    fn enter(&self, index: usize, message: Message<P>, mode: Mode, now: Time, after: &mut After<P>) {
-        let squeue = &self.queues[index];
-        let mut state = squeue.state.lock();
-        if mode == Mode::Fill || state.running || !state.queue.is_empty() {
-            state.queue.push_back(message);
-            let idle = !state.running;
-            drop(state);
-            sync::profile::handoff::<P>(1);
-            if idle {
-                squeue.worker.unpark();
-            }
-            return;
-        }
-        state.take();
-        drop(state);
-        let running = Running::new(squeue);
-        self.run(squeue, message, now, after);
-        running.goes_on();
-        self.leave(squeue, mode == Mode::Process);
-    }
-
-    /// Runs a message in the cell, and answers who waits; the caller has set the flag. What is left to do stays in
-    /// `after` unless somebody waits for it.
+impl<P: Platform> Squeue<P> {
+    /// Runs `f` in the cell; the calling thread has the flag.
     #[inline]
-    fn run(&self, squeue: &Squeue<P>, message: Message<P>, now: Time, after: &mut After<P>) {
-        if let Some(answer) = self.occupy(squeue, |cell| message.run(cell, now, after)) {
-            after.perform(&self.shared);
-            answer.give();
-        }
-    }
-
-    /// Runs `f` in the cell; the caller has set the flag.
-    #[inline]
-    fn occupy<R>(&self, squeue: &Squeue<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> R {
-        let mut cell = squeue.cell.try_enter().expect("the flag admits one runner");
+    fn occupy<R>(&self, f: impl FnOnce(&mut Cell<P>) -> R) -> R {
+        let mut cell = self.cell.try_enter().expect("the flag admits one runner");
         let result = f(&mut cell);
-        squeue.deadline.store(cell.deadline_nanos(), Ordering::Relaxed);
+        let deadline = cell.deadline_nanos();
+        if self.deadline.load(Ordering::Relaxed) != deadline {
+            self.deadline.store(deadline, Ordering::Relaxed);
+        }
         result
     }
 
-    fn process<R>(&self, squeue: &Squeue<P>, f: impl FnOnce(&mut Cell<P>, &mut After<P>) -> R) -> R {
-        let mut owed = Owed { after: After::default(), shared: &self.shared };
-        self.occupy(squeue, |cell| f(cell, &mut owed.after))
+    /// Gives up the flag, after draining if the mode says so. Work that is left is the worker's, and the worker is woken.
+    fn leave(&self, hub: &Hub<P>) {
+        let state = self.state.lock();
+        if state.queue.is_empty() || self.mode != Mode::Process {
+            return self.give_up(state);
+        }
+        drop(state);
+        self.drain_some(hub);
     }
 
-    /// Gives up the flag, after draining if asked to. Work that is left is the worker's, and the worker is woken.
-    fn leave(&self, squeue: &Squeue<P>, drain: bool) {
-        let start = if drain { self.shared.clock.now() } else { Time::ZERO };
-        let mut left = if drain { DRAIN_EVENTS } else { 0 };
+    fn give_up(&self, mut state: sync::Guard<'_, State<P>, P>) {
+        state.running = false;
+        let left = !state.queue.is_empty();
+        drop(state);
+        if left {
+            self.worker.unpark();
+        }
+    }
+
+    /// Drains what is in the queue, up to the bound, and gives up the flag.
+    #[cold]
+    fn drain_some(&self, hub: &Hub<P>) {
+        let start = hub.shared.clock.now();
+        let (mut now, mut left) = (start, DRAIN_EVENTS);
+        let mut running = Running::new(self);
         loop {
-            let mut state = squeue.state.lock();
-            if state.queue.is_empty() {
-                state.running = false;
-                return;
-            }
-            if left == 0 {
-                state.running = false;
-                drop(state);
-                squeue.worker.unpark();
-                return;
-            }
-            let message = state.queue.pop_front();
-            drop(state);
-            let now = self.shared.clock.now();
-            if let Some(message) = message {
-                let running = Running::new(squeue);
-                let mut after = After::default();
-                self.run(squeue, message, now, &mut after);
-                after.perform(&self.shared);
+            let mut state = self.state.lock();
+            if state.queue.is_empty() || left == 0 || now - start > DRAIN_TIME {
                 running.goes_on();
+                return self.give_up(state);
             }
-            left = if now - start > DRAIN_TIME { 0 } else { left - 1 };
+            let batch = state.queue.len().min(DRAIN_BATCH).min(left);
+            running.batch.extend(state.queue.drain(..batch));
+            drop(state);
+            self.run_all(hub, &mut running.batch, now);
+            left -= batch;
+            now = hub.shared.clock.now();
         }
     }
 
     /// Takes the flag if it is free, drains everything and runs due timers. The worker's turn, or a tick's.
-    fn drain(&self, squeue: &Squeue<P>, now: Time) {
-        let mut state = squeue.state.lock();
+    fn drain(&self, hub: &Hub<P>, now: Time) {
+        let mut state = self.state.lock();
         if state.running {
-            // Whoever runs sees the queue when it leaves.
+            // The thread that runs sees the queue when it leaves.
             return;
         }
         state.take();
-        let mut running = Running::new(squeue);
+        let mut running = Running::new(self);
         running.batch = std::mem::take(&mut state.queue);
         drop(state);
         loop {
-            self.run_all(squeue, &mut running.batch, now);
-            let mut state = squeue.state.lock();
+            self.run_all(hub, &mut running.batch, now);
+            let mut state = self.state.lock();
             if state.queue.is_empty() {
                 state.running = false;
                 return running.goes_on();
@@ -287,156 +242,109 @@ impl<P: Platform> Inner<P> {
         }
     }
 
-    /// Runs a batch and due timers; the caller has set the flag. The cell is let go only where somebody waits for an
+    /// Runs a batch and due timers; the calling thread has the flag. The cell is let go only where a caller waits for an
     /// answer, and at the end.
-    fn run_all(&self, squeue: &Squeue<P>, batch: &mut VecDeque<Message<P>>, now: Time) {
+    fn run_all(&self, hub: &Hub<P>, batch: &mut VecDeque<Message<P>>, now: Time) {
         loop {
-            let answer = self.process(squeue, |cell, after| {
+            let mut owed = Owed { after: After::default(), shared: &hub.shared };
+            let answer = self.occupy(|cell| {
                 while let Some(message) = batch.pop_front() {
-                    if let Some(answer) = message.run(cell, now, after) {
+                    if let Some(answer) = message.run(cell, now, &mut owed.after) {
                         return Some(answer);
                     }
                 }
                 // By the bound that is shown to the drivers, which a cancelled timer leaves too early until timers run.
                 if cell.deadline_nanos() <= now.as_nanos() {
-                    cell.timers(now, after);
+                    cell.timers(now, &mut owed.after);
                 }
                 None
             });
+            drop(owed);
             match answer {
                 Some(answer) => answer.give(),
                 None => return,
             }
         }
     }
-
-    /// Waits for the flag and runs `f`: for the control plane, which is in no hurry.
-    fn seize<R>(&self, squeue: &Squeue<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> R {
-        loop {
-            let mut state = squeue.state.lock();
-            if state.is_own() {
-                drop(state);
-                return self.process(squeue, |cell, _| f(cell));
-            }
-            if !state.running {
-                state.take();
-                break;
-            }
-            drop(state);
-            P::yield_now();
-        }
-        let running = Running::new(squeue);
-        let result = self.process(squeue, |cell, _| f(cell));
-        running.goes_on();
-        self.leave(squeue, false);
-        result
-    }
-
-    fn work(&self, index: usize) {
-        let squeue = &self.queues[index];
-        while !squeue.stop.load(Ordering::Acquire) {
-            let (failures, counters) = (&self.shared.failures, &self.shared.counters);
-            // A panic has woken this thread for what it left, if it left anything.
-            failures.survive(counters, || self.drain(squeue, self.shared.clock.now()));
-            // Timers are the business of whoever ticks; a worker is woken for work only.
-            squeue.worker.park(None);
-        }
-    }
-
-    fn ask(&self, index: usize, mode: Mode, message: impl FnOnce(Asker<P>) -> Message<P>) -> Reply {
-        let slot = ReplySlot::new();
-        let mut after = After::default();
-        self.enter(index, message(Asker::new(&slot)), mode, self.shared.clock.now(), &mut after);
-        after.perform(&self.shared);
-        if !self.has_workers {
-            self.drain(&self.queues[index], self.shared.clock.now());
-        }
-        slot.wait()
-    }
-
-    /// A user's call: taken straight if the shard is free (`squeue_synch_enter`), in every mode; else queued, and the caller
-    /// sleeps.
-    fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
-        let index = target.index(self.queues.len());
-        let squeue = &self.queues[index];
-        let mut state = squeue.state.lock();
-        let own = state.is_own();
-        if own || (!state.running && state.queue.is_empty()) {
-            state.take();
-            drop(state);
-            let now = self.shared.clock.now();
-            let running = (!own).then(|| Running::new(squeue));
-            self.process(squeue, |cell, after| cell.call(target, call, now, after, reply));
-            running.into_iter().for_each(Running::goes_on);
-            if !own {
-                self.leave(squeue, self.mode == Mode::Process);
-            }
-            return;
-        }
-        drop(state);
-        *reply = self.ask(index, self.mode, |asker| Message::Call(*target, call.take(), asker));
-    }
 }
 
-impl<P: Platform> Architecture<P> for Squeues<P> {
-    fn post(&self, ingress: &mut Ingress, now: Time, after: &mut After<P>) {
-        let index = flow::index(ingress.hash(), self.inner.queues.len());
-        self.inner.enter(index, Message::Ingress(std::mem::take(ingress)), self.inner.mode, now, after);
+impl<P: Platform> Exclusion<P> for Squeue<P> {
+    const THREAD: &'static str = "heddle-sq";
+
+    fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+        let mut state = self.state.lock();
+        if state.is_own() {
+            drop(state);
+            return Some(self.occupy(f));
+        }
+        if state.running || !state.queue.is_empty() {
+            return None;
+        }
+        state.take();
+        drop(state);
+        let running = Running::new(self);
+        let result = self.occupy(f);
+        running.goes_on();
+        self.leave(hub);
+        Some(result)
     }
 
-    fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
-        self.inner.call(target, call, reply);
+    fn takes_arrivals(&self) -> bool {
+        self.mode != Mode::Fill
     }
 
-    fn control(&self, change: Control<P>) {
-        for (index, squeue) in self.inner.queues.iter().enumerate() {
-            let own = squeue.state.lock().is_own();
-            if own {
-                let now = self.inner.shared.clock.now();
-                self.inner.process(squeue, |cell, after| cell.control(change.clone(), now, after));
-            } else {
-                self.inner.ask(index, self.inner.mode, |asker| Message::Control(change.clone(), asker));
-            }
+    fn send(&self, hub: &Hub<P>, message: Message<P>, _: bool) -> Result<(), Message<P>> {
+        let mut state = self.state.lock();
+        state.queue.push_back(message);
+        sync::profile::handoff::<P>(1);
+        if state.running {
+            // The thread that runs sees the queue when it leaves.
+        } else if self.mode == Mode::Process {
+            state.take();
+            drop(state);
+            self.drain_some(hub);
+        } else {
+            drop(state);
+            self.worker.unpark();
+        }
+        Ok(())
+    }
+
+    fn assist(&self, hub: &Hub<P>) {
+        if !hub.own_threads {
+            self.drain(hub, hub.shared.clock.now());
         }
     }
 
-    fn tick(&self, now: Time) {
-        for squeue in &self.inner.queues {
-            let due = squeue.deadline.load(Ordering::Relaxed) <= now.as_nanos();
-            if due || (!self.inner.has_workers && !squeue.state.lock().queue.is_empty()) {
-                self.inner.drain(squeue, now);
-            }
-        }
+    fn deadline(&self) -> u64 {
+        self.deadline.load(Ordering::Relaxed)
     }
 
-    fn next_deadline(&self) -> Option<Time> {
-        let earliest = self.inner.queues.iter().map(|squeue| squeue.deadline.load(Ordering::Relaxed)).min()?;
-        (earliest != u64::MAX).then(|| Time::from_nanos(earliest))
+    fn tick(&self, hub: &Hub<P>, now: Time) -> bool {
+        let due = self.deadline() <= now.as_nanos();
+        if due || (!hub.own_threads && !self.state.lock().queue.is_empty()) {
+            self.drain(hub, now);
+        }
+        false
     }
 
     fn is_quiescent(&self) -> bool {
-        self.inner.queues.iter().all(|squeue| {
-            let state = squeue.state.lock();
-            !state.running && state.queue.is_empty()
-        })
+        let state = self.state.lock();
+        !state.running && state.queue.is_empty()
     }
 
-    fn census(&self) -> Census {
-        let mut sum = Census::default();
-        for squeue in &self.inner.queues {
-            sum.add(&self.inner.seize(squeue, |cell| cell.census()));
+    /// The shard's worker. Timers are the business of the threads that tick; a worker is woken for work only.
+    fn serve(&self, hub: &Hub<P>) {
+        while !self.stop.load(Ordering::Acquire) {
+            let (failures, counters) = (&hub.shared.failures, &hub.shared.counters);
+            // A panic has woken this thread for what it left, if it left anything.
+            failures.survive(counters, || self.drain(hub, hub.shared.clock.now()));
+            self.worker.park(None);
         }
-        sum
     }
 
-    fn shutdown(&self) {
-        for squeue in &self.inner.queues {
-            squeue.stop.store(true, Ordering::Release);
-            squeue.worker.unpark();
-        }
-        for handle in std::mem::take(&mut *self.workers.lock()) {
-            // A thread that panicked has said so already.
-            let _ = P::join(handle);
-        }
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.worker.unpark();
     }
 }

@@ -8,249 +8,167 @@
 //! other thread is put into the mailbox, the owner is woken, and the caller sleeps until the answer is there: it costs
 //! what a message costs, and the one-thread rule holds.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use observe::Time;
-use sync::{Atomic, Lock, LockClass, LockKind, Ordering, OwnerCell, OwnerGuard, Platform, model_is_over};
+use sync::{Atomic, Ordering, OwnerCell, Platform, model_is_over};
 
-use super::{Architecture, Census};
+use super::Architecture;
+use super::cells::{Cells, Exclusion, Hub};
+use super::mailbox::Mailbox;
 use crate::after::After;
-use crate::call::{Call, Control, Ingress, Reply};
-use crate::connections::{Arrivals, Calls, Upkeep};
-use crate::flow::Target;
-use crate::handoff::{Answer, Asker, Message, ReplySlot};
+use crate::connections::Upkeep;
+use crate::handoff::{Answer, Message};
 use crate::place::Cell;
 use crate::shared::Shared;
 
-/// The architecture `up`.
-pub struct Up<P: Platform> {
-    shared: Arc<Shared<P>>,
+struct Up<P: Platform> {
     cell: OwnerCell<Cell<P>, P>,
     /// From other threads than the owner.
-    mailbox: Lock<VecDeque<Message<P>>, P>,
-    waiting: P::AtomicUsize,
-    /// A thread that polls found the cell in use. Whoever gives it up wakes the drivers.
+    mailbox: Mailbox<P>,
+    /// A thread that polls found the cell in use. The thread that gives it up wakes the drivers.
     turned_away: P::AtomicBool,
 }
 
+/// One cell, not owned yet.
+pub fn new<P: Platform>(shared: &Arc<Shared<P>>) -> Arc<dyn Architecture<P>> {
+    Arc::new(Cells::new(shared, 1, false, || Up {
+        cell: OwnerCell::new(Cell::new(shared)),
+        mailbox: Mailbox::list(),
+        turned_away: P::AtomicBool::new(false),
+    }))
+}
+
 impl<P: Platform> Up<P> {
-    /// One cell, not owned yet.
-    pub fn new(shared: &Arc<Shared<P>>) -> Self {
-        Up {
-            shared: shared.clone(),
-            cell: OwnerCell::new(Cell::new(shared)),
-            mailbox: Lock::new(LockKind::Blocking, LockClass::Handoff, VecDeque::new()),
-            waiting: P::AtomicUsize::new(0),
-            turned_away: P::AtomicBool::new(false),
+    /// Uses the cell if nobody owns it yet, and then gives it up again: the thread that polls the devices is to be the owner,
+    /// and not the one that sets things up.
+    #[cold]
+    fn visit<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+        if self.cell.owner().is_some() {
+            return None;
         }
-    }
-
-    /// Whether the calling thread may use the cell now: it is the owner, or nobody is.
-    #[inline]
-    fn admits(&self) -> bool {
-        self.cell.owner().is_none_or(|owner| owner == P::thread_index())
-    }
-
-    /// Runs `f` in the cell if the calling thread owns it; or if nobody does yet, and then gives it up again.
-    #[inline]
-    fn hold<R>(&self, f: impl FnOnce(&mut Cell<P>, &mut After<P>) -> R) -> Option<R> {
-        // Not "somebody's": whoever uses the cell now may give it up before this thread takes it.
-        let owned = self.cell.owner() == Some(P::thread_index());
-        let mut after = After::default();
-        let visit = Visit { up: self, owned };
-        let Ok(result) = self.cell.with(|cell| f(cell, &mut after)) else {
+        let visit = Visit { up: self, hub };
+        let Ok(result) = self.cell.with(f) else {
+            // Another thread came first.
             std::mem::forget(visit);
             return None;
         };
         drop(visit);
-        after.perform(&self.shared);
-        if after.is_plain() {
-            std::mem::forget(after);
-        }
         Some(result)
     }
 
     /// Gives the cell up. A driver that was turned away meanwhile is woken; mail that came meanwhile, and that perhaps
-    /// nobody else will look for, is run first.
-    fn let_go(&self) {
+    /// no other thread will look for, is run first.
+    fn let_go(&self, hub: &Hub<P>) {
         loop {
             let _ = self.cell.release();
             P::fence(Ordering::SeqCst);
             if self.turned_away.load(Ordering::Relaxed) && self.turned_away.swap(false, Ordering::AcqRel) {
-                self.shared.wake_drivers();
+                hub.shared.wake_drivers();
             }
             if !self.adopts_mail() {
                 return;
             }
-            self.drain(self.shared.clock.now());
+            self.drain(hub, hub.shared.clock.now());
         }
     }
 
     /// Whether there is mail and no owner, and the calling thread has become the owner. The fence before the call, here
-    /// and in `ask`, makes one of the two see the other: who leaves mail, or who leaves the cell.
+    /// and in `assist`, makes one of the two see the other: the thread that leaves mail, or the one that leaves the cell.
     fn adopts_mail(&self) -> bool {
-        self.waiting.load(Ordering::Acquire) != 0 && self.cell.owner().is_none() && self.cell.bind_here().is_ok()
+        self.mailbox.pending() != 0 && self.cell.owner().is_none() && self.cell.bind_here().is_ok()
     }
 
-    #[cold]
-    fn send(&self, message: Message<P>) {
-        let mut mailbox = self.mailbox.lock();
-        mailbox.push_back(message);
-        self.waiting.store(mailbox.len(), Ordering::Release);
-        drop(mailbox);
-        sync::profile::handoff::<P>(1);
-        self.shared.wake_drivers();
-    }
-
-    /// An event from a thread that does not own the cell. Not inlined, or its message would be built in the caller's frame.
-    #[cold]
-    #[inline(never)]
-    fn post_from_elsewhere(&self, ingress: &mut Ingress) {
-        self.send(Message::Ingress(std::mem::take(ingress)));
-    }
-
-    /// The owner runs what other threads have asked for.
-    fn drain(&self, now: Time) {
-        while self.waiting.load(Ordering::Acquire) != 0 {
-            let message = {
-                let mut mailbox = self.mailbox.lock();
-                let message = mailbox.pop_front();
-                self.waiting.store(mailbox.len(), Ordering::Release);
-                message
-            };
-            let Some(message) = message else { return };
-            let answer = self.hold(|cell, after| message.run(cell, now, after));
-            debug_assert!(answer.is_some(), "only the owner drains the mailbox");
-            answer.flatten().into_iter().for_each(Answer::give);
+    /// The owner runs what other threads have asked for. True: there was something.
+    fn drain(&self, hub: &Hub<P>, now: Time) -> bool {
+        let mut ran = false;
+        // Mostly there is nothing: one load.
+        while self.mailbox.pending() != 0 {
+            let Some(message) = self.mailbox.pop() else { break };
+            let mut taken = self.mailbox.taken();
+            taken.count = 1;
+            ran = true;
+            let mut after = After::default();
+            let answer = self.cell.with(|cell| message.run(cell, now, &mut after));
+            debug_assert!(answer.is_ok(), "only the owner drains the mailbox");
+            drop(taken);
+            after.perform(&hub.shared);
+            answer.ok().flatten().into_iter().for_each(Answer::give);
         }
-    }
-
-    /// A call by the owner.
-    #[inline(always)]
-    fn call_here(&self, mut guard: OwnerGuard<'_, Cell<P>, P>, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
-        let mut after = After::default();
-        let now = match call {
-            // To read starts no timer and measures nothing, and who owns the stack has just polled: no clock is read.
-            Call::Receive(_) => self.shared.batch_now(),
-            _ => self.shared.clock.now(),
-        };
-        let cell = &mut *guard;
-        cell.call(target, call, now, &mut after, reply);
-        drop(guard);
-        after.perform(&self.shared);
-        if after.is_plain() {
-            std::mem::forget(after);
-        }
-    }
-
-    /// A call by a thread that does not own the cell.
-    #[cold]
-    fn call_from_elsewhere(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
-        if self.admits() {
-            let now = self.shared.clock.now();
-            if self.hold(|cell, after| cell.call(target, call, now, after, reply)).is_some() {
-                return;
-            }
-            // Another thread came first.
-        }
-        *reply = self.ask(|asker| Message::Call(*target, call.take(), asker));
+        ran
     }
 }
 
-/// A use of the cell by a thread that may not be its owner. The thread that polls the devices is to be the owner, and not
-/// the one that sets things up: that one gives the cell up again, also when it panics.
+/// A use of the cell by a thread that is not to own it: given up at the end, also when it panics.
 struct Visit<'a, P: Platform> {
     up: &'a Up<P>,
-    owned: bool,
+    hub: &'a Hub<P>,
 }
 
 impl<P: Platform> Drop for Visit<'_, P> {
-    #[inline]
     fn drop(&mut self) {
-        if !self.owned && !model_is_over::<P>() {
-            self.up.let_go();
+        if !model_is_over::<P>() {
+            self.up.let_go(self.hub);
         }
     }
 }
 
-impl<P: Platform> Architecture<P> for Up<P> {
-    #[inline]
-    fn post(&self, ingress: &mut Ingress, now: Time, after: &mut After<P>) {
-        let Some(mut guard) = self.cell.borrow_mine() else {
-            return self.post_from_elsewhere(ingress);
-        };
-        let cell = &mut *guard;
-        cell.ingress(ingress, now, after);
-    }
+impl<P: Platform> Exclusion<P> for Up<P> {
+    const SINGLE: bool = true;
+    const POLLED: bool = true;
 
-    fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
+    #[inline(always)]
+    fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         match self.cell.borrow_mine() {
-            Some(guard) => self.call_here(guard, target, call, reply),
-            None => self.call_from_elsewhere(target, call, reply),
+            Some(mut cell) => Some(f(&mut cell)),
+            None => self.visit(hub, f),
         }
     }
 
-    fn control(&self, change: Control<P>) {
-        if self.hold(|cell, after| cell.control(change.clone(), self.shared.clock.now(), after)).is_none() {
-            self.ask(|asker| Message::Control(change, asker));
+    #[cold]
+    fn send(&self, hub: &Hub<P>, message: Message<P>, announce: bool) -> Result<(), Message<P>> {
+        self.mailbox.send(message, announce)?;
+        hub.shared.wake_drivers();
+        Ok(())
+    }
+
+    fn assist(&self, hub: &Hub<P>) {
+        P::fence(Ordering::SeqCst);
+        if self.adopts_mail() {
+            self.drain(hub, hub.shared.clock.now());
+            self.let_go(hub);
         }
     }
 
-    fn tick(&self, now: Time) {
+    fn deadline(&self) -> u64 {
+        self.cell.borrow_mine().map_or(u64::MAX, |cell| cell.deadline_nanos())
+    }
+
+    fn tick(&self, hub: &Hub<P>, now: Time) -> bool {
         if self.cell.bind_here().is_err() {
             self.turned_away.store(true, Ordering::Relaxed);
             P::fence(Ordering::SeqCst);
             if self.cell.bind_here().is_err() {
-                return;
+                return false;
             }
         }
-        self.drain(now);
-        let _ = self.hold(|cell, after| {
-            if cell.next_deadline().is_some_and(|deadline| deadline <= now) {
-                cell.timers(now, after);
-            }
-        });
-    }
-
-    fn retire(&self) {
-        if self.cell.owner() == Some(P::thread_index()) {
-            self.drain(self.shared.clock.now());
-            self.let_go();
+        let ran = self.drain(hub, now);
+        if self.deadline() <= now.as_nanos() {
+            let mut after = After::default();
+            self.enter(hub, |cell| cell.timers(now, &mut after));
+            after.perform(&hub.shared);
         }
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        if self.cell.owner() != Some(P::thread_index()) {
-            return None;
-        }
-        self.cell.with(|cell| cell.next_deadline()).ok().flatten()
+        ran
     }
 
     fn is_quiescent(&self) -> bool {
-        self.waiting.load(Ordering::Acquire) == 0
+        self.mailbox.pending() == 0
     }
 
-    fn census(&self) -> Census {
-        if let Some(census) = self.hold(|cell, _| cell.census()) {
-            return census;
+    fn retire(&self, hub: &Hub<P>) {
+        if self.cell.owner() == Some(P::thread_index()) {
+            self.drain(hub, hub.shared.clock.now());
+            self.let_go(hub);
         }
-        match self.ask(Message::Census) {
-            Reply::Census(census) => *census,
-            _ => Census::default(),
-        }
-    }
-}
-
-impl<P: Platform> Up<P> {
-    fn ask(&self, message: impl FnOnce(Asker<P>) -> Message<P>) -> Reply {
-        let slot = ReplySlot::new();
-        self.send(message(Asker::new(&slot)));
-        P::fence(Ordering::SeqCst);
-        if self.adopts_mail() {
-            self.drain(self.shared.clock.now());
-            self.let_go();
-        }
-        slot.wait()
     }
 }

@@ -24,7 +24,9 @@ pub trait Arrivals: Place {
     #[inline(never)]
     fn ingress(&mut self, ingress: &mut Ingress, now: Time, after: &mut After<Self::Platform>) {
         match ingress {
-            Ingress::Segment(arrival) => self.segment(arrival, now, after),
+            // A second time where the table has changed meanwhile. A loop, because a second copy of what follows, or recursion,
+            // would keep the compiler from making one straight piece of it.
+            Ingress::Segment(arrival) => while self.segment(arrival, now, after) {},
             other => self.rarer(std::mem::take(other), now, after),
         }
     }
@@ -44,33 +46,31 @@ pub trait Arrivals: Place {
         }
     }
 
-    /// A segment arrives.
+    /// A segment arrives. True: the segment in `arrival` is to be looked at again, because the table has changed.
     #[inline(always)]
-    fn segment(&mut self, arrival: &mut Segment, now: Time, after: &mut After<Self::Platform>) {
-        let Some(segment) = &arrival.segment else { return };
+    fn segment(&mut self, arrival: &mut Segment, now: Time, after: &mut After<Self::Platform>) -> bool {
+        let Some(segment) = &arrival.segment else { return false };
         match self.find(&segment.tuple, arrival.hash) {
             Ok((id, held)) => {
                 let doomed = Doomed { place: self, id: &id, now, after };
                 let event = tcp::SegmentArrives(&mut arrival.segment);
                 let reply = doomed.place.run(doomed.id, held, event, now, doomed.after);
                 std::mem::forget(doomed);
-                if let Some(segment) = reply.and_then(call::unclaimed) {
+                match reply {
                     // A SYN for which a connection in TIME-WAIT was closed.
-                    self.again(&mut Segment { segment: Some(segment), ..*arrival }, now, after);
+                    Some(tcp::Disposition::Recycled(segment)) => {
+                        arrival.segment = Some(*segment);
+                        true
+                    }
+                    _ => false,
                 }
             }
             Err(missing) => self.unmatched(arrival, missing, now, after),
         }
     }
 
-    /// [`Arrivals::segment`] once more, because the table has changed.
-    #[cold]
-    #[inline(never)]
-    fn again(&mut self, arrival: &mut Segment, now: Time, after: &mut After<Self::Platform>) {
-        self.segment(arrival, now, after);
-    }
-
-    /// A segment arrives that belongs to no connection: perhaps to one that is half open, perhaps to a listener.
+    /// A segment arrives that belongs to no connection: perhaps to one that is half open, perhaps to a listener. True: it does
+    /// belong to one now.
     #[cold]
     fn unmatched(
         &mut self,
@@ -78,8 +78,8 @@ pub trait Arrivals: Place {
         missing: Self::Missing,
         now: Time,
         after: &mut After<Self::Platform>,
-    ) {
-        let Some(segment) = &arrival.segment else { return };
+    ) -> bool {
+        let Some(segment) = &arrival.segment else { return false };
         let flow = Flow { tuple: segment.tuple, hash: arrival.hash };
         let (outcome, due) = self.with_directory(|directory, site| {
             let outcome = unmatched(directory, site, (flow, missing), arrival, now, after);
@@ -95,9 +95,10 @@ pub trait Arrivals: Place {
                     shared.reset(&flow, segment, counters, after);
                 }
             }
-            Outcome::Appeared => self.again(arrival, now, after),
+            Outcome::Appeared => return true,
         }
         self.call_for(due, after);
+        false
     }
 
     /// A connection has come into the table by its handshake: what is left to do outside the directory.

@@ -151,7 +151,7 @@ fn tell_window<A: PcbAccess>(snapshot: RecvSnapshot, pcb: &mut A, out: &mut Outb
     }
 }
 
-#[inline]
+#[inline(always)]
 fn take(rw: &mut ReceiveWindow, max: usize, received: &mut Received) {
     let first = rw.nxt - (rw.queued + u32::from(rw.finished));
     let mut taken = 0;

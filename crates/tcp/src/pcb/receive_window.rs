@@ -237,7 +237,7 @@ impl ReceiveWindow {
     }
 
     /// Append in-order text. True if heap memory was taken for the queue.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn append(&mut self, text: PktBuf) -> bool {
         let len = text.len();
         self.nxt += len as u32;

@@ -42,7 +42,7 @@ impl RetransmitQueue {
     }
 
     /// Append `chunk`; small ones are copied behind the last one. True if heap memory was taken for the queue.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, chunk: Chunk) -> bool {
         let len = chunk.len();
         if len == 0 {
@@ -60,7 +60,7 @@ impl RetransmitQueue {
     }
 
     /// Drop the first `octets`: they are acknowledged.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn acknowledge(&mut self, octets: u32) {
         let mut left = octets.min(self.len) as usize;
         self.len -= left as u32;

@@ -29,7 +29,7 @@ pub(crate) struct Unacceptable {
 /// Segments without text are accepted from Last.ACK.sent on and up to the window's right edge inclusive, which is a
 /// little more than the RFC's table: otherwise an acknowledgement overtaken by text, or sent behind a full window,
 /// would be lost.
-#[inline]
+#[inline(always)]
 pub(crate) fn check(
     rw: &mut ReceiveWindow,
     ra: &mut Reassembly,

@@ -1,0 +1,273 @@
+//! Architectures whose unit of exclusion is a cell: what they have in common, written once.
+//!
+//! Such an architecture is one type that implements [`Exclusion`]: how one thread at a time uses a cell, and how work reaches
+//! that thread where another brings it. The axes are its items:
+//!
+//! | axis | item | choices so far |
+//! |---|---|---|
+//! | exclusion | [`Exclusion::enter`] | a lock (always), ownership by one thread (else refuse), a flag (else refuse) |
+//! | hand-over | [`Exclusion::send`] | a mailbox, a ring, a queue beside the flag |
+//! | dispatch of arrivals | [`Exclusion::takes_arrivals`] | the thread that brings them, or the thread behind the queue |
+//! | threads | [`Exclusion::serve`] | none, one for each cell |
+//! | table | the number of cells | one for the stack, one for each shard or group |
+//!
+//! A connection's cell is chosen by the hash of its flow, as a NIC chooses a queue. Listeners are replicated into every cell,
+//! in index order, one cell at a time.
+//!
+//! What may never happen: a caller sleeps for an answer while the cell's work is the caller's own to do.
+
+use std::sync::Arc;
+
+use observe::{DropReason, Time};
+use sync::{CachePadded, Lock, LockClass, LockKind, Platform};
+
+use super::{Architecture, Census};
+use crate::after::After;
+use crate::call::{Call, Control, Ingress, Reply};
+use crate::connections::{Arrivals, Calls, Upkeep};
+use crate::flow::{self, Target};
+use crate::handoff::{Asker, Message, ReplySlot};
+use crate::place::Cell;
+use crate::shared::Shared;
+
+/// What surrounds the cells of an architecture.
+pub struct Hub<P: Platform> {
+    /// The stack.
+    pub shared: Arc<Shared<P>>,
+    /// Each cell has its own thread. Without, the thread that asks or ticks does the work of all: the same code on one
+    /// thread, in an order that can be repeated.
+    pub own_threads: bool,
+}
+
+/// How one thread at a time uses a cell, and how work reaches that thread; see the module documentation. All methods may be
+/// called by any thread.
+pub trait Exclusion<P: Platform>: Send + Sync + 'static {
+    /// What the names of its threads begin with; empty: it has none.
+    const THREAD: &'static str = "";
+    /// Its threads run the timers of connections; otherwise receive threads do.
+    const RUNS_TIMERS: bool = false;
+    /// There is only one cell: no hash is looked at.
+    const SINGLE: bool = false;
+    /// The thread that uses the cell has polled the devices just now, so that reading payload needs no clock.
+    const POLLED: bool = false;
+
+    /// Runs `f` in the cell now, on the calling thread, if this may use it; `None`: `f` was not called.
+    fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R>;
+
+    /// Whether an event that nobody waits for is run by the thread that brings it, if this may enter.
+    fn takes_arrivals(&self) -> bool {
+        true
+    }
+
+    /// Leaves a message for the thread that uses the cell. With `announce` that thread is woken now, otherwise at the end of
+    /// the batch ([`Exclusion::announce`]), if it makes a difference.
+    ///
+    /// # Errors
+    /// The queue is full: the message comes back.
+    fn send(&self, _hub: &Hub<P>, message: Message<P>, _announce: bool) -> Result<(), Message<P>> {
+        debug_assert!(false, "a cell that never refuses is sent nothing");
+        drop(message);
+        Ok(())
+    }
+
+    /// Wakes the thread that uses the cell for what the calling thread has sent.
+    fn announce(&self) {}
+
+    /// The calling thread is about to sleep for an answer: it does the cell's work first if no other thread would.
+    fn assist(&self, _hub: &Hub<P>) {}
+
+    /// When [`Exclusion::tick`] next has something to do, in nanoseconds; `u64::MAX`: nothing is armed. May be early.
+    fn deadline(&self) -> u64;
+
+    /// Runs due timers and, where the calling thread does the cell's work, what waits for it. True: it may be worth another
+    /// look at all cells.
+    fn tick(&self, hub: &Hub<P>, now: Time) -> bool;
+
+    /// Whether nothing that was sent waits to be run.
+    fn is_quiescent(&self) -> bool {
+        true
+    }
+
+    /// The calling receive thread stops: what it owns passes to the next thread that ticks.
+    fn retire(&self, _hub: &Hub<P>) {}
+
+    /// The cell's own thread, until [`Exclusion::stop`].
+    fn serve(&self, _hub: &Hub<P>) {}
+
+    /// Ends the cell's own thread.
+    fn stop(&self) {}
+}
+
+/// An architecture with cells.
+pub struct Cells<P: Platform, E: Exclusion<P>> {
+    inner: Arc<Inner<P, E>>,
+    threads: Lock<Vec<P::JoinHandle>, P>,
+}
+
+struct Inner<P: Platform, E> {
+    hub: Hub<P>,
+    cells: Box<[CachePadded<E>]>,
+}
+
+impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
+    /// `count` cells (at least 1) that `make` makes.
+    pub fn new(shared: &Arc<Shared<P>>, count: usize, own_threads: bool, make: impl Fn() -> E) -> Self {
+        let own_threads = own_threads && !E::THREAD.is_empty();
+        if own_threads && E::RUNS_TIMERS {
+            shared.alarms.timers_are_run_elsewhere();
+        }
+        let hub = Hub { shared: shared.clone(), own_threads };
+        let mut cells = Vec::with_capacity(count.max(1));
+        // A cell is some kilobytes: it is made where it stays, as far as the compiler can see.
+        cells.resize_with(count.max(1), || CachePadded::new(make()));
+        let inner = Arc::new(Inner { hub, cells: cells.into() });
+        let spawn = |index: usize| {
+            let inner = inner.clone();
+            P::spawn(&format!("{}{index}", E::THREAD), Some(index), move || inner.cells[index].serve(&inner.hub))
+        };
+        let handles = if own_threads { (0..inner.cells.len()).map(spawn).collect() } else { vec![] };
+        Cells { inner, threads: Lock::new(LockKind::Blocking, LockClass::Control, handles) }
+    }
+
+    #[inline(always)]
+    fn index(&self, hash: impl FnOnce() -> u32) -> usize {
+        if E::SINGLE { 0 } else { flow::index(hash(), self.inner.cells.len()) }
+    }
+
+    /// Runs `f` in a cell, if the calling thread may use it, and performs what it left to be done.
+    #[inline(always)]
+    fn hold<R>(&self, index: usize, f: impl FnOnce(&mut Cell<P>, &mut After<P>) -> R) -> Option<R> {
+        let hub = &self.inner.hub;
+        let mut after = After::default();
+        let result = self.inner.cells[index].enter(hub, |cell| f(cell, &mut after));
+        after.perform(&hub.shared);
+        if after.is_plain() {
+            std::mem::forget(after);
+        }
+        result
+    }
+
+    /// Leaves an arrival for the thread that uses the cell. Not inlined, or its message would be built in the caller's frame.
+    #[inline(never)]
+    fn hand_over(&self, index: usize, ingress: &mut Ingress, after: &mut After<P>) {
+        let Inner { hub, cells } = &*self.inner;
+        after.announce(index);
+        if cells[index].send(hub, Message::Ingress(std::mem::take(ingress)), false).is_err() {
+            hub.shared.counters.drop(DropReason::InputQueueFull);
+        }
+    }
+
+    /// Sends a request and sleeps until it is answered.
+    #[cold]
+    #[inline(never)]
+    fn ask(&self, index: usize, message: impl FnOnce(Asker<P>) -> Message<P>) -> Reply {
+        let Inner { hub, cells } = &*self.inner;
+        let slot = ReplySlot::new();
+        let mut message = message(Asker::new(&slot));
+        while let Err(back) = cells[index].send(hub, message, true) {
+            message = back;
+            P::yield_now();
+        }
+        cells[index].assist(hub);
+        slot.wait()
+    }
+}
+
+impl<P: Platform, E: Exclusion<P>> Architecture<P> for Cells<P, E> {
+    #[inline]
+    fn post(&self, ingress: &mut Ingress, now: Time, after: &mut After<P>) {
+        let index = self.index(|| ingress.hash());
+        let cell = &self.inner.cells[index];
+        if !cell.takes_arrivals() || cell.enter(&self.inner.hub, |cell| cell.ingress(ingress, now, after)).is_none() {
+            self.hand_over(index, ingress, after);
+        }
+    }
+
+    fn end_of_batch(&self, after: &mut After<P>) {
+        let sent = after.take_announcements();
+        if sent == 0 {
+            return;
+        }
+        for (index, cell) in self.inner.cells.iter().enumerate() {
+            if sent & (1 << (index & 63)) != 0 {
+                cell.announce();
+            }
+        }
+    }
+
+    fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
+        let index = self.index(|| target.hash);
+        let shared = &self.inner.hub.shared;
+        let now = match call {
+            // Reading starts no timer and measures nothing.
+            Call::Receive(_) if E::POLLED => shared.batch_now(),
+            _ => shared.clock.now(),
+        };
+        if self.hold(index, |cell, after| cell.call(target, call, now, after, reply)).is_none() {
+            *reply = self.ask(index, |asker| Message::Call(*target, call.take(), asker));
+        }
+    }
+
+    fn control(&self, change: Control<P>) {
+        // Every cell has its replica before this returns: no thread finds a stale listener afterwards.
+        for index in 0..self.inner.cells.len() {
+            let now = self.inner.hub.shared.clock.now();
+            if self.hold(index, |cell, after| cell.control(change.clone(), now, after)).is_none() {
+                self.ask(index, |asker| Message::Control(change.clone(), asker));
+            }
+        }
+    }
+
+    fn tick(&self, now: Time) {
+        let Inner { hub, cells } = &*self.inner;
+        if hub.own_threads && E::RUNS_TIMERS {
+            return;
+        }
+        let mut again = true;
+        while again {
+            again = false;
+            for cell in cells {
+                again |= cell.tick(hub, now);
+            }
+        }
+    }
+
+    fn retire(&self) {
+        self.inner.cells.iter().for_each(|cell| cell.retire(&self.inner.hub));
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        if self.inner.hub.own_threads && E::RUNS_TIMERS {
+            return None;
+        }
+        let earliest = self.inner.cells.iter().map(|cell| cell.deadline()).min()?;
+        (earliest != u64::MAX).then(|| Time::from_nanos(earliest))
+    }
+
+    fn is_quiescent(&self) -> bool {
+        self.inner.cells.iter().all(|cell| cell.is_quiescent())
+    }
+
+    fn census(&self) -> Census {
+        let mut sum = Census::default();
+        for index in 0..self.inner.cells.len() {
+            match self.hold(index, |cell, _| cell.census()) {
+                Some(census) => sum.add(&census),
+                None => {
+                    if let Reply::Census(census) = self.ask(index, Message::Census) {
+                        sum.add(&census);
+                    }
+                }
+            }
+        }
+        sum
+    }
+
+    fn shutdown(&self) {
+        self.inner.cells.iter().for_each(|cell| cell.stop());
+        for handle in std::mem::take(&mut *self.threads.lock()) {
+            // A thread that panicked has said so already.
+            let _ = P::join(handle);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Messages from other threads for the one thread that uses a cell.
+//!
+//! [`Mailbox::list`] is the papers' message queue: a list under a mutex, a condition variable, a wake for every message that
+//! finds the thread asleep. [`Mailbox::ring`] is a lock-free ring, whose senders wake the receiver at the end of a batch.
+//!
+//! What may never happen: a message in the mailbox, its receiver asleep in [`Mailbox::wait`], and nobody about to wake it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use sync::ring::Mpsc;
+use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Parker, Platform, model_is_over};
+
+use crate::handoff::Message;
+
+/// Slots of a ring. An arrival that finds it full is dropped and counted; a caller waits.
+const RING: usize = 4096;
+
+enum Queue<P: Platform> {
+    List { list: Lock<VecDeque<Message<P>>, P>, arrived: Condvar<P> },
+    Ring { ring: Mpsc<Message<P>, P>, parker: Parker<P> },
+}
+
+/// See the module documentation.
+pub struct Mailbox<P: Platform> {
+    queue: Queue<P>,
+    /// Sent and not yet run.
+    pending: P::AtomicUsize,
+}
+
+/// Messages that have been taken out; they are no longer pending when this goes, also if one of them panicked.
+pub struct Taken<'a, P: Platform> {
+    pending: &'a P::AtomicUsize,
+    /// How many have been run, or have begun to.
+    pub count: usize,
+}
+
+impl<P: Platform> Drop for Taken<'_, P> {
+    fn drop(&mut self) {
+        if self.count != 0 && !model_is_over::<P>() {
+            self.pending.fetch_sub(self.count, Ordering::AcqRel);
+        }
+    }
+}
+
+impl<P: Platform> Mailbox<P> {
+    fn new(queue: Queue<P>) -> Self {
+        Mailbox { queue, pending: P::AtomicUsize::new(0) }
+    }
+
+    /// A list under a mutex.
+    pub fn list() -> Self {
+        let list = Lock::new(LockKind::Blocking, LockClass::Handoff, VecDeque::new());
+        Self::new(Queue::List { list, arrived: Condvar::new() })
+    }
+
+    /// A lock-free ring.
+    pub fn ring() -> Self {
+        Self::new(Queue::Ring { ring: Mpsc::new(RING), parker: Parker::new() })
+    }
+
+    /// Sends without waiting. A list wakes its receiver at once, a ring if `announce`; see [`Mailbox::announce`].
+    ///
+    /// # Errors
+    /// The ring is full: the message comes back.
+    pub fn send(&self, message: Message<P>, announce: bool) -> Result<(), Message<P>> {
+        match &self.queue {
+            Queue::List { list, arrived } => {
+                let mut list = list.lock();
+                list.push_back(message);
+                // Under the lock: a thread that sees a message pending finds it in the list.
+                self.pending.fetch_add(1, Ordering::AcqRel);
+                drop(list);
+                arrived.notify_one();
+            }
+            Queue::Ring { ring, parker } => {
+                self.pending.fetch_add(1, Ordering::AcqRel);
+                let sent = ring.push(message);
+                if announce {
+                    parker.unpark();
+                }
+                if let Err(full) = sent {
+                    self.pending.fetch_sub(1, Ordering::AcqRel);
+                    return Err(full.0);
+                }
+            }
+        }
+        sync::profile::handoff::<P>(1);
+        Ok(())
+    }
+
+    /// Wakes the receiver for what the calling thread has sent without announcing it.
+    pub fn announce(&self) {
+        if let Queue::Ring { parker, .. } = &self.queue {
+            parker.unpark();
+        }
+    }
+
+    /// Messages that were sent and have not been run.
+    #[inline]
+    pub fn pending(&self) -> usize {
+        self.pending.load(Ordering::Acquire)
+    }
+
+    /// Takes one message. Only the receiver calls it.
+    pub fn pop(&self) -> Option<Message<P>> {
+        match &self.queue {
+            Queue::List { list, .. } => list.lock().pop_front(),
+            Queue::Ring { ring, .. } => ring.pop(),
+        }
+    }
+
+    /// Moves at most `most` messages to `batch`, which is empty. Only the receiver calls it.
+    pub fn take(&self, batch: &mut VecDeque<Message<P>>, most: usize) {
+        match &self.queue {
+            Queue::List { list, .. } => {
+                let mut list = list.lock();
+                if list.len() <= most {
+                    std::mem::swap(&mut *list, batch);
+                } else {
+                    batch.extend(list.drain(..most));
+                }
+            }
+            Queue::Ring { ring, .. } => {
+                while batch.len() < most {
+                    let Some(message) = ring.pop() else { break };
+                    batch.push_back(message);
+                }
+            }
+        }
+    }
+
+    /// Accounts for messages that the receiver takes out and runs.
+    pub fn taken(&self) -> Taken<'_, P> {
+        Taken { pending: &self.pending, count: 0 }
+    }
+
+    /// Sleeps until a message comes, the receiver is to `stop`, or `timeout` has passed. Only the receiver calls it.
+    pub fn wait(&self, stop: &P::AtomicBool, timeout: Option<Duration>) {
+        match &self.queue {
+            Queue::List { list, arrived } => {
+                let list = list.lock();
+                // Looked at behind the lock as `wake` goes through it: the thread that sets `stop` is seen here, or sees
+                // this one asleep.
+                if list.is_empty() && !stop.load(Ordering::Acquire) {
+                    drop(match timeout {
+                        Some(timeout) => arrived.wait_timeout(list, timeout),
+                        None => arrived.wait(list),
+                    });
+                }
+            }
+            Queue::Ring { ring, parker } => {
+                if ring.is_empty() {
+                    parker.park(timeout);
+                }
+            }
+        }
+    }
+
+    /// Wakes the receiver, whether there is a message or not.
+    pub fn wake(&self) {
+        match &self.queue {
+            Queue::List { list, arrived } => {
+                // Behind the lock, or a receiver that has looked and not yet slept would miss it.
+                drop(list.lock());
+                arrived.notify_one();
+            }
+            Queue::Ring { parker, .. } => {
+                parker.unpark();
+            }
+        }
+    }
+}
