@@ -1,13 +1,18 @@
 //! Requirements of RFC 9293 that a packet script has no words for: addresses of the Internet and link layers, checksums,
 //! options octet by octet. Written from the RFC's sentences, over both families and under every architecture.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
 use every_arch::every_arch;
 use stack::Plan;
+use stack::call::{Call, Reply};
+use stack::socket::TcpSocket;
 use sync::Real;
-use testbed::frames::{PEER, PEER_MAC, STACK, STACK_MAC, tcp_of};
-use testbed::node::{Node, Terms};
+use tcp::{SetOption, SocketOption};
+use testbed::frames::{ISS, PEER, PEER_MAC, STACK, STACK_MAC, tcp_of};
+use testbed::node::{Node, Terms, send};
 use wire::tcp::{Header, TcpFlags};
 use wire::{checksum, protocol};
 
@@ -24,6 +29,8 @@ struct Hand {
     /// Options of the IPv4 header, a multiple of four octets; the destination options of IPv6.
     ip_options: Vec<u8>,
     port: u16,
+    seq: u32,
+    ack: u32,
     flags: u8,
     /// Options of the TCP header, a multiple of four octets.
     options: Vec<u8>,
@@ -36,7 +43,7 @@ impl Hand {
     fn syn(v6: bool, port: u16) -> Hand {
         let (src, dst) = if v6 { (PEER6.into(), STACK6.into()) } else { (PEER.into(), STACK.into()) };
         let (ip_options, options) = (Vec::new(), Vec::new());
-        Hand { link: STACK_MAC.0, src, dst, ip_options, port, flags: 2, options, spoilt_by: 0 }
+        Hand { link: STACK_MAC.0, src, dst, ip_options, port, seq: ISS, ack: 0, flags: 2, options, spoilt_by: 0 }
     }
 
     fn segment(&self) -> Vec<u8> {
@@ -44,7 +51,9 @@ impl Hand {
         let mut segment = Vec::new();
         segment.extend(self.port.to_be_bytes());
         segment.extend(80u16.to_be_bytes());
-        segment.extend([0, 0, 1, 0, 0, 0, 0, 0, words << 4, self.flags, 0xff, 0xff, 0, 0, 0, 0]);
+        segment.extend(self.seq.to_be_bytes());
+        segment.extend(self.ack.to_be_bytes());
+        segment.extend([words << 4, self.flags, 0xff, 0xff, 0, 0, 0, 0]);
         segment.extend(&self.options);
         let pseudo = checksum::pseudo_header(self.src, self.dst, protocol::TCP, segment.len() as u32);
         let sum = pseudo.add(checksum::sum(&segment)).finish().wrapping_add(self.spoilt_by);
@@ -296,4 +305,106 @@ fn options_of_ip_that_nobody_understands_are_ignored(plan: Plan) {
             assert!(is_syn_ack(answer(&mut node, &hand.frame())), "IPv6 {v6}, {options:?}");
         }
     }
+}
+
+/// A connection over IPv6 that the peer opened, to this address of ours.
+fn connected(node: &mut Node<Real>, dst: Ipv6Addr) -> Arc<TcpSocket<Real>> {
+    let listener = node.listen(80, 8);
+    let syn = Hand { dst: dst.into(), ..Hand::syn(true, 2000) };
+    let ack = answer(node, &syn.frame()).expect("a SYN-ACK").seq.0.wrapping_add(1);
+    node.answers(&Hand { seq: ISS.wrapping_add(1), ack, flags: 16, ..syn }.frame());
+    let socket = listener.accept().expect("a child waits");
+    node.stack.unlisten(&listener);
+    socket
+}
+
+fn ipv6_of(frame: &[u8]) -> wire::ipv6::Header {
+    wire::ipv6::parse(&frame[wire::ethernet::HEADER_LEN..]).expect("IPv6")
+}
+
+/// Is it a question after the peer's link address?
+fn is_solicitation(frame: &[u8]) -> bool {
+    frame[12..14] == [0x86, 0xdd] && ipv6_of(frame).next_header == protocol::ICMPV6 && frame[54] == 135
+}
+
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2
+//= type=test
+//# The TTL value used to send TCP segments MUST be configurable (MUST-49).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
+//= type=test
+//# TCP implementations SHOULD pass the current Differentiated Services field value without change to the IP layer, when
+//# it sends segments on the connection (SHLD-22).
+#[every_arch]
+fn what_a_user_chooses_stands_in_the_header_of_ipv6(plan: Plan) {
+    let mut node = node(plan);
+    let socket = connected(&mut node, STACK6);
+    let mut chosen = |class, hops| {
+        for option in [SocketOption::NoDelay(true), SocketOption::TrafficClass(class), SocketOption::HopLimit(hops)] {
+            assert!(matches!(node.call(&socket, Call::SetOption(SetOption(option))), Reply::OptionSet(Ok(()))));
+        }
+        node.call(&socket, send(&[1; 100]));
+        let sent = node.settle();
+        assert_eq!(sent.len(), 1);
+        let header = ipv6_of(&sent[0]);
+        (header.traffic_class, header.hop_limit)
+    };
+    assert_eq!(chosen(0, None), (0, 64), "nothing is chosen");
+    assert_eq!(chosen(0xb8, Some(9)), (0xb8, 9));
+    assert_eq!(chosen(0x28, Some(255)), (0x28, 255), "changed while the connection lasts");
+}
+
+/// The third retransmission, 200 + 400 + 800 ms after the text; without the advice the neighbour would not be asked for
+/// five seconds (RFC 4861, DELAY_FIRST_PROBE_TIME).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+//= type=test
+//# The following procedure MUST be used to handle excessive retransmissions of data segments (MUST-20):
+#[every_arch]
+fn at_r1_the_neighbour_is_asked_over_ipv6(plan: Plan) {
+    let mut node = node(plan);
+    let socket = connected(&mut node, STACK6);
+    node.call(&socket, send(&[5; 400]));
+    assert_eq!(node.settle().len(), 1, "the text and no question");
+    let mut asked = None;
+    for tens in 1..=300 {
+        node.clock.advance(Duration::from_millis(10));
+        if node.settle().iter().any(|frame| is_solicitation(frame)) {
+            asked = asked.or(Some(tens * 10));
+        }
+    }
+    assert!(asked.is_some_and(|at| (1400..1500).contains(&at)), "{asked:?}");
+}
+
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+//= type=test
+//# If an application on a multihomed host does not specify the local IP address when actively opening a TCP connection,
+//# then the TCP implementation MUST ask the IP layer to select a local IP address before sending the (first) SYN (MUST-44).
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+//= type=test
+//# At all other times, a previous segment has either been sent or received on this connection, and TCP implementations
+//# MUST use the same local address that was used in those previous segments (MUST-45).
+#[every_arch]
+fn ip_chooses_the_address_of_an_open_over_ipv6(plan: Plan) {
+    let second: Ipv6Addr = "fd00::7".parse().expect("an address");
+    let far: Ipv6Addr = "fd01::1".parse().expect("an address");
+    let mut addresses: Vec<(IpAddr, u8)> = [STACK6, second, far].map(|address| (address.into(), 64)).to_vec();
+    addresses.push((STACK.into(), 24));
+    let mut node = Node::introduced(Terms { addresses, ..Terms::new(plan) });
+    node.answers(&solicitation());
+    for (remote, ours) in [(PEER6, [STACK6, second]), ("fd01::9".parse().expect("an address"), [far, far])] {
+        let remote = SocketAddr::new(remote.into(), 80);
+        let socket = node.stack.connect(None, remote, &Default::default()).expect("there is a route");
+        assert!(ours.map(IpAddr::from).contains(&socket.tuple().local_addr), "to {remote}: {:?}", socket.tuple());
+    }
+    node.settle();
+    let socket = connected(&mut node, second);
+    node.call(&socket, send(&[5; 400]));
+    let mut sources = Vec::new();
+    for _ in 0..100 {
+        let sent = node.settle();
+        let ours = sent.iter().filter(|frame| tcp_of(frame).is_some_and(|(header, _)| header.dst_port == 2000));
+        sources.extend(ours.map(|frame| ipv6_of(frame).src));
+        node.clock.advance(Duration::from_millis(10));
+    }
+    assert!(sources.len() >= 3, "the text and retransmissions");
+    assert!(sources.iter().all(|source| *source == second), "{sources:?}");
 }
