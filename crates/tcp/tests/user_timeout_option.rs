@@ -68,9 +68,6 @@ fn it_rides_on_the_syn_and_on_the_first_segment_behind_it() {
     assert_eq!(user_timeout(&mut t), s(0));
 }
 
-//= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
-//= type=test
-//# Otherwise (G = 0), the time interval in the "User Timeout" field MUST be interpreted as seconds.
 #[test]
 fn a_listener_tells_it_in_the_syn_ack_and_heeds_the_first_segment() {
     let mut t = Script::new(setup(Some(200)));
@@ -206,9 +203,6 @@ fn keep_alive_waits_longer_than_the_time_that_was_adopted() {
 //# Length of the TCP option in octets [RFC0793]; its value MUST be 4.
 //= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
 //= type=test
-//# It MUST be interpreted as a 15-bit unsigned integer.
-//= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
-//= type=test
 //# When set (G = 1), the time interval in the "User Timeout" field MUST be interpreted as minutes.
 #[test]
 fn the_reserved_values_mean_nothing() {
@@ -235,9 +229,6 @@ fn what_is_lost_changes_nothing_and_may_come_later() {
     assert_eq!(user_timeout(&mut t), s(600));
 }
 
-//= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
-//= type=test
-//# Connections in other states MUST use the default timeout values defined in [RFC0793] and [RFC1122].
 #[test]
 fn before_the_handshake_the_usual_times_count() {
     let mut wanted = setup(Some(100));
