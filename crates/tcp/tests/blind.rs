@@ -104,6 +104,45 @@ fn text_with_an_impossible_acknowledgement_is_never_read() {
     assert_eq!(t.read(), 4);
 }
 
+/// What lies before the initial sequence number was never sent, and nobody can acknowledge it, however large the window that
+/// the peer once offered: not while nothing, some or all of our text is acknowledged, nor when our FIN is.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
+//= type=test
+//# All incoming segments whose ACK value doesn't satisfy the above condition MUST be discarded and an ACK sent back.
+#[test]
+fn nothing_before_the_beginning_is_acknowledged() {
+    let stages: [fn(&mut Script); 5] = [
+        |_| {},
+        |t| assert_eq!(t.send(3000), 3000),
+        |t| {
+            t.send(3000);
+            t.inject(peer(".").ack(1001));
+        },
+        |t| {
+            t.send(3000);
+            t.inject(peer(".").ack(3001));
+        },
+        |t| {
+            t.send(3000);
+            t.run(tcp::Shutdown::Write).unwrap();
+            t.inject(peer(".").ack(3002));
+        },
+    ];
+    for prepare in stages {
+        for age in [1, 2, 1000, 50_000, 59_999] {
+            let mut t = plain();
+            prepare(&mut t);
+            t.take();
+            t.inject(peer("P.").ack(0u32.wrapping_sub(age)).len(4));
+            assert_eq!((t.read(), dropped(&t)), (0, Some(DropReason::TcpBadAck)), "{age} below the SYN");
+            assert_eq!(t.take().len(), 1);
+            // All that was sent may be acknowledged again.
+            t.inject(peer("P.").ack(1).len(4));
+            assert_eq!(t.read(), 4);
+        }
+    }
+}
+
 #[test]
 fn text_without_ack_is_dropped() {
     let mut t = plain();
