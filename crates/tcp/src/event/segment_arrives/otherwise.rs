@@ -205,18 +205,20 @@ fn take_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Ack {
     parts.reassembly.clear();
     let snapshot = parts.receive_window.snapshot(parts.reassembly);
     parts.receive_window.acked(snapshot.nxt, snapshot.edge);
-    parts.header_out.merge(snapshot);
+    parts.header_out.merge_last(snapshot);
     out.ready |= Readiness::READABLE | Readiness::PEER_CLOSED;
     parts.enter(Cause::Fin, out, now);
-    Ack::Now
+    // A duplicate is reported at once; text would not carry the block.
+    if parts.header_out.sack.is_some() { Ack::Pure } else { Ack::Now }
 }
 
 /// The established path found the FIN next in sequence: take it, and acknowledge it.
 #[cold]
 pub(crate) fn finish<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
     pcb.whole(out, |mut parts, out| {
-        if parts.header_in.state.accepts_text() && take_fin(&mut parts, out, now) == Ack::Now {
-            let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::Now));
+        let ack = if parts.header_in.state.accepts_text() { take_fin(&mut parts, out, now) } else { Ack::None };
+        if ack >= Ack::Now {
+            let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, ack));
             note_told(&mut parts, told);
         }
     });

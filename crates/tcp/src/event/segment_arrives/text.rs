@@ -103,7 +103,8 @@ fn in_disorder(
         out.count(Counter::OutOfOrderAtEntry, 1);
         return insert(rw, ra, (seq, text, fin), out);
     }
-    if seq.lt(rw.nxt) {
+    let old = seq.lt(rw.nxt);
+    if old {
         out.count(Counter::DuplicateTextIn, 1);
         if out.config.dsack {
             ra.record_duplicate(seq, rw.nxt.min(end));
@@ -121,13 +122,29 @@ fn in_disorder(
             return (Ack::Pure, Some(DropReason::TcpZeroWindow));
         }
     }
+    if out.config.dsack && !old {
+        // RFC 2883 section 4.2: of several parts that came before, the first is reported.
+        ra.record_overlap(rw.nxt + (text.len() as u32 + u32::from(fin)));
+    }
+    (fill(rw, ra, (text, fin), out, now), None)
+}
+
+/// Text at RCV.NXT, in front of what is queued.
+fn fill(
+    rw: &mut ReceiveWindow,
+    ra: &mut Reassembly,
+    (text, fin): (PktBuf, bool),
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Ack {
     in_order(rw, text, out, now);
     rw.fin_next |= fin;
     let filled = !ra.is_empty();
     drain(rw, ra, out, now);
-    // RFC 5681 section 4.2: at once when all or part of a gap is filled, so that the sender's recovery goes on.
-    let ack = if filled && !ra.is_empty() { Ack::Pure } else { Ack::Now };
-    (ack, None)
+    // RFC 5681 section 4.2: at once when all or part of a gap is filled, so that the sender's recovery goes on. A segment
+    // with text would not carry the blocks.
+    let reports = rw.sack && ra.has_duplicate();
+    if reports || filled && !ra.is_empty() { Ack::Pure } else { Ack::Now }
 }
 
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
