@@ -5,7 +5,7 @@ use observe::{Counter, DropReason, Time};
 use wire::tcp::{Header, TcpFlags};
 
 use super::acknowledgement::{self, Acked};
-use super::{Disposition, answer, challenge, flags_make_sense, refuse, sequence, syn_sent, text};
+use super::{Disposition, answer, challenge, refuse, sequence, syn_sent, text};
 use crate::access::{PcbAccess, PcbMut};
 use crate::ecn;
 use crate::error::Error;
@@ -24,9 +24,6 @@ pub(super) fn arrives(
     now: Time,
 ) -> Disposition {
     let Some(segment) = arrival else { return Disposition::Done };
-    if !flags_make_sense(segment.header.flags) {
-        return Disposition::Dropped(out.dropped(DropReason::TcpBadFlags));
-    }
     match parts.header_in.state {
         State::TimeWait if reopens(segment, &parts) => return recycle(arrival, parts, out, now),
         State::SynReceived if repeats_syn(segment, &parts) => {
@@ -36,8 +33,7 @@ pub(super) fn arrives(
                 return Disposition::Done;
             }
             // A simultaneous open: the SYN was taken before, the ACK counts.
-            segment.header.seq += 1;
-            segment.header.flags.remove(TcpFlags::SYN);
+            segment.pass_syn();
         }
         _ => {}
     }
@@ -357,7 +353,8 @@ fn refused_segment(
     out: &mut Outbox<'_>,
     now: Time,
 ) -> Disposition {
-    let fin = segment.header.flags.contains(TcpFlags::FIN);
+    let judged_before_fin = TcpFlags::RST | TcpFlags::SYN;
+    let fin = segment.header.flags.contains(TcpFlags::FIN) && !segment.header.flags.intersects(judged_before_fin);
     match parts.header_in.state {
         // The peer did not get our last acknowledgement.
         State::TimeWait if fin => {
@@ -370,9 +367,14 @@ fn refused_segment(
     }
 }
 
-/// Is it the SYN that we are answering, again?
+/// Is it the SYN that we are answering, again? A listener answers none with FIN, and nobody who answers a listener
+/// acknowledges by a SYN.
 fn repeats_syn(segment: &Segment, parts: &PcbMut<'_>) -> bool {
-    segment.header.flags.contains(TcpFlags::SYN) && segment.header.seq == parts.send_window.wl1
+    let flags = segment.header.flags;
+    let others = if parts.header_in.is_passive() { TcpFlags::ACK | TcpFlags::FIN } else { TcpFlags::NONE };
+    flags.contains(TcpFlags::SYN)
+        && !flags.intersects(others | TcpFlags::RST)
+        && segment.header.seq == parts.send_window.wl1
 }
 
 /// RFC 9293 section 3.10.7.4, TIME-WAIT, and RFC 6191: a SYN that cannot be an old one begins a new incarnation.
@@ -384,11 +386,9 @@ fn repeats_syn(segment: &Segment, parts: &PcbMut<'_>) -> bool {
 //# are commonly used, and using them to reduce TIME-WAIT provides benefits for busy Internet servers (SHLD-4).
 fn reopens(segment: &Segment, parts: &PcbMut<'_>) -> bool {
     let flags = segment.header.flags;
-    // While somebody still reads from the old one, it cannot make way.
-    if parts.header_in.is_held()
-        || !flags.contains(TcpFlags::SYN)
-        || flags.intersects(TcpFlags::ACK.union(TcpFlags::RST))
-    {
+    // While somebody still reads from the old one, it cannot make way. A listener takes no SYN with FIN.
+    let others = TcpFlags::ACK | TcpFlags::RST | TcpFlags::FIN;
+    if parts.header_in.is_held() || !flags.contains(TcpFlags::SYN) || flags.intersects(others) {
         return false;
     }
     let rw = &parts.receive_window;
