@@ -74,7 +74,7 @@ fn expected(state: State, flags: TcpFlags) -> (Answer, State) {
         State::Listen => nothing,
         // Section 3.10.7.3.
         State::SynSent if rst && ack => (Answer::Nothing, State::Closed),
-        State::SynSent if rst || !syn || fin && !ack => nothing,
+        State::SynSent if rst || !syn => nothing,
         State::SynSent if ack && fin => (Answer::Ack, State::CloseWait),
         State::SynSent if ack => (Answer::Ack, State::Established),
         State::SynSent => (Answer::SynAck, State::SynReceived),
