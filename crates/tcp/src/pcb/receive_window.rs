@@ -234,7 +234,6 @@ impl ReceiveWindow {
 
     /// RCV.NXT + RCV.WND as the peer was last told: with a window field that cannot be scaled in a SYN, and is rounded up to
     /// a unit later.
-    #[cold]
     pub(crate) fn told_right_edge(&self) -> SeqNumber {
         let unit = if matches!(self.told, Told::Syn | Told::SynWithText) { 1 } else { 1 << self.shift };
         let window = (self.told_edge - self.last_ack_sent).max(0) as u32;
