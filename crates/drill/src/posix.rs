@@ -10,6 +10,7 @@ mod fast_open;
 mod file;
 mod info;
 mod options;
+mod receive;
 mod reports;
 mod stream;
 mod udp;
@@ -287,6 +288,11 @@ impl Posix {
             Some(Object::Udp(sock)) => sock.addresses(),
             _ => (None, None),
         }
+    }
+
+    /// Whether `fd` is a socket for datagrams.
+    pub fn is_datagram(&self, fd: i32) -> bool {
+        matches!(self.files.get(&fd), Some(Descriptor { object: Object::Udp(_), .. }))
     }
 
     /// Whether `fd` is a socket that listens.

@@ -38,13 +38,13 @@ pub(super) enum Stage {
 pub(super) struct Stream {
     pub(super) socket: Arc<TcpSocket<Real>>,
     /// Taken from the connection and not read yet.
-    residue: VecDeque<PktBuf>,
-    end: bool,
+    pub(super) residue: VecDeque<PktBuf>,
+    pub(super) end: bool,
     /// `connect` has not said yet that it is established.
     pub(super) opening: bool,
     /// The error with which the connection ended has been reported.
-    told: bool,
-    shut_read: bool,
+    pub(super) told: bool,
+    pub(super) shut_read: bool,
     shut_write: bool,
 }
 
@@ -132,7 +132,7 @@ impl Stream {
     }
 
     /// Octets taken from the connection and not read.
-    fn unread(&self) -> usize {
+    pub(super) fn unread(&self) -> usize {
         self.residue.iter().map(|buffer| buffer.len()).sum()
     }
 
@@ -319,54 +319,6 @@ impl TcpSock {
         Ok(())
     }
 
-    pub(super) fn receive(
-        &mut self,
-        stack: &Stack<Real>,
-        max: usize,
-        flags: i32,
-        nonblocking: bool,
-    ) -> Answer<Vec<u8>> {
-        if matches!(self.stage, Stage::Deferred(..)) {
-            return if nonblocking { now(Err(Errno::EAGAIN)) } else { Poll::Pending };
-        }
-        let Stage::Stream(stream) = &mut self.stage else { return now(Err(Errno::ENOTCONN)) };
-        let all = flags & libc::MSG_WAITALL != 0;
-        loop {
-            let held = stream.unread();
-            let enough = if all && !nonblocking { held >= max } else { held > 0 };
-            if enough || stream.end || max == 0 {
-                break;
-            }
-            match stack.call(&stream.socket.target(), Call::Receive(tcp::Receive { max: max - held.min(max) })) {
-                Reply::Received(Ok(received)) => {
-                    stream.residue.extend(received.data);
-                    stream.end |= received.end;
-                }
-                Reply::Received(Err(tcp::Error::WouldBlock)) if stream.shut_read => break,
-                Reply::Received(Err(tcp::Error::WouldBlock)) if nonblocking => return now(Err(Errno::EAGAIN)),
-                Reply::Received(Err(tcp::Error::WouldBlock)) => return Poll::Pending,
-                Reply::Received(Err(tcp::Error::NotConnected)) => break,
-                // The connection ended with an error, which is told once; then the stream is at its end.
-                Reply::Received(Err(error)) => {
-                    if std::mem::replace(&mut stream.told, true) {
-                        break;
-                    }
-                    return now(Err(error.into()));
-                }
-                _ => break,
-            }
-        }
-        let peek = flags & libc::MSG_PEEK != 0;
-        let before = stream.unread();
-        let text = copy_out(&mut stream.residue, max, peek);
-        // Linux frees what is read, to the octet, and nothing that is only looked at.
-        let left = stream.unread();
-        if before > 0 {
-            stack.call(&stream.socket.target(), Call::Keep(tcp::Keep { octets: left }));
-        }
-        now(Ok(text))
-    }
-
     pub(super) fn send(
         &mut self,
         stack: &Stack<Real>,
@@ -510,27 +462,4 @@ impl TcpSock {
         };
         Ok(i32::try_from(number).unwrap_or(i32::MAX))
     }
-}
-
-fn copy_out(buffers: &mut VecDeque<PktBuf>, max: usize, peek: bool) -> Vec<u8> {
-    let mut out = Vec::with_capacity(max.min(1 << 16));
-    if peek {
-        for buffer in buffers.iter() {
-            let count = buffer.len().min(max - out.len());
-            out.extend_from_slice(&buffer[..count]);
-        }
-        return out;
-    }
-    while out.len() < max
-        && let Some(front) = buffers.front_mut()
-    {
-        let count = front.len().min(max - out.len());
-        out.extend_from_slice(&front[..count]);
-        if count == front.len() {
-            buffers.pop_front();
-        } else {
-            front.pull_front(count);
-        }
-    }
-    out
 }

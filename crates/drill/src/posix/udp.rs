@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ::stack::Stack;
 use ::stack::socket::{Readiness, UdpShared};
+use ::udp::Datagram;
 use pktbuf::PktBuf;
 use sync::Real;
 
@@ -13,12 +14,14 @@ use super::{Errno, Transfer, unspecified};
 /// A UDP socket; bound when it is first used.
 pub struct UdpSock {
     socket: Option<Arc<UdpShared<Real>>>,
+    /// A datagram that was looked at (`MSG_PEEK`): the next receive returns it again.
+    peeked: Option<Datagram>,
     v6: bool,
 }
 
 impl UdpSock {
     pub(super) fn new(v6: bool) -> UdpSock {
-        UdpSock { socket: None, v6 }
+        UdpSock { socket: None, peeked: None, v6 }
     }
 
     pub(super) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
@@ -55,20 +58,17 @@ impl UdpSock {
         max: usize,
         flags: i32,
     ) -> Result<(Vec<u8>, Option<SocketAddr>), Errno> {
-        if flags & libc::MSG_PEEK != 0 {
-            return Err(Errno::EOPNOTSUPP);
-        }
         let socket = self.bound(stack)?;
-        match socket.receive(&stack.shared().counters) {
-            Ok(datagram) => {
-                let len = datagram.buf.len().min(max);
-                Ok((datagram.buf[..len].to_vec(), Some(datagram.source)))
-            }
-            Err(::udp::ReceiveError::WouldBlock) => Err(Errno::EAGAIN),
-            Err(::udp::ReceiveError::Refused) => Err(Errno::ECONNREFUSED),
-            Err(::udp::ReceiveError::Unreachable) => Err(Errno::EHOSTUNREACH),
-            Err(_) => Err(Errno::EBADF),
+        let datagram = match self.peeked.take() {
+            Some(datagram) => datagram,
+            None => socket.receive(&stack.shared().counters).map_err(no_datagram)?,
+        };
+        let len = datagram.buf.len().min(max);
+        let received = (datagram.buf[..len].to_vec(), Some(datagram.source));
+        if flags & libc::MSG_PEEK != 0 {
+            self.peeked = Some(datagram);
         }
+        Ok(received)
     }
 
     pub(super) fn send(
@@ -94,13 +94,22 @@ impl UdpSock {
         let Some(socket) = &self.socket else { return libc::EPOLLOUT as u32 };
         let ready = socket.ready.get();
         let mut events = libc::EPOLLOUT;
-        if ready.contains(Readiness::READABLE) {
+        if ready.contains(Readiness::READABLE) || self.peeked.is_some() {
             events |= libc::EPOLLIN;
         }
         if ready.contains(Readiness::ERROR) {
             events |= libc::EPOLLERR;
         }
         events as u32
+    }
+}
+
+fn no_datagram(error: ::udp::ReceiveError) -> Errno {
+    match error {
+        ::udp::ReceiveError::WouldBlock => Errno::EAGAIN,
+        ::udp::ReceiveError::Refused => Errno::ECONNREFUSED,
+        ::udp::ReceiveError::Unreachable => Errno::EHOSTUNREACH,
+        _ => Errno::EBADF,
     }
 }
 

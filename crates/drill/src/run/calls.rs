@@ -25,6 +25,8 @@ pub(super) struct Done {
     pub value: i64,
     /// Octets that it received.
     pub data: Vec<u8>,
+    /// The octets were left where they are.
+    pub peeked: bool,
     /// The value is a new descriptor.
     pub descriptor: bool,
     /// Values that it stored, in the order of the script's.
@@ -172,7 +174,7 @@ impl Runner {
             }
             "read" | "readv" | "recv" | "recvfrom" | "recvmsg" => {
                 if let Some(fd) = fd {
-                    self.check_received(fd, &done.data)?;
+                    self.check_received(fd, &done.data, done.peeked)?;
                 }
             }
             _ => {}
@@ -180,11 +182,14 @@ impl Runner {
         Ok(())
     }
 
-    /// What is read must be what came, octet by octet.
-    fn check_received(&mut self, fd: i32, data: &[u8]) -> Ran<()> {
+    /// What is read must be what came, octet by octet. The pattern of each datagram begins anew.
+    fn check_received(&mut self, fd: i32, data: &[u8], peeked: bool) -> Ran<()> {
+        let in_place = peeked || self.posix.is_datagram(fd);
         let stream = self.streams.entry(fd).or_default();
         let Stream { read, unchecked, .. } = *stream;
-        stream.read = read.wrapping_add(data.len() as u32);
+        if !in_place {
+            stream.read = read.wrapping_add(data.len() as u32);
+        }
         let wrong = data.iter().zip(0_u32..).find(|(octet, n)| **octet != pattern(read.wrapping_add(*n)));
         match wrong {
             Some((octet, n)) if !unchecked => {

@@ -179,9 +179,7 @@ impl Runner {
             _ => return Err(ScriptError::unsupported(self.line, "these control messages beside text")),
         };
         let flags = self.flags(flags, RECEIVE_FLAGS)?;
-        if flags & libc::MSG_PEEK != 0 {
-            self.streams.entry(fd).or_default().unchecked = true;
-        }
+        let peeked = flags & libc::MSG_PEEK != 0;
         Ok(Box::new(move |posix: &mut Posix, _| {
             posix.receive(fd, max, flags).map(|received| {
                 let (data, _) = received?;
@@ -190,7 +188,7 @@ impl Runner {
                 let got = || posix.waiting(fd).map_or(-1, i64::from);
                 let waiting = waiting.map(|wanted| Stored { what: "TCP_CM_INQ", wanted, got: got() });
                 let stored = flags.into_iter().chain(waiting).collect();
-                Ok(Done { value: data.len() as i64, data, stored, ..Done::default() })
+                Ok(Done { value: data.len() as i64, data, peeked, stored, ..Done::default() })
             })
         }))
     }
