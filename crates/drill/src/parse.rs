@@ -51,6 +51,11 @@ pub fn parse_with(text: &str, defines: &[(String, String)]) -> Result<Script, Sc
     Ok(Script { options, events: parser.events()? })
 }
 
+/// The settings of a script, as far as they can be read.
+pub(crate) fn settings_of(text: &str) -> Vec<Setting> {
+    settings(text).map(|(settings, ..)| settings).unwrap_or_default()
+}
+
 /// The `--name=value` lines in front, what follows them, and its line.
 fn settings(text: &str) -> Parsed<(Vec<Setting>, &str, u32)> {
     let mut options = Vec::new();

@@ -3,6 +3,10 @@
 //! What sets a kernel parameter becomes a knob; what prepares the machine that Linux runs on (queueing disciplines, caches)
 //! is passed over; anything else is an error that names the line.
 
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
 use stack::{NamedRoute, StatedRoute};
 
 use crate::error::ScriptError;
@@ -24,10 +28,8 @@ pub(crate) enum Effect {
     Unroute(NamedRoute),
 }
 
-/// The parameters under which public scripts are meant to run, which their `defaults.sh` sets.
-const DEFAULTS: [(&str, &str); 20] = [
-    // Linux's own; the stack's is that of RFC 7413.
-    ("tcp_fastopen_blackhole_timeout_sec", "0"),
+/// The parameters under which public scripts are meant to run: what `defaults.sh` sets for a script that has no such file.
+const DEFAULTS: [(&str, &str); 19] = [
     ("tcp_rmem", "4096 540000 15728640"),
     ("tcp_wmem", "4096 262144 4194304"),
     ("tcp_timestamps", "1"),
@@ -52,20 +54,58 @@ const DEFAULTS: [(&str, &str); 20] = [
 /// Parameters that Linux itself no longer looks at, or never did.
 const DEAD: [&str; 3] = ["tcp_fack", "tcp_low_latency", "tcp_fastopen_cookies"];
 
-/// Reads the lines of a backquoted block that begins at `line`.
-pub(crate) fn read(shell: &str, line: u32) -> Result<Vec<(u32, Effect)>, ScriptError> {
+/// Files that run each other, at most: more is a file that runs itself.
+const DEEPEST: u32 = 8;
+
+/// Reads the lines of a backquoted block that begins at `line` of a script in `directory`.
+pub(crate) fn read(shell: &str, line: u32, directory: Option<&Path>) -> Result<Vec<(u32, Effect)>, ScriptError> {
     let mut effects = Vec::new();
     for (line, words) in commands(shell, line)? {
-        command(&words, line, &mut effects)?;
+        command(&words, line, Place { directory, depth: 0 }, &mut effects)?;
     }
     Ok(effects)
 }
 
-fn command(words: &[String], line: u32, effects: &mut Vec<(u32, Effect)>) -> Result<(), ScriptError> {
+/// Where a command stands.
+#[derive(Clone, Copy)]
+struct Place<'p> {
+    /// The script's directory, from which relative paths count, also in the files that it runs.
+    directory: Option<&'p Path>,
+    /// How many files are being read.
+    depth: u32,
+}
+
+impl Place<'_> {
+    /// The commands of the shell script `program`, whose effects stand at `line` of the packet script. False: there is no
+    /// such file.
+    fn run(self, program: &str, line: u32, effects: &mut Vec<(u32, Effect)>) -> Result<bool, ScriptError> {
+        let Some(path) = self.directory.map(|directory| directory.join(program)) else { return Ok(false) };
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(ScriptError::new(line, format!("cannot read {program}: {error}"))),
+        };
+        if self.depth >= DEEPEST {
+            return Err(ScriptError::new(line, format!("{program} runs itself")));
+        }
+        let inside =
+            |error: ScriptError| ScriptError::new(line, format!("line {} of {program}: {}", error.line, error.message));
+        let place = Place { depth: self.depth + 1, ..self };
+        let mut found = Vec::new();
+        for (line, words) in commands(&text, 1).map_err(inside)? {
+            command(&words, line, place, &mut found).map_err(inside)?;
+        }
+        effects.extend(found.into_iter().map(|(_, effect)| (line, effect)));
+        Ok(true)
+    }
+}
+
+fn command(words: &[String], line: u32, place: Place<'_>, effects: &mut Vec<(u32, Effect)>) -> Result<(), ScriptError> {
     let Some((program, arguments)) = words.split_first() else { return Ok(()) };
     let name = program.rsplit('/').next().unwrap_or(program);
     let has = |word: &str| arguments.iter().any(|argument| argument == word);
     match name {
+        _ if name.ends_with(".sh") && place.run(program, line, effects)? => {}
         "defaults.sh" => {
             effects.extend(DEFAULTS.iter().map(|(name, value)| (line, knob(name, value))));
         }
@@ -275,7 +315,7 @@ mod tests {
     use super::*;
 
     fn effects(shell: &str) -> Vec<Effect> {
-        read(shell, 1).unwrap_or_else(|error| panic!("{error}")).into_iter().map(|(_, effect)| effect).collect()
+        read(shell, 1, None).unwrap_or_else(|error| panic!("{error}")).into_iter().map(|(_, effect)| effect).collect()
     }
 
     #[test]
@@ -318,11 +358,11 @@ mod tests {
             assert_eq!(effects(shell), [Effect::Unroute(name.parse().expect("a name"))]);
         }
         for wrong in ["ip route del", "ip route add default via x", "ip route show", "ip rule del 192.0.2.1"] {
-            assert!(read(wrong, 1).is_err(), "{wrong}");
+            assert!(read(wrong, 1, None).is_err(), "{wrong}");
         }
         assert_eq!(effects("/tmp/sysctl_restore_${PPID}.sh"), []);
         assert_eq!(effects("dd bs=10 count=5 if=/dev/zero of=/tmp/f status=none"), [Effect::File("/tmp/f".into(), 50)]);
-        let error = read("\n\niptables -F", 4).expect_err("there is no such thing here");
+        let error = read("\n\niptables -F", 4, None).expect_err("there is no such thing here");
         assert_eq!((error.line, error.message.contains("iptables -F")), (6, true));
     }
 }

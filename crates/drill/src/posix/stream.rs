@@ -14,7 +14,7 @@ use tcp::{Chunks, SetOption, SocketOption, StatusReport};
 
 use super::options::Settings;
 use super::reports::Reports;
-use super::{Answer, Errno, now, unspecified};
+use super::{Answer, Errno, now, on_wire, unspecified};
 
 /// A TCP socket.
 pub struct TcpSock {
@@ -190,16 +190,13 @@ impl TcpSock {
         }
     }
 
-    /// The address that goes on the wire: IPv4's for an IPv4-mapped one (RFC 4291 section 2.5.5.2).
+    /// As [`on_wire`].
     pub(super) fn spoken(&self, address: SocketAddr) -> Result<SocketAddr, Errno> {
-        match address {
-            SocketAddr::V6(v6) if self.v6 => {
-                let mapped = v6.ip().to_ipv4_mapped();
-                Ok(mapped.map_or(address, |v4| SocketAddr::new(v4.into(), v6.port())))
-            }
-            SocketAddr::V4(_) if !self.v6 => Ok(address),
-            _ => Err(Errno::EAFNOSUPPORT),
-        }
+        on_wire(self.v6, address)
+    }
+
+    pub(super) fn is_v6(&self) -> bool {
+        self.v6
     }
 
     pub(super) fn bind(&mut self, stack: &Stack<Real>, address: SocketAddr) -> Result<(), Errno> {

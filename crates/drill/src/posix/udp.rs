@@ -9,7 +9,7 @@ use ::udp::Datagram;
 use pktbuf::PktBuf;
 use sync::Real;
 
-use super::{Errno, Transfer, unspecified};
+use super::{Errno, Transfer, as_seen, on_wire, unspecified};
 
 /// A UDP socket; bound when it is first used.
 pub struct UdpSock {
@@ -32,23 +32,28 @@ impl UdpSock {
         if self.socket.is_some() {
             return Err(Errno::EINVAL);
         }
-        if address.is_ipv6() != self.v6 {
-            return Err(Errno::EAFNOSUPPORT);
-        }
+        let address = on_wire(self.v6, address)?;
         self.socket = Some(stack.bind_udp(address)?);
         Ok(())
     }
 
-    fn bound(&mut self, stack: &Stack<Real>) -> Result<Arc<UdpShared<Real>>, Errno> {
+    pub(super) fn is_v6(&self) -> bool {
+        self.v6
+    }
+
+    /// The socket, bound to any address and a free port if it was not bound before. It is of the family of `to` on the wire,
+    /// or of its own.
+    fn bound(&mut self, stack: &Stack<Real>, to: Option<SocketAddr>) -> Result<Arc<UdpShared<Real>>, Errno> {
         if self.socket.is_none() {
-            self.bind(stack, SocketAddr::new(unspecified(self.v6), 0))?;
+            let v6 = to.map_or(self.v6, |to| to.is_ipv6());
+            self.socket = Some(stack.bind_udp(SocketAddr::new(unspecified(v6), 0))?);
         }
         self.socket.clone().ok_or(Errno::EADDRNOTAVAIL)
     }
 
     pub(super) fn connect(&mut self, stack: &Stack<Real>, to: Option<SocketAddr>) -> Result<(), Errno> {
-        let to = to.ok_or(Errno::EAFNOSUPPORT)?;
-        let socket = self.bound(stack)?;
+        let to = on_wire(self.v6, to.ok_or(Errno::EAFNOSUPPORT)?)?;
+        let socket = self.bound(stack, Some(to))?;
         stack.connect_udp(&socket, to).map_err(refusal)
     }
 
@@ -58,13 +63,13 @@ impl UdpSock {
         max: usize,
         flags: i32,
     ) -> Result<(Vec<u8>, Option<SocketAddr>), Errno> {
-        let socket = self.bound(stack)?;
+        let socket = self.bound(stack, None)?;
         let datagram = match self.peeked.take() {
             Some(datagram) => datagram,
             None => socket.receive(&stack.shared().counters).map_err(no_datagram)?,
         };
         let len = datagram.buf.len().min(max);
-        let received = (datagram.buf[..len].to_vec(), Some(datagram.source));
+        let received = (datagram.buf[..len].to_vec(), Some(as_seen(self.v6, datagram.source)));
         if flags & libc::MSG_PEEK != 0 {
             self.peeked = Some(datagram);
         }
@@ -77,7 +82,8 @@ impl UdpSock {
         transfer: &mut Transfer,
         to: Option<SocketAddr>,
     ) -> Result<usize, Errno> {
-        let socket = self.bound(stack)?;
+        let to = to.map(|to| on_wire(self.v6, to)).transpose()?;
+        let socket = self.bound(stack, to)?;
         let payload = PktBuf::from_slice(transfer.rest()).ok_or(Errno::EMSGSIZE)?;
         let sent = stack.send_udp(&socket, payload, to).map_err(refusal)?;
         transfer.advance(sent);

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use crate::error::ScriptError;
+use crate::family::Family;
 use crate::host::Addresses;
 use crate::script::{Nanos, Setting};
 
@@ -54,7 +55,7 @@ const IGNORED: [&str; 21] = [
 ];
 
 impl Settings {
-    pub(super) fn read(options: &[Setting], ipv6: bool, mtu: Option<u16>) -> Ran<Settings> {
+    pub(super) fn read(options: &[Setting], family: Family, mtu: Option<u16>) -> Ran<Settings> {
         let mut settings = Settings {
             tolerance: 4_000_000,
             tick: None,
@@ -69,16 +70,22 @@ impl Settings {
         };
         // The version first: it chooses the addresses that others change.
         let version = options.iter().rev().find(|option| option.name == "ip_version");
-        match version.map(|option| (option.value.as_str(), option.line)) {
-            None if !ipv6 => {}
-            Some(("ipv4", _)) => {}
-            Some(("ipv4-mapped-ipv6" | "ipv4_mapped_ipv6", _)) => settings.mapped = true,
-            None | Some(("ipv6", _)) => {
-                settings.addresses = if version.is_none() { Addresses::V6 } else { Addresses::V6_OF_SCRIPTS };
+        let said = match version {
+            None => None,
+            Some(Setting { line, value, .. }) => Some(
+                value
+                    .parse::<Family>()
+                    .map_err(|_| ScriptError::unsupported(*line, format!("--ip_version={value}")))?,
+            ),
+        };
+        match family.with(said) {
+            Family::V4 => {}
+            Family::Mapped => settings.mapped = true,
+            Family::V6 => {
+                settings.addresses = if said.is_none() { Addresses::V6 } else { Addresses::V6_OF_SCRIPTS };
                 // So that a segment carries as much as in IPv4.
                 settings.mtu = 1520;
             }
-            Some((other, line)) => return Err(ScriptError::unsupported(line, format!("--ip_version={other}"))),
         }
         settings.mtu = mtu.map_or(settings.mtu, usize::from);
         for option in options {
