@@ -249,15 +249,16 @@ impl Runner {
             })
     }
 
-    /// The stack's SYN says where its numbers begin; after the descriptor was closed a SYN with another number begins a new
+    /// The stack's first SYN says where its numbers begin. They go on counting from there when another SYN begins another
     /// connection between the same ports.
     fn learn_sequence(&mut self, index: usize, spec: &TcpSpec, segment: &Tcp) {
         let connection = &mut self.connections[index];
-        let anew = connection.closed && connection.live_isn != Some(segment.seq);
-        if segment.flags & flag::SYN != 0 && (connection.live_isn.is_none() || anew) {
-            connection.live_isn = Some(segment.seq);
-            connection.isn = spec.seq;
-            connection.closed = false;
+        if segment.flags & flag::SYN != 0 {
+            connection.own_syn = segment.seq;
+            if connection.live_isn.is_none() {
+                connection.live_isn = Some(segment.seq);
+                connection.isn = spec.seq;
+            }
         }
     }
 
@@ -360,7 +361,8 @@ impl Runner {
             return Ok(());
         }
         // The first octet follows the SYN.
-        let first = connection.to_script(segment.seq, false).wrapping_sub(u32::from(segment.flags & flag::SYN == 0));
+        let first =
+            segment.seq.wrapping_sub(connection.own_syn).wrapping_sub(u32::from(segment.flags & flag::SYN == 0));
         let wrong = segment.text.iter().zip(0_u32..).find(|(octet, n)| **octet != pattern(first.wrapping_add(*n)));
         match wrong {
             None => Ok(()),

@@ -66,13 +66,17 @@ impl Runner {
     fn connection_of(&mut self, spec: &TcpSpec) -> Ran<usize> {
         let opens = spec.flags & (flag::SYN | flag::ACK | flag::RST) == flag::SYN;
         let index = self.connection(spec.ports.map(|(from, to)| (to, from)), opens)?;
-        if spec.flags & flag::SYN != 0 && !self.is_synchronised(index) {
-            self.connections[index].remote_isn = spec.seq;
+        if spec.flags & flag::SYN != 0 {
+            // Another SYN may begin another connection between the same ports: numbers go on counting from the first.
+            self.connections[index].remote_isn.get_or_insert(spec.seq);
+            if !self.is_synchronised(index) {
+                self.connections[index].peer_syn = spec.seq;
+            }
         }
         Ok(index)
     }
 
-    /// A SYN within such a connection begins nothing, and no number counts from it.
+    /// A SYN within such a connection begins nothing, and no octet counts from it.
     fn is_synchronised(&mut self, index: usize) -> bool {
         let info = self.connections[index].fd.and_then(|fd| self.posix.tcp_info(fd).ok());
         let state = info.and_then(|info| info.field("state"));
@@ -103,7 +107,7 @@ impl Runner {
         });
         let seq = spec.seq.wrapping_add(connection.base(syn));
         // The first octet of text follows the SYN.
-        let first = seq.wrapping_sub(connection.remote_isn).wrapping_sub(u32::from(!syn));
+        let first = seq.wrapping_sub(connection.peer_syn).wrapping_sub(u32::from(!syn));
         Tcp {
             ports: spec.ports.unwrap_or((connection.remote.port(), connection.local.port())),
             flags: spec.flags,
