@@ -13,6 +13,7 @@ mod options;
 mod receive;
 mod reports;
 mod stream;
+mod transfer;
 mod udp;
 
 use std::collections::BTreeMap;
@@ -29,7 +30,8 @@ pub use info::TcpInfo;
 pub(crate) use info::state_number;
 pub use options::{OptionValue, is_known};
 pub use reports::{Report, Stamped};
-pub use stream::{TcpSock, Transfer};
+pub use stream::TcpSock;
+pub use transfer::{MOST, Transfer};
 pub use udp::UdpSock;
 
 use file::File;

@@ -14,6 +14,7 @@ use tcp::{Chunks, SetOption, SocketOption, StatusReport};
 
 use super::options::Settings;
 use super::reports::Reports;
+use super::transfer::Transfer;
 use super::{Answer, Errno, now, on_wire, unspecified};
 
 /// A TCP socket.
@@ -48,42 +49,8 @@ pub(super) struct Stream {
     shut_write: bool,
 }
 
-/// Octets on their way into a call that may have to wait in the middle.
-pub struct Transfer {
-    data: Arc<[u8]>,
-    done: usize,
-    /// It opens the connection, and waits until that is open.
-    opens: bool,
-}
-
-impl Transfer {
-    /// All of `data`, nothing done.
-    pub fn new(data: impl Into<Arc<[u8]>>) -> Transfer {
-        Transfer { data: data.into(), done: 0, opens: false }
-    }
-
-    /// What is left.
-    pub fn rest(&self) -> &[u8] {
-        self.data.get(self.done..).unwrap_or_default()
-    }
-
-    /// How many octets were taken.
-    pub fn done(&self) -> usize {
-        self.done
-    }
-
-    pub(super) fn advance(&mut self, octets: usize) {
-        self.done += octets;
-    }
-
-    pub(super) fn open(&mut self) {
-        self.opens = true;
-    }
-
-    pub(super) fn opens(&self) -> bool {
-        self.opens
-    }
-}
+/// Octets that are offered to a connection at once whatever its buffer is: more than one run of text.
+const PIECE: usize = 128 << 10;
 
 impl Stream {
     pub(super) fn new(socket: Arc<TcpSocket<Real>>, opening: bool) -> Stream {
@@ -123,6 +90,42 @@ impl Stream {
             Reply::OptionSet(result) => result.map_err(Errno::from),
             _ => Ok(()),
         }
+    }
+
+    /// Gives the connection as much of `transfer` as it may have room for; whether it took all of that.
+    fn send_next(&self, stack: &Stack<Real>, transfer: &mut Transfer, flags: i32) -> Result<bool, Errno> {
+        let (data, range) = transfer.next(self.room(stack, transfer.left()));
+        let offered = range.len();
+        let mut chunks = Chunks::new();
+        if offered > 0 {
+            chunks.push(Chunk::part(data, range));
+        }
+        let send = tcp::Send { chunks };
+        let call = match flags & (libc::MSG_OOB | libc::MSG_EOR) {
+            0 if flags & libc::MSG_MORE != 0 => Call::SendMore(tcp::SendMore(send)),
+            0 => Call::Send(send),
+            // The mark is behind the last octet of the call.
+            _ if offered < transfer.left() => Call::Send(send),
+            libc::MSG_EOR => Call::SendRecord(tcp::SendRecord(send)),
+            _ => Call::SendUrgent(tcp::SendUrgent(send)),
+        };
+        match stack.call(&self.socket.target(), call) {
+            Reply::Sent(Ok(sent)) => {
+                transfer.advance(sent.accepted);
+                Ok(sent.accepted == offered)
+            }
+            // After the peer's reset was reported, and after a close: nobody reads any more.
+            _ => Err(Errno::EPIPE),
+        }
+    }
+
+    /// How many of `left` octets to offer to the connection: no fewer than its buffer can take.
+    fn room(&self, stack: &Stack<Real>, left: usize) -> usize {
+        if left <= PIECE {
+            return left;
+        }
+        let buffer = self.status(stack).map_or(0, |status| status.options.send_buffer as usize);
+        left.min(buffer.saturating_add(PIECE))
     }
 
     /// Octets that can be read without waiting.
@@ -373,25 +376,18 @@ impl TcpSock {
         if transfer.done() > 0 && !ready.intersects(wake) {
             return blocked(transfer);
         }
-        let range = transfer.done()..transfer.data.len();
-        let mut chunks = Chunks::new();
-        if !range.is_empty() {
-            chunks.push(Chunk::part(transfer.data.clone(), range));
+        loop {
+            let taken = match stream.send_next(stack, transfer, flags) {
+                Ok(taken) => taken,
+                Err(error) => return failed(transfer, error),
+            };
+            if transfer.left() == 0 {
+                return now(Ok(transfer.done()));
+            }
+            if !taken {
+                return blocked(transfer);
+            }
         }
-        let send = tcp::Send { chunks };
-        let call = match flags & (libc::MSG_OOB | libc::MSG_EOR) {
-            0 if flags & libc::MSG_MORE != 0 => Call::SendMore(tcp::SendMore(send)),
-            0 => Call::Send(send),
-            libc::MSG_EOR => Call::SendRecord(tcp::SendRecord(send)),
-            _ => Call::SendUrgent(tcp::SendUrgent(send)),
-        };
-        let sent = match stack.call(&stream.socket.target(), call) {
-            Reply::Sent(Ok(sent)) => sent,
-            // After the peer's reset was reported, and after a close: nobody reads any more.
-            _ => return failed(transfer, Errno::EPIPE),
-        };
-        transfer.advance(sent.accepted);
-        if transfer.rest().is_empty() { now(Ok(transfer.done())) } else { blocked(transfer) }
     }
 
     pub(super) fn shutdown(&mut self, stack: &Stack<Real>, how: i32) -> Result<(), Errno> {

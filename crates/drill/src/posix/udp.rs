@@ -11,6 +11,9 @@ use sync::Real;
 
 use super::{Errno, Transfer, as_seen, on_wire, unspecified};
 
+/// What the length field of UDP can say, in octets.
+const MOST_PAYLOAD: usize = 65_527;
+
 /// A UDP socket; bound when it is first used.
 pub struct UdpSock {
     socket: Option<Arc<UdpShared<Real>>>,
@@ -84,7 +87,11 @@ impl UdpSock {
     ) -> Result<usize, Errno> {
         let to = to.map(|to| on_wire(self.v6, to)).transpose()?;
         let socket = self.bound(stack, to)?;
-        let payload = PktBuf::from_slice(transfer.rest()).ok_or(Errno::EMSGSIZE)?;
+        let (data, range) = transfer.next(MOST_PAYLOAD + 1);
+        if range.len() > MOST_PAYLOAD {
+            return Err(Errno::EMSGSIZE);
+        }
+        let payload = PktBuf::from_slice(&data[range]).ok_or(Errno::EMSGSIZE)?;
         let sent = stack.send_udp(&socket, payload, to).map_err(refusal)?;
         transfer.advance(sent);
         Ok(sent)

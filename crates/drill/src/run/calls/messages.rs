@@ -220,14 +220,18 @@ impl Runner {
         };
         let flags = self.flags(flags, SEND_FLAGS)?;
         let from = self.streams.entry(fd).or_default().written;
-        let data: Vec<u8> = match args.get(1) {
+        let mut transfer = match args.get(1) {
             Some(Expr::Text(text)) => {
                 self.unchecked(fd);
-                text.iter().copied().chain(std::iter::repeat(0)).take(length).collect()
+                let text = text.clone();
+                Transfer::made(length, move |range| {
+                    range.map(|place| text.get(place).copied().unwrap_or_default()).collect()
+                })
             }
-            _ => (0..length as u32).map(|n| pattern(from.wrapping_add(n))).collect(),
+            _ => Transfer::made(length, move |range| {
+                range.map(|place| pattern(from.wrapping_add(place as u32))).collect()
+            }),
         };
-        let mut transfer = Transfer::new(data);
         Ok(Box::new(move |posix: &mut Posix, _| match posix.send(fd, &mut transfer, flags, to) {
             Poll::Ready(sent) => Poll::Ready(sent.map(|count| Done::value(count as i64))),
             Poll::Pending => Poll::Pending,
