@@ -1,5 +1,7 @@
 //! Packets that come.
 
+use std::num::NonZeroU16;
+
 use crate::frame::{self, Ip, Offender, Tcp};
 use crate::script::{Body, IcmpSpec, Packet, Quoted, TcpOption, TcpSpec, Tos, flag};
 
@@ -9,8 +11,8 @@ use super::{Ran, Runner};
 const TTL: u8 = 64;
 
 /// The segments that a device merged into `whole`: `size` octets of text each, FIN and PSH at the end.
-fn cut(whole: Tcp, size: Option<u32>) -> Vec<Tcp> {
-    let size = size.map_or(usize::MAX, |size| size as usize);
+fn cut(whole: Tcp, size: Option<NonZeroU16>) -> Vec<Tcp> {
+    let size = size.map_or(usize::MAX, |size| usize::from(size.get()));
     if whole.text.len() <= size {
         return vec![whole];
     }
@@ -53,7 +55,7 @@ impl Runner {
                 let connection = &self.connections[index];
                 let ports = ports.unwrap_or((connection.remote.port(), connection.local.port()));
                 let text: Vec<u8> = (0..u32::from(*len)).map(pattern).collect();
-                Ok(frame::udp(self.host.macs, &self.inbound_ip(index, tos, ttl), ports, &text))
+                frame::udp(self.host.macs, &self.inbound_ip(index, tos, ttl), ports, &text)
             }
             Body::Icmp(spec) => self.icmp(spec, tos, ttl)?,
         };

@@ -1,6 +1,7 @@
 //! The `--name=value` lines of a script.
 
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 
 use crate::error::ScriptError;
 use crate::family::Family;
@@ -24,7 +25,7 @@ pub(super) struct Settings {
     pub mapped: bool,
     pub mtu: usize,
     /// What comes with more text than this comes as several segments at once, as a device would have merged them.
-    pub segment: Option<u32>,
+    pub segment: Option<NonZeroU16>,
     pub bind_port: u16,
     pub connect_port: u16,
 }
@@ -97,7 +98,9 @@ impl Settings {
     fn take(&mut self, option: &Setting) -> Ran<()> {
         let Setting { line, name, value } = option;
         let wrong = || ScriptError::new(*line, format!("--{name}={value} cannot be read"));
-        let number = || value.parse::<i64>().ok().filter(|number| *number >= 0).ok_or_else(wrong);
+        let within = |least: i64, most: i64| {
+            value.parse::<i64>().ok().filter(|number| (least..=most).contains(number)).ok_or_else(wrong)
+        };
         let port = || value.parse::<u16>().map_err(|_| wrong());
         let address = || {
             let address = value.split('/').next().unwrap_or_default().parse::<IpAddr>().map_err(|_| wrong())?;
@@ -108,17 +111,14 @@ impl Settings {
         };
         match name.as_str() {
             "ip_version" => {}
-            "tolerance_usecs" => self.tolerance = number()? * 1000,
-            "tcp_ts_tick_usecs" => self.tick = Some(number()? * 1000).filter(|tick| *tick > 0),
+            "tolerance_usecs" => self.tolerance = within(1, i64::MAX / 1000)? * 1000,
+            "tcp_ts_tick_usecs" => self.tick = Some(within(0, 1_000_000)? * 1000).filter(|tick| *tick > 0),
             "strict_segments" => self.strict_segments = true,
             "no_leftovers" => self.no_leftovers = true,
             "local_ip" => self.addresses = self.addresses.at(address()?),
             "remote_ip" => self.addresses.remote = address()?,
-            "mtu" => {
-                self.mtu =
-                    usize::try_from(number()?).ok().filter(|mtu| (68..=65_535).contains(mtu)).ok_or_else(wrong)?;
-            }
-            "mss" => self.segment = u32::try_from(number()?).ok().filter(|mss| *mss > 0),
+            "mtu" => self.mtu = within(68, 65_535)? as usize,
+            "mss" => self.segment = Some(value.parse().map_err(|_| wrong())?),
             "bind_port" => self.bind_port = port()?,
             "connect_port" => self.connect_port = port()?,
             _ if IGNORED.contains(&name.as_str()) => {}
