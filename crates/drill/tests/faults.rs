@@ -63,9 +63,29 @@ fn a_packet_too_early_too_late_or_never_is_noticed() {
 
 #[test]
 fn an_unscripted_packet_in_the_way_is_noticed() {
-    let message = after_open(
-        "+0 < . 1:1001(1000) ack 1 win 32792 <nop,nop,TS val 100 ecr 10>\n+0 write(4, ..., 100) = 100\n+0 > P. 1:101(100) ack 1001 <...>",
-    );
+    let more = "+0 < . 1:1001(1000) ack 1 win 32792 <nop,nop,TS val 100 ecr 10>\n+0 write(4, ..., 100) = 100\n+0 > ";
+    let message = after_open(&format!("{more}P. 1:51(50) ack 1001 <...>"));
+    assert!(message.contains("got > P. 1:101(100) ack 1001"), "{message}");
+    let message = after_open(&format!("{more}F. 1:1(0) ack 1001 <...>"));
+    assert!(message.contains("got > . 1:1(0) ack 1001"), "{message}");
+}
+
+/// As in packetdrill, an acknowledgement may leave right in front of the text that the script has, if it says the same.
+#[test]
+fn an_acknowledgement_in_front_of_text_is_part_of_it() {
+    let script = |settings: &str, between: &str, ack: u32| {
+        let opening = OPEN.replace("+.01 <", "+0 <");
+        let peer = "<nop,nop,TS val 100 ecr 10>";
+        format!(
+            "{settings}{opening}+0 < . 1:1001(1000) ack 1 win 32792 {peer}\n{between}+0 write(4, ..., 100) = 100\n\
+             +0 > P. 1:101(100) ack {ack} <...>"
+        )
+    };
+    let goes_through = |text: &str| check(text, &[Plan::Up], &Options::new(Plan::Up), &[]).fault.is_none();
+    assert!(goes_through(&script("", "", 1001)));
+    assert!(!goes_through(&script("--strict_segments\n", "", 1001)));
+    // More text makes another acknowledgement, which says something else.
+    let (_, message) = fault(&script("", "+0 < . 1001:2001(1000) ack 1 win 32792 <nop,nop,TS val 100 ecr 10>\n", 2001));
     assert!(message.contains("got > . 1:1(0) ack 1001"), "{message}");
 }
 

@@ -49,6 +49,13 @@ pub(super) struct Stream {
     shut_write: bool,
 }
 
+/// How many connections may wait for `accept` after `listen` with `backlog`: Linux takes it without its sign, and no more
+/// than `somaxconn`.
+fn queue_length(backlog: i32) -> usize {
+    const SOMAXCONN: usize = 4096;
+    (backlog as u32 as usize).min(SOMAXCONN)
+}
+
 /// Octets that are offered to a connection at once whatever its buffer is: more than one run of text.
 const PIECE: usize = 128 << 10;
 
@@ -198,6 +205,11 @@ impl TcpSock {
         on_wire(self.v6, address)
     }
 
+    /// How many connections may wait to be accepted.
+    pub(super) fn backlog(&self) -> usize {
+        self.backlog
+    }
+
     pub(super) fn is_v6(&self) -> bool {
         self.v6
     }
@@ -216,7 +228,7 @@ impl TcpSock {
         match &self.stage {
             Stage::Idle(bound) => {
                 let address = bound.unwrap_or(SocketAddr::new(unspecified(self.v6), 0));
-                self.backlog = usize::try_from(backlog).unwrap_or(0);
+                self.backlog = queue_length(backlog);
                 let listener = stack.listen(address, self.backlog, self.settings.connection(stack.shared().tcp()))?;
                 listener.set_defer_accept(self.settings.defer_accept(stack.shared().tcp()));
                 self.stage = Stage::Listener(listener);
@@ -224,7 +236,7 @@ impl TcpSock {
                 Ok(())
             }
             Stage::Listener(listener) => {
-                self.backlog = usize::try_from(backlog).unwrap_or(0);
+                self.backlog = queue_length(backlog);
                 listener.set_backlog(self.backlog);
                 Ok(())
             }
