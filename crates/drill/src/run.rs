@@ -252,6 +252,7 @@ impl Runner {
                 return Err(ScriptError::new(line, format!("there is no route {named} that could be deleted")));
             }
             Effect::Unroute(_) => {}
+            Effect::Mtu(mtu) => self.host.stack.set_link_mtu(0, mtu.into()),
         }
         Ok(())
     }

@@ -26,6 +26,8 @@ pub(crate) enum Effect {
     Route(StatedRoute),
     /// A route, taken away.
     Unroute(NamedRoute),
+    /// The link's MTU in octets.
+    Mtu(u16),
 }
 
 /// The parameters under which public scripts are meant to run: what `defaults.sh` sets for a script that has no such file.
@@ -133,6 +135,9 @@ fn command(words: &[String], line: u32, place: Place<'_>, effects: &mut Vec<(u32
             effects.push((line, Effect::Swallow(false)));
         }
         "ip" if has("tcp_metrics") && has("flush") => effects.push((line, Effect::Forget)),
+        "ip" if arguments.first().is_some_and(|object| object == "link") => {
+            effects.extend(link(arguments, words, line)?.map(|effect| (line, effect)));
+        }
         "ip" => effects.push((line, route(arguments, words, line)?)),
         "dd" => effects.push((line, file(arguments, line)?)),
         // The device here neither cuts nor merges.
@@ -183,6 +188,28 @@ fn route(arguments: &[String], words: &[String], line: u32) -> Result<Effect, Sc
         _ => return Err(unmapped(words, line)),
     };
     effect.map_err(|wrong: String| ScriptError::new(line, wrong))
+}
+
+/// `ip link set dev tun0 mtu 1400 up`. There is one device, which is always up: `None`.
+fn link(arguments: &[String], words: &[String], line: u32) -> Result<Option<Effect>, ScriptError> {
+    let mut arguments = arguments.iter().map(String::as_str).skip(1);
+    if arguments.next() != Some("set") {
+        return Err(unmapped(words, line));
+    }
+    let (mut mtu, mut named) = (None, false);
+    while let Some(word) = arguments.next() {
+        match word {
+            "mtu" => {
+                let octets = arguments.next().and_then(|text| text.parse::<u16>().ok()).filter(|mtu| *mtu >= 68);
+                mtu = Some(octets.ok_or_else(|| ScriptError::new(line, "the MTU of a link is 68 to 65535"))?);
+            }
+            "dev" if !named => named = arguments.next().is_some(),
+            "up" => {}
+            _ if !named => named = true,
+            _ => return Err(unmapped(words, line)),
+        }
+    }
+    Ok(mtu.map(Effect::Mtu))
 }
 
 fn unmapped(words: &[String], line: u32) -> ScriptError {
@@ -358,6 +385,14 @@ mod tests {
             assert_eq!(effects(shell), [Effect::Unroute(name.parse().expect("a name"))]);
         }
         for wrong in ["ip route del", "ip route add default via x", "ip route show", "ip rule del 192.0.2.1"] {
+            assert!(read(wrong, 1, None).is_err(), "{wrong}");
+        }
+        for shell in ["ip link set dev tun0 mtu 1400", "ip link set tun0 up mtu 1400", "ip link set mtu 1400 dev tun0"]
+        {
+            assert_eq!(effects(shell), [Effect::Mtu(1400)], "{shell}");
+        }
+        assert_eq!(effects("ip link set dev tun0 up"), []);
+        for wrong in ["ip link set tun0 mtu", "ip link set tun0 mtu 67", "ip link set tun0 down", "ip link add tun1"] {
             assert!(read(wrong, 1, None).is_err(), "{wrong}");
         }
         assert_eq!(effects("/tmp/sysctl_restore_${PPID}.sh"), []);

@@ -16,6 +16,11 @@ fn plans() -> Vec<Plan> {
     ALL_PLANS.iter().map(|name| name.parse().expect("a plan")).collect()
 }
 
+/// Scripts that fail in a family because of a known fault of the stack, which the text names. Who mends the fault takes its
+/// line away: a script that goes through is refused here.
+const WAITING: &[(Family, &str, &str)] =
+    &[(Family::V6, "delayed_ack/ten_segments_at_once.pkt", "ACKs are not aggregated over IPv6 (RFC 9293, MUST-58)")];
+
 fn all_go_through(family: Family) {
     let paths = find(&[scripts()]).expect("the scripts are there");
     assert!(paths.len() >= 300, "only {} scripts were found", paths.len());
@@ -23,7 +28,12 @@ fn all_go_through(family: Family) {
     let options = Options::new(plans[0]);
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let batch = Batch { plans, families: vec![family], options, defines: Vec::new(), jobs, captures: None };
-    let faults: Vec<String> = batch.run(&paths).iter().filter_map(Outcome::line).collect();
+    let waits = |outcome: &Outcome| WAITING.iter().any(|(of, path, _)| *of == family && outcome.path.ends_with(path));
+    let (waiting, outcomes): (Vec<Outcome>, Vec<Outcome>) = batch.run(&paths).into_iter().partition(waits);
+    let faults: Vec<String> = outcomes.iter().filter_map(Outcome::line).collect();
+    for outcome in &waiting {
+        assert!(outcome.fault.is_some(), "{} goes through over {family}: it waits no more", outcome.path.display());
+    }
     assert!(faults.is_empty(), "{} of {} scripts failed:\n{}", faults.len(), paths.len(), faults.join("\n"));
 }
 

@@ -10,12 +10,9 @@ use super::{Ran, Runner};
 
 const TTL: u8 = 64;
 
-/// The segments that a device merged into `whole`: `size` octets of text each, FIN and PSH at the end.
-fn cut(whole: Tcp, size: Option<NonZeroU16>) -> Vec<Tcp> {
-    let size = size.map_or(usize::MAX, |size| usize::from(size.get()));
-    if whole.text.len() <= size {
-        return vec![whole];
-    }
+/// The segments that `whole` was: `size` octets of text each, FIN and PSH at the end.
+fn cut(whole: Tcp, size: u16) -> Vec<Tcp> {
+    let size = usize::from(size);
     let parts = whole.text.len().div_ceil(size);
     let part = |(n, text): (usize, &[u8])| {
         let last = n + 1 == parts;
@@ -43,9 +40,18 @@ impl Runner {
             Body::Tcp(spec) => {
                 let index = self.connection_of(spec)?;
                 let ip = Ip { flow_label: packet.ip.flow_label.unwrap_or(0), ..self.inbound_ip(index, tos, ttl) };
-                for segment in cut(self.segment(index, spec), self.settings.segment) {
+                let whole = self.segment(index, spec);
+                let size =
+                    self.settings.segment.map(NonZeroU16::get).filter(|size| whole.text.len() > usize::from(*size));
+                let segments = match size {
+                    Some(size) if self.settings.unmerged => cut(whole, size),
+                    _ => vec![whole],
+                };
+                // A packet that a device has merged says what it was merged from.
+                let merged = size.filter(|_| !self.settings.unmerged).unwrap_or(0);
+                for segment in segments {
                     let frame = frame::tcp(self.host.macs, &ip, &segment).map_err(|error| self.error(error))?;
-                    self.host.put(&frame).map_err(|error| self.error(error))?;
+                    self.host.put_merged(&frame, merged).map_err(|error| self.error(error))?;
                 }
                 self.step();
                 return Ok(());

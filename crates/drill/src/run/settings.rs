@@ -24,8 +24,10 @@ pub(super) struct Settings {
     /// Sockets are of IPv6 and speak IPv4: their addresses are IPv4-mapped.
     pub mapped: bool,
     pub mtu: usize,
-    /// What comes with more text than this comes as several segments at once, as a device would have merged them.
+    /// What comes with more text than this was merged by the device from segments of so much.
     pub segment: Option<NonZeroU16>,
+    /// The device merges nothing: such segments come one behind the other, at once.
+    pub unmerged: bool,
     pub bind_port: u16,
     pub connect_port: u16,
 }
@@ -66,6 +68,7 @@ impl Settings {
             mapped: false,
             mtu: 1500,
             segment: None,
+            unmerged: false,
             bind_port: 8080,
             connect_port: 8080,
         };
@@ -114,6 +117,7 @@ impl Settings {
             "tolerance_usecs" => self.tolerance = within(1, i64::MAX / 1000)? * 1000,
             "tcp_ts_tick_usecs" => self.tick = Some(within(0, 1_000_000)? * 1000).filter(|tick| *tick > 0),
             "strict_segments" => self.strict_segments = true,
+            "unmerged" => self.unmerged = true,
             "no_leftovers" => self.no_leftovers = true,
             "local_ip" => self.addresses = self.addresses.at(address()?),
             "remote_ip" => self.addresses.remote = address()?,
