@@ -133,7 +133,9 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, ack: SeqNumber, out: &Outbox<'_>
     sw.wl2 = sw.una;
     sw.small_end = sw.una;
     sw.progress = Tick::of(now);
-    if sw.rtt.backoff_count() == 0 {
+    // A SYN's first time-outs may leave the RTO as it is, and a half-open connection has its count in the back-off alone.
+    let lost = sw.rtt.backoff_count().max(sw.unanswered.into()) as u8;
+    if lost == 0 {
         // A cookie is not timed: nobody remembers when it was sent.
         if sw.rtt.is_timing() {
             let elapsed = since(now.as_micros() as u32, parts.retransmit_queue.log.newest());
@@ -143,7 +145,7 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, ack: SeqNumber, out: &Outbox<'_>
         // RFC 5681 section 3.1: a lost SYN, of either side, speaks of congestion; begin with one segment.
         let mss = u32::from(sw.mss);
         sw.congestion = Controller::new(sw.congestion.kind(), mss, mss);
-        opened_late(parts, out.config, now);
+        opened_late(parts, lost, out.config, now);
         parts.send_window.rtt.restart_after_lost_syn();
     }
     let sw = &mut *parts.send_window;
@@ -154,9 +156,8 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, ack: SeqNumber, out: &Outbox<'_>
 }
 
 /// Some SYNs of ours had no answer: those who ask for the connection's status are told.
-fn opened_late(parts: &mut PcbMut<'_>, config: &Config, now: Time) {
+fn opened_late(parts: &mut PcbMut<'_>, retries: u8, config: &Config, now: Time) {
     let (sw, first) = (&mut *parts.send_window, parts.retransmit_queue.log.newest());
-    let retries = sw.rtt.backoff_count() as u8;
     let una = sw.una;
     let waited = since(now.as_micros() as u32, first) / 1000;
     // A half-open connection remembers when its SYN-ACK last left, and its revival does not say even that.
