@@ -5,6 +5,7 @@
 //! that has none of SYN, RST and ACK is dropped without an answer wherever it lies, and an acknowledgement without text may
 //! lie at the right edge of the window.
 
+use heddle_drill::Family;
 use heddle_drill::check::check;
 use heddle_drill::run::Options;
 
@@ -208,9 +209,9 @@ impl Before {
     }
 }
 
-fn all_are_answered_as_the_oracle_says(ipv6: bool) {
+fn all_are_answered_as_the_oracle_says(family: Family) {
     let plan = "up".parse().expect("a plan");
-    let options = Options { ipv6, ..Options::new(plan) };
+    let options = Options { family, ..Options::new(plan) };
     let (mut cases, mut faults) = (0, Vec::new());
     for before in BEFORE {
         for arrival in before.arrivals() {
@@ -245,10 +246,10 @@ fn all_are_answered_as_the_oracle_says(ipv6: bool) {
 //# All incoming segments whose ACK value doesn't satisfy the above condition MUST be discarded and an ACK sent back.
 #[test]
 fn every_segment_in_every_state_over_ipv4() {
-    all_are_answered_as_the_oracle_says(false);
+    all_are_answered_as_the_oracle_says(Family::V4);
 }
 
 #[test]
 fn every_segment_in_every_state_over_ipv6() {
-    all_are_answered_as_the_oracle_says(true);
+    all_are_answered_as_the_oracle_says(Family::V6);
 }

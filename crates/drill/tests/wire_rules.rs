@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::Path;
 
+use heddle_drill::Family;
 use heddle_drill::batch::find;
 use heddle_drill::check::check;
 use heddle_drill::run::Options;
@@ -87,9 +88,9 @@ fn everything() -> Vec<(String, Vec<Seen>)> {
     let mut all = Vec::new();
     for path in find(&[scripts]).expect("the scripts are there") {
         let text = std::fs::read_to_string(&path).expect("it is text");
-        for v6 in [false, true] {
+        for family in [Family::V4, Family::V6] {
             let plan = "up".parse().expect("a plan");
-            let options = Options { ipv6: v6, ..Options::new(plan) };
+            let options = Options { family, directory: path.parent().map(Path::to_owned), ..Options::new(plan) };
             let traces = check(&text, &[plan], &options, &[]).traces;
             let crossings = traces.iter().flat_map(|(_, trace)| trace);
             let seen = crossings.filter_map(|crossing| Seen::of(crossing.outbound, &crossing.frame)).collect();
