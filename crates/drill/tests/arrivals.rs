@@ -138,7 +138,8 @@ impl Before {
             return challenge();
         }
         let last = arrival.seq.wrapping_add(arrival.length().max(1) - 1);
-        if !self.within(arrival.seq) && !(arrival.length() > 0 && self.within(last)) {
+        let reaches_in = arrival.length() > 0 && self.within(last);
+        if !(self.within(arrival.seq) || reaches_in) {
             let at_edge = arrival.length() == 0 && arrival.seq == EDGE;
             return if arrival.ack.is_none() || at_edge { None } else { challenge() };
         }
