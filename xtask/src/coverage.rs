@@ -47,6 +47,8 @@ struct Requirement {
     quote: String,
     /// Why it is not met, where that is meant.
     exception: Option<String>,
+    /// Where it does not hold although it is met and shown: a profile, a family, a state.
+    partly: Option<String>,
 }
 
 /// How strongly it is required; negations count as their level.
@@ -75,6 +77,13 @@ impl Evidence {
 struct Row<'a> {
     requirement: &'a Requirement,
     evidence: Evidence,
+}
+
+impl Row<'_> {
+    /// Met without a restriction, and shown.
+    fn is_met(&self) -> bool {
+        self.evidence.is_shown() && self.requirement.partly.is_none()
+    }
 }
 
 /// Compares the pages with what the comments say.
@@ -179,6 +188,19 @@ mod tests {
         assert_eq!(table(&format!("{CITE}//# It MUST be\n//# so.\nfn f() {{}}")), Ok((true, false)));
         assert_eq!(table(&format!("{CITE}//= type=test\n//# It MUST be so.\nfn f() {{}}")), Ok((false, true)));
         assert_eq!(table(""), Ok((false, false)));
+    }
+
+    #[test]
+    fn what_holds_in_part_is_not_counted_as_met() {
+        let words = format!("{SPECIFICATION}partly = \"On Sundays.\"\n");
+        let specifications = [toml::from_str(&words).expect("a specification")];
+        let source =
+            format!("{CITE}//# It MUST be so.\nfn f() {{}}\n{CITE}//= type=test\n//# It MUST be so.\nfn g() {{}}");
+        let annotations = annotation::parse("a.rs", &source).expect("two annotations");
+        let tables = tables(&specifications, &annotations).expect("a table");
+        assert_eq!(page::totals(tables[0].0, &tables[0].1), "RFC 1: MUST 0 of 1 met and shown (1 in part)");
+        assert!(page::coverage(&tables).contains("a.rs<br>in part: On Sundays."));
+        assert!(page::appendix_b(&tables[0].1).contains("| in part: On Sundays. |"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ::drill::Family;
 use ::drill::batch::{self, Batch};
 use ::drill::run::Options;
 use clap::Args as ClapArgs;
@@ -21,6 +22,7 @@ Examples:
   heddle drill my.pkt --arch up -v                  one script under one architecture
   heddle drill my.pkt --pcap captures               and what crossed the link, for Wireshark
   heddle drill my.pkt --sysctl tcp_sack=0 --profile freebsd
+  heddle drill conformance/scripts --family all     over IPv4, IPv6 and IPv4-mapped addresses
 
 docs/conformance.md tells of the language.")]
 pub struct Args {
@@ -42,7 +44,10 @@ pub struct Args {
     /// A name that scripts use, as their --define does
     #[arg(short = 'D', long, value_name = "NAME=VALUE")]
     define: Vec<String>,
-    /// Run scripts over IPv6 that do not say which version they are for
+    /// Address families for scripts that do not say theirs: ipv4, ipv6, mapped (sockets of IPv6, packets of IPv4), or all
+    #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = "ipv4", conflicts_with = "ipv6")]
+    family: Vec<String>,
+    /// The same as --family ipv6
     #[arg(short = '6', long)]
     ipv6: bool,
     /// MTU of the link of scripts that do not say it, octets [default: 1500; over IPv6 1520]
@@ -62,21 +67,21 @@ pub struct Args {
 /// Runs the scripts; fails if one does.
 pub fn run(args: Args) -> Result<(), Failure> {
     let plans = plans(&args.arch)?;
+    let families = if args.ipv6 { vec![Family::V6] } else { families(&args.family)? };
     let mut options = Options::new(plans.first().copied().unwrap_or(Plan::Up));
     options.profile = args.profile;
-    options.ipv6 = args.ipv6;
     options.mtu = args.mtu;
     options.knobs = knobs(&args)?;
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let batch = Batch { plans, options, defines: pairs(&args.define)?, jobs, captures: args.pcap };
+    let batch = Batch { plans, families, options, defines: pairs(&args.define)?, jobs, captures: args.pcap };
     let paths = batch::find(&args.files).map_err(Failure::usage)?;
     let outcomes = batch.run(&paths);
     let mut failed = 0;
     for outcome in &outcomes {
-        match &outcome.fault {
-            Some(fault) => {
+        match outcome.line() {
+            Some(line) => {
                 failed += 1;
-                println!("{}", fault.at(&outcome.path));
+                println!("{line}");
             }
             None if args.verbose => println!("{}: ok", outcome.path.display()),
             None => {}
@@ -93,6 +98,13 @@ fn plans(names: &[String]) -> Result<Vec<Plan>, Failure> {
         names => names.to_vec(),
     };
     names.iter().map(|name| name.parse().map_err(Failure::usage)).collect()
+}
+
+fn families(names: &[String]) -> Result<Vec<Family>, Failure> {
+    match names {
+        [all] if all == "all" => Ok(Family::ALL.to_vec()),
+        names => names.iter().map(|name| name.parse().map_err(Failure::usage)).collect(),
+    }
 }
 
 /// The knobs of the directory, and those of the command line, in the order in which they are set. What cannot be set is found

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ::stack::Plan;
 use dev::pcap::{Direction, Writer};
 
+use crate::Family;
 use crate::ScriptError;
 use crate::check::{self, Checked, Fault};
 use crate::host::Crossing;
@@ -19,7 +20,9 @@ use crate::run::Options;
 pub struct Batch {
     /// Architectures; the first one's trace is what the others are compared with.
     pub plans: Vec<Plan>,
-    /// How a script is run.
+    /// The address families in which a script runs that does not say its own.
+    pub families: Vec<Family>,
+    /// How a script is run, but for its family.
     pub options: Options,
     /// Names defined for every script.
     pub defines: Vec<(String, String)>,
@@ -34,8 +37,19 @@ pub struct Batch {
 pub struct Outcome {
     /// The script.
     pub path: PathBuf,
-    /// What was wrong; `None`: it went through under every architecture.
-    pub fault: Option<Fault>,
+    /// The families in which it ran.
+    pub families: Vec<Family>,
+    /// What was wrong; `None`: it went through in every family and under every architecture.
+    pub fault: Option<(Family, Fault)>,
+}
+
+impl Outcome {
+    /// What was wrong, as one line; it names the family where the script is for several.
+    pub fn line(&self) -> Option<String> {
+        let (family, fault) = self.fault.as_ref()?;
+        let line = fault.at(&self.path);
+        Some(if self.families.len() > 1 { format!("{line} (over {family})") } else { line.to_string() })
+    }
 }
 
 /// All files that end in `.pkt` under `paths`, and files that are named themselves; in order.
@@ -77,7 +91,7 @@ impl Batch {
         let outcomes = Mutex::new(Vec::new());
         let work = || {
             while let Some(path) = paths.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let outcome = Outcome { path: path.clone(), fault: self.one(path) };
+                let outcome = self.script(path);
                 outcomes.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(outcome);
             }
         };
@@ -92,31 +106,54 @@ impl Batch {
         outcomes
     }
 
-    fn one(&self, path: &Path) -> Option<Fault> {
-        let fault = |message: String| Some(Fault { plan: None, error: ScriptError::new(0, message) });
-        let text = match fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => return fault("it is not text".to_owned()),
-            Err(error) => return fault(format!("it cannot be read: {}", error.kind())),
+    /// Runs a script in each of its families, up to the first fault.
+    fn script(&self, path: &Path) -> Outcome {
+        let read = fs::read_to_string(path).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => "it is not text".to_owned(),
+            kind => format!("it cannot be read: {kind}"),
+        });
+        let families = Family::of_script(read.as_deref().unwrap_or_default(), &self.families);
+        let one = |family: &Family| {
+            let fault = match &read {
+                Ok(text) => self.one(path, text, *family, families.len() > 1),
+                Err(message) => Some(fault(message.clone())),
+            };
+            Some((*family, fault?))
         };
-        let Checked { traces, fault: wrong } = check::check(&text, &self.plans, &self.options, &self.defines);
+        let fault = families.iter().find_map(one);
+        Outcome { path: path.to_owned(), families, fault }
+    }
+
+    fn one(&self, path: &Path, text: &str, family: Family, several: bool) -> Option<Fault> {
+        let directory = path.parent().map(Path::to_owned);
+        let options = Options { family, directory, ..self.options.clone() };
+        let Checked { traces, fault: wrong } = check::check(text, &self.plans, &options, &self.defines);
         if let (Some(directory), Some((_, trace))) = (&self.captures, traces.last())
-            && let Err(error) = capture(directory, path, trace)
+            && let Err(error) = capture(directory, path, several.then_some(family), trace)
         {
-            return fault(format!("its capture cannot be written under {}: {error}", directory.display()));
+            return Some(fault(format!("its capture cannot be written under {}: {error}", directory.display())));
         }
         wrong
     }
 }
 
-/// Writes a run as pcapng; virtual time counts from 1970.
-fn capture(directory: &Path, script: &Path, trace: &[Crossing]) -> io::Result<()> {
+/// A fault of a script as a whole.
+fn fault(message: String) -> Fault {
+    Fault { plan: None, error: ScriptError::new(0, message) }
+}
+
+/// Writes a run as pcapng; virtual time counts from 1970. The file's name has the family, if there is one.
+fn capture(directory: &Path, script: &Path, family: Option<Family>, trace: &[Crossing]) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     // Scripts of the same name lie in different directories.
     let parts: Vec<_> =
         script.iter().map(|part| part.to_string_lossy()).filter(|part| !matches!(&**part, "/" | "." | "..")).collect();
     let tail = parts[parts.len().saturating_sub(2)..].join("-");
-    let file = fs::File::create(directory.join(tail).with_extension("pcapng"))?;
+    let name = Path::new(&tail).with_extension(match family {
+        Some(family) => format!("{family}.pcapng"),
+        None => "pcapng".to_owned(),
+    });
+    let file = fs::File::create(directory.join(name))?;
     let mut writer = Writer::new(io::BufWriter::new(file))?;
     let interface = writer.interface("drill")?;
     for Crossing { at, outbound, frame } in trace {

@@ -7,6 +7,7 @@ use std::path::Path;
 use ::stack::Plan;
 
 use crate::error::ScriptError;
+use crate::family::Family;
 use crate::frame;
 use crate::host::Crossing;
 use crate::parse;
@@ -41,9 +42,8 @@ impl Fault {
 /// Runs the script `text` under each of `plans` and compares the traces with the first one's. Stops at the first fault.
 pub fn check(text: &str, plans: &[Plan], options: &Options, defines: &[(String, String)]) -> Checked {
     let mut checked = Checked { traces: Vec::new(), fault: None };
-    let v6 = text.lines().any(|line| line.starts_with("--ip_version=ipv6"))
-        || options.ipv6 && !text.lines().any(|line| line.starts_with("--ip_version=ipv4"));
-    let usual = usual_names(v6).into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let family = options.family.with(Family::said_in(text));
+    let usual = usual_names(family).into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
     let names: Vec<_> = usual.chain(defines.iter().cloned()).collect();
     let script = match parse::parse_with(text, &names) {
         Ok(script) => script,
@@ -74,16 +74,19 @@ pub fn check(text: &str, plans: &[Plan], options: &Options, defines: &[(String, 
     checked
 }
 
-/// Names that the runners of public scripts define for every script, by the version of IP.
-fn usual_names(v6: bool) -> [(&'static str, &'static str); 5] {
+/// Names that the runners of public scripts define for every script, by the version of IP, and `NETWORK_CODE` beside their
+/// `CODE`.
+fn usual_names(family: Family) -> [(&'static str, &'static str); 6] {
+    let v6 = !family.has_v4_packets();
     let [cookie, of_zero_key] =
         if v6 { ["c1d1e9742a47a9bc", "82af1a8f9a205c34"] } else { ["3021b9d889017eeb", "b7c12350a90dc8f5"] };
     [
         ("TFO_COOKIE", cookie),
         ("TFO_COOKIE_ZERO", of_zero_key),
         ("CODE", if v6 { "address_unreachable" } else { "host_unreachable" }),
-        ("CMSG_LEVEL_IP", if v6 { "SOL_IPV6" } else { "SOL_IP" }),
-        ("CMSG_TYPE_RECVERR", if v6 { "IPV6_RECVERR" } else { "IP_RECVERR" }),
+        ("NETWORK_CODE", if v6 { "no_route" } else { "net_unreachable" }),
+        ("CMSG_LEVEL_IP", if family == Family::V4 { "SOL_IP" } else { "SOL_IPV6" }),
+        ("CMSG_TYPE_RECVERR", if family == Family::V4 { "IP_RECVERR" } else { "IPV6_RECVERR" }),
     ]
 }
 

@@ -50,12 +50,19 @@ pub(crate) enum Payload {
 pub(crate) type Macs = (MacAddr, MacAddr);
 
 /// A frame to the stack with `transport` behind its IP header.
-fn packet(macs: Macs, ip: &Ip, protocol: u8, transport: &[u8]) -> Vec<u8> {
+///
+/// # Errors
+/// A sentence: the packet is longer than its header can say.
+fn packet(macs: Macs, ip: &Ip, protocol: u8, transport: &[u8]) -> Result<Vec<u8>, String> {
+    let counted = if ip.src.is_ipv4() { ipv4::HEADER_LEN } else { 0 } + transport.len();
+    if counted > usize::from(u16::MAX) {
+        return Err(format!("the packet is too large: its length field would have to say {counted}"));
+    }
     let v4 = ip.src.is_ipv4();
     let mut out = link_header(macs.0, macs.1, if v4 { EtherType::Ipv4 } else { EtherType::Ipv6 });
     out.extend(ip_header(ip, protocol, transport.len()));
     out.extend_from_slice(transport);
-    out
+    Ok(out)
 }
 
 fn ip_header(ip: &Ip, protocol: u8, len: usize) -> Vec<u8> {
@@ -99,18 +106,11 @@ pub(crate) fn tcp(macs: Macs, ip: &Ip, segment: &Tcp) -> Result<Vec<u8>, String>
     let mut transport = tcp_header(segment)?;
     transport.extend_from_slice(&segment.text);
     complete(&mut transport, ip, protocol::TCP, 16);
-    Ok(packet(macs, ip, protocol::TCP, &transport))
+    packet(macs, ip, protocol::TCP, &transport)
 }
 
 fn tcp_header(segment: &Tcp) -> Result<Vec<u8>, String> {
-    let mut options = Vec::new();
-    segment.options.iter().for_each(|option| emit(option, &mut options));
-    while !options.len().is_multiple_of(4) {
-        options.push(0);
-    }
-    if options.len() > 40 {
-        return Err(format!("the options take {} octets; a header has room for 40", options.len()));
-    }
+    let options = option_octets(&segment.options)?;
     let mut out = Vec::with_capacity(60);
     out.extend(segment.ports.0.to_be_bytes());
     out.extend(segment.ports.1.to_be_bytes());
@@ -123,6 +123,22 @@ fn tcp_header(segment: &Tcp) -> Result<Vec<u8>, String> {
     out.extend(segment.urgent.to_be_bytes());
     out.extend(options);
     Ok(out)
+}
+
+/// Options as octets.
+///
+/// # Errors
+/// A sentence: a header cannot have them. Its length counts in units of four octets, so a script must pad its options.
+pub(crate) fn option_octets(options: &[TcpOption]) -> Result<Vec<u8>, String> {
+    let mut octets = Vec::new();
+    options.iter().for_each(|option| emit(option, &mut octets));
+    match octets.len() {
+        len if len > 40 => Err(format!("the options take {len} octets; a header has room for 40")),
+        len if !len.is_multiple_of(4) => {
+            Err(format!("the options take {len} octets: pad them to a multiple of four with nop or eol"))
+        }
+        _ => Ok(octets),
+    }
 }
 
 fn emit(option: &TcpOption, out: &mut Vec<u8>) {
@@ -205,7 +221,7 @@ fn option(kind: u8, body: &[u8]) -> TcpOption {
 }
 
 /// A UDP datagram to the stack.
-pub(crate) fn udp(macs: Macs, ip: &Ip, ports: (u16, u16), text: &[u8]) -> Vec<u8> {
+pub(crate) fn udp(macs: Macs, ip: &Ip, ports: (u16, u16), text: &[u8]) -> Result<Vec<u8>, String> {
     let mut transport = udp_header(ports, text.len());
     transport.extend_from_slice(text);
     complete(&mut transport, ip, protocol::UDP, 6);
@@ -216,7 +232,8 @@ fn udp_header(ports: (u16, u16), len: usize) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend(ports.0.to_be_bytes());
     out.extend(ports.1.to_be_bytes());
-    out.extend((8 + len as u16).to_be_bytes());
+    // What does not fit is refused with the packet.
+    out.extend((8 + len as u32).to_be_bytes()[2..].iter());
     out.extend([0, 0]);
     out
 }
@@ -236,7 +253,10 @@ pub(crate) fn icmp(macs: Macs, ip: &Ip, spec: &IcmpSpec, offender: &Offender) ->
     let (kind, code) = icmp::numbers(spec, v4)?;
     let mut body = vec![kind, code, 0, 0];
     match (spec.mtu, spec.id) {
-        (Some(mtu), _) if v4 => body.extend([[0, 0], (mtu as u16).to_be_bytes()].concat()),
+        (Some(mtu), _) if v4 => {
+            let mtu = u16::try_from(mtu).map_err(|_| format!("an MTU of ICMP is 0 to 65535, not {mtu}"))?;
+            body.extend([[0, 0], mtu.to_be_bytes()].concat());
+        }
         (Some(mtu), _) => body.extend(mtu.to_be_bytes()),
         (None, Some(id)) => body.extend([id.to_be_bytes(), [0, 1]].concat()),
         (None, None) => body.extend([0; 4]),
@@ -269,7 +289,7 @@ pub(crate) fn icmp(macs: Macs, ip: &Ip, spec: &IcmpSpec, offender: &Offender) ->
     } else {
         complete(&mut body, ip, protocol, 2);
     }
-    Ok(packet(macs, ip, protocol, &body))
+    packet(macs, ip, protocol, &body)
 }
 
 /// Reads a frame that the stack sent.
@@ -379,7 +399,7 @@ mod tests {
             };
             let frame = tcp(macs, &ip, &segment).expect("it fits");
             assert_eq!(read(&frame), Ok((ip, Payload::Tcp(segment))));
-            let frame = udp(macs, &ip, (1, 2), b"x");
+            let frame = udp(macs, &ip, (1, 2), b"x").expect("it fits");
             assert_eq!(read(&frame), Ok((ip, Payload::Udp { ports: (1, 2), text: b"x".to_vec() })));
         }
     }

@@ -156,7 +156,16 @@ impl Host {
     /// # Errors
     /// A sentence: the frame is longer than a packet can be.
     pub fn put(&mut self, frame: &[u8]) -> Result<(), String> {
-        let buffer = PktBuf::from_slice(frame).ok_or("the packet is too large for a packet buffer")?;
+        self.put_merged(frame, 0)
+    }
+
+    /// As [`Host::put`], a frame that the device has merged from segments of `size` octets of text; 0: it is as it was sent.
+    ///
+    /// # Errors
+    /// As [`Host::put`].
+    pub fn put_merged(&mut self, frame: &[u8], size: u16) -> Result<(), String> {
+        let mut buffer = PktBuf::from_slice(frame).ok_or("the packet is too large for a packet buffer")?;
+        buffer.meta_mut().segment_size = size;
         self.far.put(buffer);
         self.record(false, frame.to_vec());
         Ok(())

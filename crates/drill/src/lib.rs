@@ -12,6 +12,7 @@
 //! | [`run`] | events in order, packets compared, calls compared |
 //! | [`check`] | a script under many architectures, and that they agree |
 //! | [`host`] (with `link`) | the machine under test |
+//! | `family` | the address families that scripts run in |
 //! | `frame`, `icmp`, `notation` | packets as octets and as text |
 //! | [`batch`] | many scripts, one line each; captures |
 //! | `shell`, `symbols` | shell lines as knobs; names of C |
@@ -22,6 +23,7 @@ pub mod batch;
 pub mod check;
 pub mod code;
 mod error;
+mod family;
 mod frame;
 pub mod host;
 mod icmp;
@@ -36,4 +38,5 @@ mod shell;
 mod symbols;
 
 pub use error::ScriptError;
+pub use family::Family;
 pub use host::Crossing;

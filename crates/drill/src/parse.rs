@@ -51,6 +51,11 @@ pub fn parse_with(text: &str, defines: &[(String, String)]) -> Result<Script, Sc
     Ok(Script { options, events: parser.events()? })
 }
 
+/// The settings of a script, as far as they can be read.
+pub(crate) fn settings_of(text: &str) -> Vec<Setting> {
+    settings(text).map(|(settings, ..)| settings).unwrap_or_default()
+}
+
 /// The `--name=value` lines in front, what follows them, and its line.
 fn settings(text: &str) -> Parsed<(Vec<Setting>, &str, u32)> {
     let mut options = Vec::new();
@@ -107,6 +112,7 @@ struct Parser {
 impl Parser {
     fn events(&mut self) -> Parsed<Vec<Event>> {
         let mut events = Vec::new();
+        let mut any = false;
         while self.at < self.tokens.len() {
             // Shell lines before the first event and after the last have no time.
             if let Some(Kind::Shell(shell)) = self.peek() {
@@ -116,8 +122,9 @@ impl Parser {
                 continue;
             }
             events.push(self.event()?);
+            any = true;
         }
-        Ok(events)
+        if any { Ok(events) } else { Err(self.error("the script has no event: it would check nothing")) }
     }
 
     fn event(&mut self) -> Parsed<Event> {
@@ -293,6 +300,23 @@ mod tests {
         assert_eq!(one("1.25 > . 1:1(0) ack 1").when, When::Absolute(1_250_000_000));
         assert_eq!(one("+.3~+.400 > . 1:1(0) ack 1").when, When::RelativeRange(300_000_000, 400_000_000));
         assert_eq!(one("* > . 1:1(0) ack 1").when, When::Any);
+    }
+
+    #[test]
+    fn the_ace_field_stands_before_or_behind_the_point() {
+        let flags = |text: &str| match one(&format!("+0 > {text} 1:1(0) ack 1")).action {
+            Action::Packet(packet) => match packet.body {
+                Body::Tcp(tcp) => tcp.flags,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        };
+        let five = flag::AE | flag::ECE;
+        assert_eq!(flags(".5"), flag::ACK | five);
+        assert_eq!(flags("P.5"), flag::PSH | flag::ACK | five);
+        assert_eq!(flags("P5."), flag::PSH | flag::ACK | five);
+        assert_eq!(flags("F2."), flag::FIN | flag::ACK | flag::CWR);
+        assert_eq!(flags("PAE."), flags("P5."));
     }
 
     #[test]

@@ -10,8 +10,10 @@ mod fast_open;
 mod file;
 mod info;
 mod options;
+mod receive;
 mod reports;
 mod stream;
+mod transfer;
 mod udp;
 
 use std::collections::BTreeMap;
@@ -28,7 +30,8 @@ pub use info::TcpInfo;
 pub(crate) use info::state_number;
 pub use options::{OptionValue, is_known};
 pub use reports::{Report, Stamped};
-pub use stream::{TcpSock, Transfer};
+pub use stream::TcpSock;
+pub use transfer::{MOST, Transfer};
 pub use udp::UdpSock;
 
 use file::File;
@@ -155,6 +158,7 @@ impl Posix {
         };
         match sock.accept(stack) {
             Ok(Some((child, peer))) => {
+                let peer = as_seen(child.is_v6(), peer);
                 let object = Object::Tcp(Box::new(child));
                 let child = self.add(object, flags & libc::SOCK_NONBLOCK != 0, libc::O_RDWR);
                 now(Ok((child, peer)))
@@ -289,10 +293,47 @@ impl Posix {
         }
     }
 
+    /// Whether `fd` is a socket of IPv6, which may exchange packets of IPv4 all the same.
+    pub fn is_v6(&self, fd: i32) -> bool {
+        match self.files.get(&fd).map(|file| &file.object) {
+            Some(Object::Tcp(sock)) => sock.is_v6(),
+            Some(Object::Udp(sock)) => sock.is_v6(),
+            _ => false,
+        }
+    }
+
+    /// Whether `fd` is a socket for datagrams.
+    pub fn is_datagram(&self, fd: i32) -> bool {
+        matches!(self.files.get(&fd), Some(Descriptor { object: Object::Udp(_), .. }))
+    }
+
     /// Whether `fd` is a socket that listens.
     pub fn is_listening(&self, fd: i32) -> bool {
         matches!(self.files.get(&fd), Some(Descriptor { object: Object::Tcp(sock), .. })
             if matches!(sock.stage, Stage::Listener(_)))
+    }
+}
+
+/// The address that a socket uses on the wire: IPv4's for an IPv4-mapped one (RFC 4291 section 2.5.5.2).
+///
+/// # Errors
+/// `EAFNOSUPPORT` for an address of another family than the socket's.
+fn on_wire(v6: bool, address: SocketAddr) -> Result<SocketAddr, Errno> {
+    match address {
+        SocketAddr::V6(six) if v6 => {
+            let mapped = six.ip().to_ipv4_mapped();
+            Ok(mapped.map_or(address, |four| SocketAddr::new(four.into(), six.port())))
+        }
+        SocketAddr::V4(_) if !v6 => Ok(address),
+        _ => Err(Errno::EAFNOSUPPORT),
+    }
+}
+
+/// An address on the wire as a socket's user sees it: the reverse of [`on_wire`].
+fn as_seen(v6: bool, address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(four) if v6 => SocketAddr::new(four.to_ipv6_mapped().into(), address.port()),
+        _ => address,
     }
 }
 

@@ -13,6 +13,7 @@ mod values;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use tcp::Profile;
 
 use crate::code::Environment;
 use crate::error::ScriptError;
+use crate::family::Family;
 use crate::host::{Crossing, Host, START, Terms};
 use crate::posix::Posix;
 use crate::script::{Action, Event, Nanos, Script, When};
@@ -40,17 +42,19 @@ pub struct Options {
     pub profile: Profile,
     /// Knobs set before the script's own, by their sysctls' names.
     pub knobs: Vec<(String, String)>,
-    /// Whether a script that does not say runs over IPv6.
-    pub ipv6: bool,
+    /// The address family of a script that does not say its own.
+    pub family: Family,
     /// MTU of the link of a script that does not say it, octets, 68 to 65 535; `None`: what the version's scripts are
     /// written for.
     pub mtu: Option<u16>,
+    /// Where the script lies: the files that its shell lines run are looked for there. `None`: it has none.
+    pub directory: Option<PathBuf>,
 }
 
 impl Options {
     /// The plan under Linux's profile.
     pub fn new(plan: Plan) -> Options {
-        Options { plan, profile: Profile::Linux, knobs: Vec::new(), ipv6: false, mtu: None }
+        Options { plan, profile: Profile::Linux, knobs: Vec::new(), family: Family::V4, mtu: None, directory: None }
     }
 }
 
@@ -90,6 +94,8 @@ fn tolerance(settings: &Settings, gap: Nanos) -> Nanos {
 
 struct Runner {
     settings: Settings,
+    /// Where the script lies.
+    directory: Option<PathBuf>,
     host: Host,
     posix: Posix,
     connections: Vec<Connection>,
@@ -110,10 +116,15 @@ struct Runner {
 
 impl Runner {
     fn new(script: &Script, options: &Options) -> Ran<Runner> {
-        let settings = Settings::read(&script.options, options.ipv6, options.mtu)?;
+        let settings = Settings::read(&script.options, options.family, options.mtu)?;
         let mut tcp = options.profile.config();
         // Scripts ask for `tcpi_busy_time` and its like.
         tcp.measure_limits = true;
+        if options.profile == Profile::Linux {
+            // Linux's own value, with which scripts count; the stack's is that of RFC 7413.
+            let knob = ("tcp_fastopen_blackhole_timeout_sec", "0");
+            tcp::knobs::set(&mut tcp, knob.0, knob.1).map_err(|error| ScriptError::new(0, error.to_string()))?;
+        }
         for (name, value) in &options.knobs {
             tcp::knobs::set(&mut tcp, name, value).map_err(|error| ScriptError::new(0, error.to_string()))?;
         }
@@ -121,7 +132,7 @@ impl Runner {
         let mut effects = Vec::new();
         for event in &script.events {
             let Action::Shell(text) = &event.action else { break };
-            effects.extend(shell::read(text, event.line)?);
+            effects.extend(shell::read(text, event.line, options.directory.as_deref())?);
         }
         for (line, effect) in &effects {
             if let Effect::Knob(name, value) = effect {
@@ -134,6 +145,7 @@ impl Runner {
         let posix = Posix::new(host.stack.clone(), 3);
         let mut runner = Runner {
             settings,
+            directory: options.directory.clone(),
             host,
             posix,
             connections: Vec::new(),
@@ -178,7 +190,7 @@ impl Runner {
             }
             Action::Shell(text) => {
                 self.advance_to(self.live(from));
-                for (line, effect) in shell::read(text, event.line)? {
+                for (line, effect) in shell::read(text, event.line, self.directory.as_deref())? {
                     self.effect(line, effect, true)?;
                 }
             }
@@ -240,6 +252,7 @@ impl Runner {
                 return Err(ScriptError::new(line, format!("there is no route {named} that could be deleted")));
             }
             Effect::Unroute(_) => {}
+            Effect::Mtu(mtu) => self.host.stack.set_link_mtu(0, mtu.into()),
         }
         Ok(())
     }

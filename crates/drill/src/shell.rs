@@ -3,6 +3,10 @@
 //! What sets a kernel parameter becomes a knob; what prepares the machine that Linux runs on (queueing disciplines, caches)
 //! is passed over; anything else is an error that names the line.
 
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
 use stack::{NamedRoute, StatedRoute};
 
 use crate::error::ScriptError;
@@ -22,12 +26,12 @@ pub(crate) enum Effect {
     Route(StatedRoute),
     /// A route, taken away.
     Unroute(NamedRoute),
+    /// The link's MTU in octets.
+    Mtu(u16),
 }
 
-/// The parameters under which public scripts are meant to run, which their `defaults.sh` sets.
-const DEFAULTS: [(&str, &str); 20] = [
-    // Linux's own; the stack's is that of RFC 7413.
-    ("tcp_fastopen_blackhole_timeout_sec", "0"),
+/// The parameters under which public scripts are meant to run: what `defaults.sh` sets for a script that has no such file.
+const DEFAULTS: [(&str, &str); 19] = [
     ("tcp_rmem", "4096 540000 15728640"),
     ("tcp_wmem", "4096 262144 4194304"),
     ("tcp_timestamps", "1"),
@@ -52,20 +56,58 @@ const DEFAULTS: [(&str, &str); 20] = [
 /// Parameters that Linux itself no longer looks at, or never did.
 const DEAD: [&str; 3] = ["tcp_fack", "tcp_low_latency", "tcp_fastopen_cookies"];
 
-/// Reads the lines of a backquoted block that begins at `line`.
-pub(crate) fn read(shell: &str, line: u32) -> Result<Vec<(u32, Effect)>, ScriptError> {
+/// Files that run each other, at most: more is a file that runs itself.
+const DEEPEST: u32 = 8;
+
+/// Reads the lines of a backquoted block that begins at `line` of a script in `directory`.
+pub(crate) fn read(shell: &str, line: u32, directory: Option<&Path>) -> Result<Vec<(u32, Effect)>, ScriptError> {
     let mut effects = Vec::new();
     for (line, words) in commands(shell, line)? {
-        command(&words, line, &mut effects)?;
+        command(&words, line, Place { directory, depth: 0 }, &mut effects)?;
     }
     Ok(effects)
 }
 
-fn command(words: &[String], line: u32, effects: &mut Vec<(u32, Effect)>) -> Result<(), ScriptError> {
+/// Where a command stands.
+#[derive(Clone, Copy)]
+struct Place<'p> {
+    /// The script's directory, from which relative paths count, also in the files that it runs.
+    directory: Option<&'p Path>,
+    /// How many files are being read.
+    depth: u32,
+}
+
+impl Place<'_> {
+    /// The commands of the shell script `program`, whose effects stand at `line` of the packet script. False: there is no
+    /// such file.
+    fn run(self, program: &str, line: u32, effects: &mut Vec<(u32, Effect)>) -> Result<bool, ScriptError> {
+        let Some(path) = self.directory.map(|directory| directory.join(program)) else { return Ok(false) };
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(ScriptError::new(line, format!("cannot read {program}: {error}"))),
+        };
+        if self.depth >= DEEPEST {
+            return Err(ScriptError::new(line, format!("{program} runs itself")));
+        }
+        let inside =
+            |error: ScriptError| ScriptError::new(line, format!("line {} of {program}: {}", error.line, error.message));
+        let place = Place { depth: self.depth + 1, ..self };
+        let mut found = Vec::new();
+        for (line, words) in commands(&text, 1).map_err(inside)? {
+            command(&words, line, place, &mut found).map_err(inside)?;
+        }
+        effects.extend(found.into_iter().map(|(_, effect)| (line, effect)));
+        Ok(true)
+    }
+}
+
+fn command(words: &[String], line: u32, place: Place<'_>, effects: &mut Vec<(u32, Effect)>) -> Result<(), ScriptError> {
     let Some((program, arguments)) = words.split_first() else { return Ok(()) };
     let name = program.rsplit('/').next().unwrap_or(program);
     let has = |word: &str| arguments.iter().any(|argument| argument == word);
     match name {
+        _ if name.ends_with(".sh") && place.run(program, line, effects)? => {}
         "defaults.sh" => {
             effects.extend(DEFAULTS.iter().map(|(name, value)| (line, knob(name, value))));
         }
@@ -93,6 +135,9 @@ fn command(words: &[String], line: u32, effects: &mut Vec<(u32, Effect)>) -> Res
             effects.push((line, Effect::Swallow(false)));
         }
         "ip" if has("tcp_metrics") && has("flush") => effects.push((line, Effect::Forget)),
+        "ip" if arguments.first().is_some_and(|object| object == "link") => {
+            effects.extend(link(arguments, words, line)?.map(|effect| (line, effect)));
+        }
         "ip" => effects.push((line, route(arguments, words, line)?)),
         "dd" => effects.push((line, file(arguments, line)?)),
         // The device here neither cuts nor merges.
@@ -143,6 +188,28 @@ fn route(arguments: &[String], words: &[String], line: u32) -> Result<Effect, Sc
         _ => return Err(unmapped(words, line)),
     };
     effect.map_err(|wrong: String| ScriptError::new(line, wrong))
+}
+
+/// `ip link set dev tun0 mtu 1400 up`. There is one device, which is always up: `None`.
+fn link(arguments: &[String], words: &[String], line: u32) -> Result<Option<Effect>, ScriptError> {
+    let mut arguments = arguments.iter().map(String::as_str).skip(1);
+    if arguments.next() != Some("set") {
+        return Err(unmapped(words, line));
+    }
+    let (mut mtu, mut named) = (None, false);
+    while let Some(word) = arguments.next() {
+        match word {
+            "mtu" => {
+                let octets = arguments.next().and_then(|text| text.parse::<u16>().ok()).filter(|mtu| *mtu >= 68);
+                mtu = Some(octets.ok_or_else(|| ScriptError::new(line, "the MTU of a link is 68 to 65535"))?);
+            }
+            "dev" if !named => named = arguments.next().is_some(),
+            "up" => {}
+            _ if !named => named = true,
+            _ => return Err(unmapped(words, line)),
+        }
+    }
+    Ok(mtu.map(Effect::Mtu))
 }
 
 fn unmapped(words: &[String], line: u32) -> ScriptError {
@@ -275,7 +342,7 @@ mod tests {
     use super::*;
 
     fn effects(shell: &str) -> Vec<Effect> {
-        read(shell, 1).unwrap_or_else(|error| panic!("{error}")).into_iter().map(|(_, effect)| effect).collect()
+        read(shell, 1, None).unwrap_or_else(|error| panic!("{error}")).into_iter().map(|(_, effect)| effect).collect()
     }
 
     #[test]
@@ -318,11 +385,19 @@ mod tests {
             assert_eq!(effects(shell), [Effect::Unroute(name.parse().expect("a name"))]);
         }
         for wrong in ["ip route del", "ip route add default via x", "ip route show", "ip rule del 192.0.2.1"] {
-            assert!(read(wrong, 1).is_err(), "{wrong}");
+            assert!(read(wrong, 1, None).is_err(), "{wrong}");
+        }
+        for shell in ["ip link set dev tun0 mtu 1400", "ip link set tun0 up mtu 1400", "ip link set mtu 1400 dev tun0"]
+        {
+            assert_eq!(effects(shell), [Effect::Mtu(1400)], "{shell}");
+        }
+        assert_eq!(effects("ip link set dev tun0 up"), []);
+        for wrong in ["ip link set tun0 mtu", "ip link set tun0 mtu 67", "ip link set tun0 down", "ip link add tun1"] {
+            assert!(read(wrong, 1, None).is_err(), "{wrong}");
         }
         assert_eq!(effects("/tmp/sysctl_restore_${PPID}.sh"), []);
         assert_eq!(effects("dd bs=10 count=5 if=/dev/zero of=/tmp/f status=none"), [Effect::File("/tmp/f".into(), 50)]);
-        let error = read("\n\niptables -F", 4).expect_err("there is no such thing here");
+        let error = read("\n\niptables -F", 4, None).expect_err("there is no such thing here");
         assert_eq!((error.line, error.message.contains("iptables -F")), (6, true));
     }
 }

@@ -63,9 +63,29 @@ fn a_packet_too_early_too_late_or_never_is_noticed() {
 
 #[test]
 fn an_unscripted_packet_in_the_way_is_noticed() {
-    let message = after_open(
-        "+0 < . 1:1001(1000) ack 1 win 32792 <nop,nop,TS val 100 ecr 10>\n+0 write(4, ..., 100) = 100\n+0 > P. 1:101(100) ack 1001 <...>",
-    );
+    let more = "+0 < . 1:1001(1000) ack 1 win 32792 <nop,nop,TS val 100 ecr 10>\n+0 write(4, ..., 100) = 100\n+0 > ";
+    let message = after_open(&format!("{more}P. 1:51(50) ack 1001 <...>"));
+    assert!(message.contains("got > P. 1:101(100) ack 1001"), "{message}");
+    let message = after_open(&format!("{more}F. 1:1(0) ack 1001 <...>"));
+    assert!(message.contains("got > . 1:1(0) ack 1001"), "{message}");
+}
+
+/// As in packetdrill, an acknowledgement may leave right in front of the text that the script has, if it says the same.
+#[test]
+fn an_acknowledgement_in_front_of_text_is_part_of_it() {
+    let script = |settings: &str, between: &str, ack: u32| {
+        let opening = OPEN.replace("+.01 <", "+0 <");
+        let peer = "<nop,nop,TS val 100 ecr 10>";
+        format!(
+            "{settings}{opening}+0 < . 1:1001(1000) ack 1 win 32792 {peer}\n{between}+0 write(4, ..., 100) = 100\n\
+             +0 > P. 1:101(100) ack {ack} <...>"
+        )
+    };
+    let goes_through = |text: &str| check(text, &[Plan::Up], &Options::new(Plan::Up), &[]).fault.is_none();
+    assert!(goes_through(&script("", "", 1001)));
+    assert!(!goes_through(&script("--strict_segments\n", "", 1001)));
+    // More text makes another acknowledgement, which says something else.
+    let (_, message) = fault(&script("", "+0 < . 1001:2001(1000) ack 1 win 32792 <nop,nop,TS val 100 ecr 10>\n", 2001));
     assert!(message.contains("got > . 1:1(0) ack 1001"), "{message}");
 }
 
@@ -135,6 +155,42 @@ fn what_is_not_there_is_said_to_be_not_supported() {
         let message = after_open(line);
         assert!(message.starts_with("not supported: ") && message.contains(text), "{message}");
     }
+}
+
+/// What is no script, or would check something else than it says, is refused with its line.
+#[test]
+fn what_the_language_does_not_allow_is_refused() {
+    for (line, text) in [
+        ("+0 < . 1:1(0) ack 1 win 9 <sackOK>", "the options take 2 octets: pad them"),
+        ("+0 > . 1:1(0) ack 1 <nop,nop,nop>", "the options take 3 octets: pad them"),
+        ("+0 < . 1:1(0) ack 1", "a segment that comes needs a window"),
+        ("+0 < . 1:65501(65500) ack 1 win 9 <...>", "<...> leaves a choice"),
+        ("+0 < . 1:65521(65520) ack 1 win 9", "the packet is too large"),
+        ("+0 < icmp unreachable frag_needed mtu 99999999 [1:11(10)]", "an MTU of ICMP is 0 to 65535, not 99999999"),
+        ("+0 < icmp unreachable frag_needed mtu 65536 [1:11(10)]", "an MTU of ICMP is 0 to 65535, not 65536"),
+        ("+0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 4", "descriptor 4 is open already"),
+        ("+0 pipe([5, 5]) = 0", "descriptor 5 is open already"),
+        ("+0 epoll_create(1) = 3", "descriptor 3 is open already"),
+        ("+0 < P5E. 1:1(0) ack 1 win 9", "the ACE field and E, W or A"),
+        ("+0 < P55. 1:1(0) ack 1 win 9", "the ACE field twice"),
+        ("+0 < P8. 1:1(0) ack 1 win 9", "the flags of a segment"),
+    ] {
+        let message = after_open(line);
+        assert!(message.contains(text), "{line}: {message}");
+    }
+}
+
+#[test]
+fn a_script_without_an_event_and_settings_out_of_range_are_refused() {
+    for script in ["", "// nothing\n", "--mtu=1500\n", "`./defaults.sh`\n"] {
+        assert!(fault(script).1.contains("the script has no event"), "{script:?}");
+    }
+    for setting in ["mss=0", "mss=65536", "mss=x", "mtu=67", "tolerance_usecs=0", "tcp_ts_tick_usecs=1000001"] {
+        assert_eq!(fault(&format!("--{setting}\n{OPEN}")), (1, format!("--{setting} cannot be read")));
+    }
+    // A number is free again when its descriptor is closed.
+    let again = format!("{OPEN}+0 close(3) = 0\n+0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3");
+    assert!(check(&again, &[Plan::Up], &Options::new(Plan::Up), &[]).fault.is_none());
 }
 
 /// The oracle itself: traces of different scripts are not taken for the same.

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use heddle_drill::batch::{Batch, find};
+use heddle_drill::Family;
+use heddle_drill::batch::{Batch, Outcome, find};
 use heddle_drill::run::Options;
 use stack::{ALL_PLANS, Plan};
 use tcp::knobs::KNOBS;
@@ -15,31 +16,102 @@ fn plans() -> Vec<Plan> {
     ALL_PLANS.iter().map(|name| name.parse().expect("a plan")).collect()
 }
 
-fn all_go_through(ipv6: bool) {
+/// Scripts that fail in a family because of a known fault of the stack, which the text names. Who mends the fault takes its
+/// line away: a script that goes through is refused here.
+const WAITING: &[(Family, &str, &str)] = &[
+    (Family::V6, "delayed_ack/ten_segments_at_once.pkt", "ACKs are not aggregated over IPv6 (RFC 9293, MUST-58)"),
+    (Family::V6, "audit/rfc9293/ten_segments_one_ack.pkt", "ACKs are not aggregated over IPv6 (RFC 9293, MUST-58)"),
+    (
+        Family::V4,
+        "audit/rfc7323/echo_of_simultaneous_syns.pkt",
+        "a SYN that was sent twice is measured (RFC 6298, 3-2)",
+    ),
+    (
+        Family::V6,
+        "audit/rfc7323/echo_of_simultaneous_syns.pkt",
+        "a SYN that was sent twice is measured (RFC 6298, 3-2)",
+    ),
+    (
+        Family::Mapped,
+        "audit/rfc7323/echo_of_simultaneous_syns.pkt",
+        "a SYN that was sent twice is measured (RFC 6298, 3-2)",
+    ),
+    (
+        Family::V4,
+        "audit/rfc9293/old_timestamp_and_larger_number_do_not_reopen.pkt",
+        "an earlier timestamp reopens TIME-WAIT (RFC 6191)",
+    ),
+    (
+        Family::V6,
+        "audit/rfc9293/old_timestamp_and_larger_number_do_not_reopen.pkt",
+        "an earlier timestamp reopens TIME-WAIT (RFC 6191)",
+    ),
+    (
+        Family::Mapped,
+        "audit/rfc9293/old_timestamp_and_larger_number_do_not_reopen.pkt",
+        "an earlier timestamp reopens TIME-WAIT (RFC 6191)",
+    ),
+    (
+        Family::V4,
+        "audit/rfc9293/right_edge_never_moves_left.pkt",
+        "the edge of a scaled window is rounded down (SHLD-14)",
+    ),
+    (
+        Family::V6,
+        "audit/rfc9293/right_edge_never_moves_left.pkt",
+        "the edge of a scaled window is rounded down (SHLD-14)",
+    ),
+    (
+        Family::Mapped,
+        "audit/rfc9293/right_edge_never_moves_left.pkt",
+        "the edge of a scaled window is rounded down (SHLD-14)",
+    ),
+];
+
+fn all_go_through(family: Family) {
     let paths = find(&[scripts()]).expect("the scripts are there");
     assert!(paths.len() >= 300, "only {} scripts were found", paths.len());
     let plans = plans();
-    let mut options = Options::new(plans[0]);
-    options.ipv6 = ipv6;
+    let options = Options::new(plans[0]);
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    let batch = Batch { plans, options, defines: Vec::new(), jobs, captures: None };
-    let faults: Vec<String> = batch
-        .run(&paths)
-        .into_iter()
-        .filter_map(|outcome| outcome.fault.map(|fault| fault.at(&outcome.path).to_string()))
-        .collect();
+    let batch = Batch { plans, families: vec![family], options, defines: Vec::new(), jobs, captures: None };
+    let waits = |outcome: &Outcome| WAITING.iter().any(|(of, path, _)| *of == family && outcome.path.ends_with(path));
+    let (waiting, outcomes): (Vec<Outcome>, Vec<Outcome>) = batch.run(&paths).into_iter().partition(waits);
+    let faults: Vec<String> = outcomes.iter().filter_map(Outcome::line).collect();
+    for outcome in &waiting {
+        assert!(outcome.fault.is_some(), "{} goes through over {family}: it waits no more", outcome.path.display());
+    }
     assert!(faults.is_empty(), "{} of {} scripts failed:\n{}", faults.len(), paths.len(), faults.join("\n"));
 }
 
 #[test]
-fn every_script_goes_through_under_every_architecture() {
-    all_go_through(false);
+fn every_script_goes_through_over_ipv4() {
+    all_go_through(Family::V4);
 }
 
-/// But those that say that they are for IPv4.
+/// Those that say that they are for IPv4 go over IPv4.
 #[test]
 fn every_script_goes_through_over_ipv6() {
-    all_go_through(true);
+    all_go_through(Family::V6);
+}
+
+/// Those that say that they are for IPv6 go over IPv6.
+#[test]
+fn every_script_goes_through_over_mapped_addresses() {
+    all_go_through(Family::Mapped);
+}
+
+/// A script that is not for all families says why, on the line where it says which it is for.
+#[test]
+fn a_script_for_one_family_says_why() {
+    let paths = find(&[scripts()]).expect("the scripts are there");
+    let silent = paths.iter().filter(|path| {
+        let text = std::fs::read_to_string(path).expect("it is text");
+        let why = |line: &str| line.split_once("//").is_some_and(|(_, why)| why.trim().len() > 10);
+        text.lines().any(|line| line.starts_with("--ip_version") && !why(line))
+    });
+    let silent: Vec<_> = silent.collect();
+    assert!(silent.is_empty(), "no reason for --ip_version in {silent:?}");
 }
 
 /// What a knob does shows on the wire, in a script that turns it.

@@ -346,6 +346,16 @@ impl Autoconf {
         self.finish(step)
     }
 
+    /// The link's MTU was set to `mtu` octets. IPv6 has the same, but never less than every link must carry; a router may
+    /// lower its share again.
+    pub fn set_mtu(&mut self, now: Time, mtu: usize, counters: &Counters) -> Changes {
+        let mut step = Step::new(now, counters);
+        let wide = mtu.max(wire::ipv6::MIN_MTU);
+        step.changes.view = (self.view.mtu, self.view.mtu_v6) != (mtu, wide);
+        (self.view.mtu, self.view.mtu_v6) = (mtu, wide);
+        self.finish(step)
+    }
+
     /// The neighbour table gave up a neighbour: a default router that is silent makes way for another.
     pub fn neighbour_failed(&mut self, now: Time, address: IpAddr, counters: &Counters) -> Changes {
         let mut step = Step::new(now, counters);

@@ -80,7 +80,7 @@ declare! {
         TcpBadHeaderLength "The TCP data offset is below five words or beyond the segment."
         TcpBadOption "A TCP option is malformed."
         TcpBadChecksum "The TCP checksum is wrong."
-        TcpBadFlags "The combination of control bits makes no sense (none at all, SYN with FIN, SYN with RST)."
+        TcpBadFlags "The control bits ask for no connection: no SYN for a listener, or one with FIN, or no SYN in SYN-SENT."
         TcpBadPort "A TCP port is zero."
         TcpNoListener "No connection and no listener matches the segment; a reset is sent unless it is one."
         TcpNoConnection "The connection was removed between classification and processing."

@@ -4,7 +4,7 @@ use std::mem::size_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ptr;
 
-use drill::posix::Errno;
+use drill::posix::{Errno, MOST};
 use libc::{c_void, iovec, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 
 /// A call's answer as C has it: `-1` and `errno`, or the value.
@@ -111,15 +111,16 @@ pub(crate) fn room(entries: &[iovec]) -> usize {
     entries.iter().map(|entry| entry.iov_len).sum()
 }
 
-/// Copies what the entries have.
+/// Copies what the entries have, up to what one call moves ([`MOST`]).
 ///
 /// # Safety
 /// Each entry has as many readable octets as it says.
 pub(crate) unsafe fn gather(entries: &[iovec]) -> Vec<u8> {
-    let mut octets = Vec::with_capacity(room(entries));
+    let mut octets = Vec::with_capacity(room(entries).min(MOST));
     for entry in entries.iter().filter(|entry| entry.iov_len > 0) {
+        let count = entry.iov_len.min(MOST - octets.len());
         // SAFETY: the caller promises that many octets; a null base was refused where the entries were read.
-        octets.extend_from_slice(unsafe { std::slice::from_raw_parts(entry.iov_base.cast::<u8>(), entry.iov_len) });
+        octets.extend_from_slice(unsafe { std::slice::from_raw_parts(entry.iov_base.cast::<u8>(), count) });
     }
     octets
 }

@@ -264,6 +264,13 @@ impl<P: Platform> Shared<P> {
         self.machine(interface, counters, after, leave);
     }
 
+    /// Sets the MTU of an interface's link, in octets, as an administrator does. Open connections take it when they next send.
+    pub fn set_link_mtu(&self, interface: usize, mtu: usize, after: &mut After<P>) {
+        let (now, counters) = (self.clock.now(), &self.counters);
+        let set = |autoconf: &mut Autoconf| Some(((), autoconf.set_mtu(now, mtu, counters)));
+        self.machine(interface, counters, after, set);
+    }
+
     /// A router asks who listens to which group.
     pub fn group_query_arrives(
         &self,

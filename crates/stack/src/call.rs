@@ -8,8 +8,8 @@ use ip::icmp::IcmpErrorKind;
 use observe::Time;
 use sync::Platform;
 use tcp::{
-    Abort, Close, Event, IcmpKind, Keep, Outbox, PcbAccess, Receive, Send, SendMore, SendRecord, SendUrgent, SetOption,
-    Shutdown, Status, TakeError,
+    Abort, Close, Event, IcmpKind, Keep, Outbox, PcbAccess, Peek, Receive, Send, SendMore, SendRecord, SendUrgent,
+    SetOption, Shutdown, Status, TakeError,
 };
 
 use wire::rss::Toeplitz;
@@ -26,6 +26,8 @@ pub enum Call<P: Platform> {
     Send(Send),
     /// Take in-order data (3.10.3).
     Receive(Receive),
+    /// Copy in-order data and leave it queued.
+    Peek(Peek),
     /// Say how much of what was handed out is not read yet.
     Keep(Keep),
     /// No more data in one or both directions.
@@ -94,6 +96,8 @@ pub enum Reply {
     Sent(<Send as Event>::Reply),
     /// To `Receive`.
     Received(<Receive as Event>::Reply),
+    /// To `Peek`.
+    Peeked(<Peek as Event>::Reply),
     /// To `Shutdown`.
     ShutDown(<Shutdown as Event>::Reply),
     /// To `Status`.
@@ -131,6 +135,7 @@ pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outb
         Call::Open(_) => unreachable!("an open has no PCB yet: the table's owner makes it"),
         Call::Send(event) => Reply::Sent(event.run(pcb, out, now)),
         Call::Receive(event) => Reply::Received(event.run(pcb, out, now)),
+        Call::Peek(event) => Reply::Peeked(event.run(pcb, out, now)),
         Call::Keep(event) => {
             event.run(pcb, out, now);
             Reply::Done
@@ -156,7 +161,7 @@ pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outb
 /// The readiness bit whose level a call can change.
 pub fn level_of<P: Platform>(call: &Call<P>) -> Readiness {
     match call {
-        Call::Receive(_) => Readiness::READABLE,
+        Call::Receive(_) | Call::Peek(_) => Readiness::READABLE,
         Call::Send(_) | Call::SendUrgent(_) | Call::SendRecord(_) | Call::SendMore(_) => Readiness::WRITABLE,
         _ => Readiness::NONE,
     }
@@ -166,7 +171,7 @@ pub fn level_of<P: Platform>(call: &Call<P>) -> Readiness {
 #[inline]
 pub fn exhausted(reply: &Reply) -> bool {
     match reply {
-        Reply::Received(Err(error)) => *error == tcp::Error::WouldBlock,
+        Reply::Received(Err(error)) | Reply::Peeked(Err(error)) => *error == tcp::Error::WouldBlock,
         Reply::Sent(Ok(sent)) => !sent.rest.is_empty(),
         _ => false,
     }

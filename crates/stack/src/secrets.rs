@@ -219,6 +219,33 @@ mod tests {
         }
     }
 
+    /// Each of the four counts: without the port that the peer chose, and without its address.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
+    //= type=test
+    //# and SHOULD generate its initial sequence numbers with the expression: ISN = M + F(localip, localport, remoteip,
+    //# remoteport, secretkey) where M is the 4 microsecond timer, and F() is a pseudorandom function (PRF) of the
+    //# connection's identifying parameters ("localip, localport, remoteip, remoteport") and a secret key ("secretkey")
+    //# (SHLD-1).
+    #[test]
+    fn each_of_the_four_parameters_makes_another_sequence_number() {
+        let secrets = Secrets::from_seed(7);
+        let base = tuple(1);
+        let six = |last: &str| format!("2001:db8::{last}").parse().unwrap();
+        let tuples = [
+            base,
+            FourTuple { local_addr: "10.0.0.9".parse().unwrap(), ..base },
+            FourTuple { local_port: 81, ..base },
+            FourTuple { remote_addr: "10.0.0.3".parse().unwrap(), ..base },
+            FourTuple { remote_port: 2, ..base },
+            FourTuple { local_addr: six("1"), remote_addr: six("2"), ..base },
+            FourTuple { local_addr: six("2"), remote_addr: six("1"), ..base },
+            FourTuple { local_addr: six("1"), remote_addr: six("3"), ..base },
+        ];
+        let numbers = tuples.map(|tuple| secrets.initial_sequence_number(&tuple, Time::ZERO).0);
+        let distinct: std::collections::HashSet<_> = numbers.into_iter().collect();
+        assert_eq!(distinct.len(), tuples.len(), "{numbers:?}");
+    }
+
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
     //= type=test
     //# A TCP implementation MUST use the above type of "clock" for clock-driven selection of initial sequence numbers

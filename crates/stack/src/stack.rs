@@ -231,6 +231,14 @@ impl<P: Platform> Stack<P> {
         self.core.arch.is_quiescent()
     }
 
+    /// Sets the MTU of an interface's link, in octets, within what the device carries. Open connections take it when they
+    /// next send, new ones announce it.
+    pub fn set_link_mtu(&self, interface: usize, mtu: usize) {
+        let (shared, mut after) = (self.shared(), After::default());
+        shared.set_link_mtu(interface, mtu, &mut after);
+        after.perform(shared);
+    }
+
     /// The flow of a connection between two addresses as this stack sees it.
     pub fn flow(&self, local: SocketAddr, remote: SocketAddr) -> Flow {
         let tuple = FourTuple {

@@ -241,6 +241,8 @@ pub struct Config {
     pub fin_wait_2: Duration,
     /// Retransmissions of a SYN before an active open fails.
     pub syn_retries: u8,
+    /// Time-outs of a SYN of ours before its RTO backs off. RFC 6298 section 5.5 has none; Linux's default is 4.
+    pub syn_linear_timeouts: u8,
     /// Retransmissions of a SYN-ACK before a half-open connection is dropped.
     pub syn_ack_retries: u8,
     /// Retransmissions after which the route is looked at again (R1, RFC 9293 section 3.8.3).
@@ -358,6 +360,7 @@ impl Default for Config {
             time_wait: Duration::from_secs(60),
             fin_wait_2: Duration::from_secs(60),
             syn_retries: 6,
+            syn_linear_timeouts: 0,
             syn_ack_retries: 5,
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
             //# The value of R1 SHOULD correspond to at least 3 retransmissions, at the current RTO (SHLD-10).

@@ -7,6 +7,7 @@
 
 use core::time::Duration;
 
+use crate::config::Config;
 use crate::congestion::MAX_WINDOW;
 use crate::ecn::EcnMode;
 use crate::event::{RecoveryState, StatusReport};
@@ -51,6 +52,41 @@ macro_rules! tcp_info {
             }
         }
     };
+}
+
+impl TcpInfo {
+    /// What a socket says that is not connected, as Linux has it: its state, and what a connection would begin with.
+    pub fn of_idle(config: &Config) -> TcpInfo {
+        TcpInfo {
+            state: linux_state(State::Closed),
+            rto: config.rto.initial_rto.as_micros() as u32,
+            snd_mss: 536,
+            snd_ssthresh: NO_THRESHOLD,
+            ..TcpInfo::of_none(config)
+        }
+    }
+
+    /// What a listener says: `unacked` are the connections that wait to be accepted, `sacked` is its backlog.
+    pub fn of_listener(waiting: usize, backlog: usize, config: &Config) -> TcpInfo {
+        let counted = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        TcpInfo {
+            state: linux_state(State::Listen),
+            unacked: counted(waiting),
+            sacked: counted(backlog),
+            ..TcpInfo::of_none(config)
+        }
+    }
+
+    /// What both have.
+    fn of_none(config: &Config) -> TcpInfo {
+        TcpInfo {
+            snd_cwnd: u32::from(config.initial_window),
+            reordering: 3,
+            pacing_rate: u64::MAX,
+            max_pacing_rate: u64::MAX,
+            ..TcpInfo::default()
+        }
+    }
 }
 
 tcp_info! {

@@ -69,9 +69,9 @@ pub use error::Error;
 pub use event::segment_arrives::listen;
 pub use event::{
     Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Isn, Keep, LinkDown, Open, OptionValues, PathMtu,
-    Receive, ReceiveRest, Received, Reclaim, RecoveryState, RouteChanged, SegmentArrives, Send, SendMore, SendRecord,
-    SendUrgent, Sent, SetOption, Shutdown, SocketOption, Status, StatusReport, TakeError, Timeouts, Traffic,
-    TransmitReady,
+    Peek, Peeked, Receive, ReceiveRest, Received, Reclaim, RecoveryState, RouteChanged, SegmentArrives, Send, SendMore,
+    SendRecord, SendUrgent, Sent, SetOption, Shutdown, SocketOption, Status, StatusReport, TakeError, Timeouts,
+    Traffic, TransmitReady,
 };
 pub use half_open::{HalfOpen, Progress};
 pub use info::TcpInfo;

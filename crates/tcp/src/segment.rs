@@ -125,6 +125,15 @@ impl Segment {
         self.text.len() as u32 + u32::from(flags.contains(TcpFlags::SYN)) + u32::from(flags.contains(TcpFlags::FIN))
     }
 
+    /// The SYN has been taken: what remains begins behind it.
+    pub(crate) fn pass_syn(&mut self) {
+        let header = &mut self.header;
+        header.seq += 1;
+        header.flags.remove(TcpFlags::SYN);
+        // The pointer counts from the segment's sequence number, which was the SYN's.
+        header.urgent = header.urgent.saturating_sub(1);
+    }
+
     /// The ECN codepoint that the segment's IP header carried (RFC 3168 section 5): 0 not capable, 1 ECT(1), 2 ECT(0),
     /// 3 congestion met. A segment to send says its own in [`pktbuf::Meta::traffic_class`] of the buffer.
     #[inline]

@@ -45,6 +45,7 @@ fn only_an_exact_reset_resets() {
     t.expect(&[". 1:1(0) ack 1 win 65535"]);
     assert_eq!((t.state(), dropped(&t)), (State::Established, Some(DropReason::TcpBadReset)));
     t.inject(peer("R").seq(0));
+    t.inject(peer("R").seq(65_537));
     t.inject(peer("R").seq(200_000));
     t.expect(&[]);
     assert_eq!(dropped(&t), Some(DropReason::TcpOutOfWindow));
@@ -59,10 +60,12 @@ fn only_an_exact_reset_resets() {
 #[test]
 fn a_syn_is_challenged_wherever_it_falls() {
     for seq in [0, 1, 5000, 200_000] {
-        let mut t = plain();
-        t.inject(peer("S").seq(seq));
-        t.expect(&[". 1:1(0) ack 1 win 65535"]);
-        assert_eq!(t.state(), State::Established, "SYN at {seq}");
+        for flags in ["S", "SF", "S.", "SF.", "SFUP", "SFUP."] {
+            let mut t = plain();
+            t.inject(peer(flags).seq(seq).len(4));
+            t.expect(&[". 1:1(0) ack 1 win 65535"]);
+            assert_eq!((t.state(), t.read()), (State::Established, 0), "{flags} at {seq}");
+        }
     }
 }
 
@@ -104,11 +107,50 @@ fn text_with_an_impossible_acknowledgement_is_never_read() {
     assert_eq!(t.read(), 4);
 }
 
+/// What lies before the initial sequence number was never sent, and nobody can acknowledge it, however large the window that
+/// the peer once offered: not while nothing, some or all of our text is acknowledged, nor when our FIN is.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
+//= type=test
+//# All incoming segments whose ACK value doesn't satisfy the above condition MUST be discarded and an ACK sent back.
+#[test]
+fn nothing_before_the_beginning_is_acknowledged() {
+    let stages: [fn(&mut Script); 5] = [
+        |_| {},
+        |t| assert_eq!(t.send(3000), 3000),
+        |t| {
+            t.send(3000);
+            t.inject(peer(".").ack(1001));
+        },
+        |t| {
+            t.send(3000);
+            t.inject(peer(".").ack(3001));
+        },
+        |t| {
+            t.send(3000);
+            t.run(tcp::Shutdown::Write).unwrap();
+            t.inject(peer(".").ack(3002));
+        },
+    ];
+    for prepare in stages {
+        for age in [1, 2, 1000, 50_000, 59_999] {
+            let mut t = plain();
+            prepare(&mut t);
+            t.take();
+            t.inject(peer("P.").ack(0u32.wrapping_sub(age)).len(4));
+            assert_eq!((t.read(), dropped(&t)), (0, Some(DropReason::TcpBadAck)), "{age} below the SYN");
+            assert_eq!(t.take().len(), 1);
+            // All that was sent may be acknowledged again.
+            t.inject(peer("P.").ack(1).len(4));
+            assert_eq!(t.read(), 4);
+        }
+    }
+}
+
 #[test]
 fn text_without_ack_is_dropped() {
     let mut t = plain();
     t.inject(peer("P").len(4));
-    assert_eq!((t.read(), dropped(&t)), (0, Some(DropReason::TcpBadFlags)));
+    assert_eq!((t.read(), dropped(&t)), (0, Some(DropReason::TcpNoAck)));
     t.inject(peer("F").len(4));
     assert_eq!((t.read(), dropped(&t)), (0, Some(DropReason::TcpNoAck)));
 }
@@ -194,7 +236,7 @@ fn every_combination_of_flags_in_every_state() {
                     assert!(matches!(before, State::FinWait1 | State::FinWait2 | State::LastAck), "{before} {bits:#x}");
                 }
                 assert!(!(rst && !sent.is_empty() && before == State::SynSent), "a reset is never answered here");
-                if syn && before.is_synchronised() && before != State::TimeWait {
+                if syn && !rst && before.is_synchronised() && before != State::TimeWait {
                     assert_eq!(t.state(), before, "a SYN changes nothing, flags {bits:#x}");
                 }
             }

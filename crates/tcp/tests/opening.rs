@@ -159,6 +159,60 @@ fn simultaneous_open_segment_by_segment() {
     assert!(!t.us.accepted, "an active open is not accepted");
 }
 
+/// "If there are other controls or text in the segment, queue them for processing after the ESTABLISHED state has been
+/// reached" (RFC 9293 section 3.10.7.3): text, its urgent mark and a FIN of a SYN that crosses ours.
+#[test]
+fn a_syn_that_crosses_ours_keeps_its_text() {
+    for (flags, end, state) in [("S", 101, State::Established), ("SFU", 102, State::CloseWait)] {
+        for answer in ["S.", "."] {
+            let mut t = Script::new(Setup::default());
+            t.us.open(t.now);
+            t.take();
+            // The pointer counts from the SYN: the octet behind the text.
+            t.inject(peer(flags).seq(0).len(101).urgent(101).mss(1000));
+            t.expect(&["S. 0:0(0) ack 1 win 65535 <mss 1460>"]);
+            assert_eq!((t.state(), t.read()), (State::SynReceived, 0));
+            t.us.ready = Readiness::NONE;
+            t.inject(peer(answer).seq(if answer == "." { end + 1 } else { 0 }).ack(1));
+            assert_eq!(t.state(), state, "{flags} and {answer}");
+            assert!(t.us.ready.contains(Readiness::READABLE | Readiness::CONNECTED));
+            assert_eq!(t.us.ready.contains(Readiness::URGENT), flags.contains('U'));
+            let sent = t.take();
+            assert_eq!(sent.len(), 1, "{sent:?}");
+            assert!(sent[0].starts_with(&format!(". 1:1(0) ack {} ", end + 1)), "{sent:?}");
+            assert_eq!(t.read(), 101);
+        }
+    }
+}
+
+/// The SYN comes again before the handshake is over, and what it brought is taken once; a reset, or a user who closes, ends
+/// it with nothing left.
+#[test]
+fn text_of_a_syn_that_crosses_ours_is_taken_once_or_not_at_all() {
+    let opening = || {
+        let mut t = Script::new(Setup::default());
+        t.us.open(t.now);
+        t.inject(peer("S").seq(0).len(100));
+        t.take();
+        t
+    };
+    let mut t = opening();
+    t.inject(peer("S").seq(0).len(100));
+    t.expect(&["S. 0:0(0) ack 1 win 65535 <mss 1460>"]);
+    t.inject(peer("S.").seq(0).ack(1).len(150));
+    assert_eq!((t.state(), t.read()), (State::Established, 150));
+    t.inject(peer(".").seq(151).len(10));
+    assert_eq!(t.read(), 10);
+    let mut t = opening();
+    t.inject(peer("R").seq(1));
+    assert_eq!((t.state(), t.read()), (State::Closed, 0));
+    // Text that its user will never read: the peer must know.
+    let mut t = opening();
+    t.run(tcp::Close);
+    t.expect(&["R. 1:1(0) ack 1 win 0"]);
+    assert_eq!(t.state(), State::Closed);
+}
+
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
 //= type=test
 //# SYN retransmissions MUST be handled in the general way just described for data retransmissions, including
@@ -290,11 +344,10 @@ fn text_and_fin_on_the_syn_ack_count() {
     let mut t = Script::new(Setup::default());
     t.us.open(t.now);
     t.take();
-    // Without the acknowledgement of our SYN it makes no sense.
-    t.inject(peer("SF").seq(0).mss(1000).len(4));
-    assert_eq!(t.state(), State::SynSent);
-    t.inject(peer("SF.").seq(0).mss(1000).len(4));
+    // The pointer counts from the SYN: the octet behind the text.
+    t.inject(peer("SFU.").seq(0).mss(1000).len(4).urgent(5));
     t.expect(&[". 1:1(0) ack 6 win 65530"]);
+    assert!(t.us.ready.contains(Readiness::URGENT));
     assert_eq!((t.state(), t.read()), (State::CloseWait, 4));
 }
 

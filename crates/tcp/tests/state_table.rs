@@ -66,7 +66,7 @@ fn expected(state: State, flags: TcpFlags) -> (Answer, State) {
         // Section 3.10.7.1.
         State::Closed if rst => nothing,
         State::Closed => (Answer::Reset, state),
-        // Section 3.10.7.2.
+        // Section 3.10.7.2, where a SYN with FIN is dropped: the RFC would keep the FIN, Linux drops it.
         State::Listen if rst => nothing,
         State::Listen if ack => (Answer::Reset, state),
         State::Listen if syn && fin => nothing,
@@ -74,12 +74,11 @@ fn expected(state: State, flags: TcpFlags) -> (Answer, State) {
         State::Listen => nothing,
         // Section 3.10.7.3.
         State::SynSent if rst && ack => (Answer::Nothing, State::Closed),
-        State::SynSent if rst || !syn || fin && !ack => nothing,
+        State::SynSent if rst || !syn => nothing,
         State::SynSent if ack && fin => (Answer::Ack, State::CloseWait),
         State::SynSent if ack => (Answer::Ack, State::Established),
         State::SynSent => (Answer::SynAck, State::SynReceived),
-        // Section 3.10.7.4: combinations that make no sense, then its steps.
-        _ if syn && (fin || rst) || !(syn || rst || ack || fin) => nothing,
+        // Section 3.10.7.4, and RFC 1337: the RST bit, the SYN bit, the ACK bit, the FIN bit.
         State::TimeWait if rst => nothing,
         State::SynReceived if rst => (Answer::Nothing, State::Listen),
         _ if rst => (Answer::Nothing, State::Closed),
@@ -121,23 +120,165 @@ fn answer(t: &mut Script) -> Answer {
     })
 }
 
-#[test]
-fn sixty_four_combinations_in_eleven_states() {
+/// All control bits in these states, with a segment without text at RCV.NXT + `offset`: the answer and the next state are
+/// what `expected` says, if it says anything.
+fn compare(states: &[State], offset: u32, expected: impl Fn(State, TcpFlags) -> Option<(Answer, State)>) {
     let mut differ = Vec::new();
-    for state in STATES {
+    for &state in states {
         for bits in 0..64 {
-            let (mut t, next) = reach(state);
             let flags = TcpFlags(bits);
-            let segment = peer("").seq(next).ack(1);
+            let Some(expected) = expected(state, flags) else { continue };
+            let (mut t, next) = reach(state);
+            let segment = peer("").seq(next.wrapping_add(offset)).ack(1);
             t.inject(support::script::Peer { flags, ..segment });
             let after = if state == State::Closed { State::Closed } else { t.state() };
             let found = (answer(&mut t), after);
-            if found != expected(state, flags) {
-                differ.push(format!("{state} {flags}: {found:?}, not {:?}", expected(state, flags)));
+            if found != expected {
+                differ.push(format!("{state} {flags} at {offset}: {found:?}, not {expected:?}"));
             }
         }
     }
     assert!(differ.is_empty(), "{differ:#?}");
+}
+
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//= type=test
+//# If the RST bit is set and the sequence number exactly matches the next expected sequence number (RCV.NXT), then TCP
+//# MUST reset the connection.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+//= type=test
+//# If the SYN bit is set, irrespective of the sequence number, TCP MUST send an ACK (also referred to as challenge ACK)
+//# to the remote peer:
+#[test]
+fn sixty_four_combinations_in_eleven_states() {
+    compare(&STATES, 0, |state, flags| Some(expected(state, flags)));
+}
+
+/// A SYN that begins a new incarnation of a connection in TIME-WAIT.
+fn reopens(state: State, flags: TcpFlags) -> bool {
+    let others = TcpFlags::ACK | TcpFlags::RST | TcpFlags::FIN;
+    state == State::TimeWait && flags.contains(TcpFlags::SYN) && !flags.intersects(others)
+}
+
+/// First the sequence number: what is not acceptable is answered, unless it is a reset, and changes nothing. RCV.WND is at
+/// most 65 535 in all these states.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//= type=test
+//# In all other cases, where the SEQ-field does not match and is outside the window, the receiver MUST silently discard
+//# the segment.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+//= type=test
+//# If the SYN bit is set, irrespective of the sequence number, TCP MUST send an ACK (also referred to as challenge ACK)
+//# to the remote peer:
+#[test]
+fn sixty_four_combinations_outside_the_window() {
+    for offset in [65_536, 1 << 20, 1 << 30, 0x8000_0001, u32::MAX - 100_000, u32::MAX - 10] {
+        compare(&STATES[3..], offset, |state, flags| {
+            let ahead = offset < 1 << 31;
+            if ahead && reopens(state, flags) {
+                return None;
+            }
+            let answer = if flags.contains(TcpFlags::RST) { Answer::Nothing } else { Answer::Ack };
+            Some((answer, state))
+        });
+    }
+}
+
+/// The same right below RCV.NXT, where in SYN-RECEIVED the peer's SYN was: that alone, again, gets the SYN-ACK again.
+#[test]
+fn sixty_four_combinations_below_the_window() {
+    let controls = TcpFlags::SYN | TcpFlags::ACK | TcpFlags::RST | TcpFlags::FIN;
+    compare(&STATES[3..], u32::MAX, |state, flags| {
+        let repeats = state == State::SynReceived && flags.intersection(controls) == TcpFlags::SYN;
+        let answer = match () {
+            () if flags.contains(TcpFlags::RST) => Answer::Nothing,
+            () if repeats => Answer::SynAck,
+            () => Answer::Ack,
+        };
+        Some((answer, state))
+    });
+}
+
+/// Inside the window, but not at RCV.NXT, a reset and a SYN are challenged, and a segment without ACK is dropped.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//= type=test
+//# If the RST bit is set and the sequence number does not exactly match the next expected sequence value, yet is within
+//# the current receive window (RCV.NXT < SEG.SEQ < RCV.NXT+RCV.WND), TCP MUST send an acknowledgment (challenge ACK):
+#[test]
+fn sixty_four_combinations_inside_the_window() {
+    for offset in [1, 5, 1000, 65_533] {
+        compare(&STATES[3..], offset, |state, flags| {
+            let has = |flag| flags.contains(flag);
+            match state {
+                _ if reopens(state, flags) => None,
+                _ if has(TcpFlags::RST) || has(TcpFlags::SYN) => Some((Answer::Ack, state)),
+                _ if !has(TcpFlags::ACK) => Some((Answer::Nothing, state)),
+                _ => None,
+            }
+        });
+    }
+}
+
+/// Where the window ends, to the octet, and where it begins while an acknowledgement is delayed.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+//= type=test
+//# In all other cases, where the SEQ-field does not match and is outside the window, the receiver MUST silently discard
+//# the segment.
+#[test]
+fn a_reset_next_to_the_window_is_not_answered() {
+    let mut setup = Setup::default();
+    setup.config.quick_acks = 0;
+    for (scaled, seq, answered) in [
+        // The peer was told 65 535 octets from 1 on in a SYN-ACK, then nothing more: 100 have come, unacknowledged.
+        (false, 65_535, true),
+        (false, 65_536, false),
+        (false, 65_537, false),
+        (true, 65_535, true),
+        (true, 65_536, false),
+        (true, 65_600, false),
+        (true, 1, false),
+        (true, 100, false),
+        (true, 102, true),
+    ] {
+        for with in ["R", "RP", "RF", "RS", "R."] {
+            let mut t = Script::accepted(setup.clone(), |syn| if scaled { syn.scale(7) } else { syn });
+            t.inject(peer("P.").len(100));
+            t.expect(&[]);
+            t.inject(peer(with).seq(seq));
+            assert_eq!(t.take().len(), usize::from(answered), "{with} at {seq}, scaled: {scaled}");
+            assert_eq!(t.state(), State::Established);
+            t.inject(peer(with).seq(101));
+            assert_eq!(t.state(), State::Closed, "{with} at RCV.NXT");
+        }
+    }
+}
+
+/// The states of an active open behind a SYN that crossed ours: RST, SYN, ACK and FIN in this order there, too, and no
+/// listener to go back to.
+#[test]
+fn sixty_four_combinations_while_both_open() {
+    for bits in 0..64 {
+        let flags = TcpFlags(bits);
+        let has = |flag| flags.contains(flag);
+        let mut t = Script::new(Setup::default());
+        t.us.open(t.now);
+        t.inject(peer("S").seq(0));
+        assert_eq!(t.state(), State::SynReceived);
+        t.take();
+        t.inject(support::script::Peer { flags, ..peer("").seq(1).ack(1) });
+        let expected = if has(TcpFlags::RST) {
+            (Answer::Nothing, State::Closed)
+        } else if has(TcpFlags::SYN) {
+            (Answer::Ack, State::SynReceived)
+        } else if !has(TcpFlags::ACK) {
+            (Answer::Nothing, State::SynReceived)
+        } else if has(TcpFlags::FIN) {
+            (Answer::Ack, State::CloseWait)
+        } else {
+            (Answer::Nothing, State::Established)
+        };
+        assert_eq!((answer(&mut t), t.state()), expected, "{flags}");
+    }
 }
 
 /// Blind attackers (RFC 5961): whatever is in the window and not exact changes no state, and nobody reads forged text.

@@ -68,9 +68,6 @@ fn it_rides_on_the_syn_and_on_the_first_segment_behind_it() {
     assert_eq!(user_timeout(&mut t), s(0));
 }
 
-//= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
-//= type=test
-//# Otherwise (G = 0), the time interval in the "User Timeout" field MUST be interpreted as seconds.
 #[test]
 fn a_listener_tells_it_in_the_syn_ack_and_heeds_the_first_segment() {
     let mut t = Script::new(setup(Some(200)));
@@ -206,9 +203,6 @@ fn keep_alive_waits_longer_than_the_time_that_was_adopted() {
 //# Length of the TCP option in octets [RFC0793]; its value MUST be 4.
 //= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
 //= type=test
-//# It MUST be interpreted as a 15-bit unsigned integer.
-//= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
-//= type=test
 //# When set (G = 1), the time interval in the "User Timeout" field MUST be interpreted as minutes.
 #[test]
 fn the_reserved_values_mean_nothing() {
@@ -235,9 +229,6 @@ fn what_is_lost_changes_nothing_and_may_come_later() {
     assert_eq!(user_timeout(&mut t), s(600));
 }
 
-//= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
-//= type=test
-//# Connections in other states MUST use the default timeout values defined in [RFC0793] and [RFC1122].
 #[test]
 fn before_the_handshake_the_usual_times_count() {
     let mut wanted = setup(Some(100));
@@ -261,4 +252,90 @@ fn where_it_is_off_a_segment_with_it_is_like_any_other() {
     t.inject(telling(300, peer(".").len(2000)));
     t.expect(&[". 1:1(0) ack 2001 win 63535"]);
     assert_eq!(t.us.status().options.peer_user_timeout, None);
+}
+
+/// Octet by octet, both ways: kind, length, the granularity in the highest bit, fifteen bits without a sign.
+//= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
+//= type=test
+//# This MUST be 28, i.e., the TCP option number [RFC0793] that has been assigned by IANA (see Section 7).
+//= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
+//= type=test
+//# Length of the TCP option in octets [RFC0793]; its value MUST be 4.
+//= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
+//= type=test
+//# When set (G = 1), the time interval in the "User Timeout" field MUST be interpreted as minutes.
+//= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
+//= type=test
+//# Otherwise (G = 0), the time interval in the "User Timeout" field MUST be interpreted as seconds.
+//= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
+//= type=test
+//# It MUST be interpreted as a 15-bit unsigned integer.
+#[test]
+fn the_field_octet_by_octet() {
+    let read = |high, low| RareOptions::parse(&[28, 4, high, low]).user_timeout.map(UserTimeout::duration);
+    assert_eq!(read(0x00, 0x01), Some(s(1)));
+    assert_eq!(read(0x01, 0x2c), Some(s(300)));
+    assert_eq!(read(0x7f, 0xff), Some(s(32_767)));
+    assert_eq!(read(0x80, 0x01), Some(s(60)));
+    assert_eq!(read(0xc0, 0x00), Some(s(16_384 * 60)));
+    assert_eq!(read(0xff, 0xff), Some(s(32_767 * 60)));
+
+    for (seconds, field) in [(300, [0x01, 0x2c]), (32_767, [0x7f, 0xff]), (32_768, [0x82, 0x23]), (1, [0, 1])] {
+        let mut t = Script::new(setup(Some(seconds)));
+        t.us.open(t.now);
+        let header = wire::tcp::parse(&t.us.sent[0]).expect("a good segment");
+        let options = &t.us.sent[0][20..usize::from(header.header_len)];
+        let option = [28, 4, field[0], field[1]];
+        assert!(options.windows(4).any(|four| four == option), "{seconds} s: {options:?} without {option:?}");
+    }
+}
+
+/// A field of zero is never sent: there is no way to ask for it, and what is less than a second is not rounded to it.
+//= https://www.rfc-editor.org/rfc/rfc5482#section-3.4
+//= type=test
+//# Current TCP implementations MUST NOT send it and MUST ignore it upon reception.
+#[test]
+fn the_reserved_values_are_neither_sent_nor_heeded() {
+    let mut t = connected(setup(Some(200)), None);
+    t.take();
+    let asked = t.run(SetOption(SocketOption::AnnouncedUserTimeout(Some(Duration::ZERO))));
+    assert_eq!((asked, told(&mut t)), (Err(Error::InvalidOption), vec![]));
+    for milliseconds in [1, 499, 500, 999] {
+        let wish = Duration::from_millis(milliseconds);
+        if t.run(SetOption(SocketOption::AnnouncedUserTimeout(Some(wish)))).is_ok() {
+            assert!(told(&mut t).iter().flatten().all(|seconds| *seconds > 0), "{milliseconds} ms");
+        }
+    }
+    for field in [[0, 0], [0x80, 0]] {
+        assert_eq!(RareOptions::parse(&[28, 4, field[0], field[1]]), RareOptions::NONE);
+    }
+}
+
+/// Both ends tell twenty seconds; a handshake that nobody answers lasts as long as one without the option.
+//= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
+//= type=test
+//# Connections in other states MUST use the default timeout values defined in [RFC0793] and [RFC1122].
+#[test]
+fn a_handshake_lasts_as_long_with_the_option_as_without() {
+    let patience = |announced: Option<u64>, both_at_once: bool| {
+        let mut wanted = setup(announced);
+        wanted.config.user_timeout_limits.0 = s(20);
+        let mut t = Script::new(wanted);
+        t.us.open(t.now);
+        if both_at_once {
+            t.inject(announced.map_or(peer("S"), |seconds| telling(seconds, peer("S"))).seq(0).mss(1000));
+            assert_eq!(t.state(), State::SynReceived);
+        }
+        let start = t.now;
+        while t.us.status().error.is_none() {
+            assert!(t.now - start < s(3600), "it never gives up");
+            t.pass(s(1));
+        }
+        t.now - start
+    };
+    for both_at_once in [false, true] {
+        let usual = patience(None, both_at_once);
+        assert!(usual > s(60), "{usual:?}");
+        assert_eq!(patience(Some(20), both_at_once), usual);
+    }
 }

@@ -14,11 +14,15 @@ pub fn totals(specification: &Specification, rows: &[Row<'_>]) -> String {
         let of_level = || rows.iter().filter(|row| row.requirement.level == level);
         let all = of_level().count();
         if all > 0 {
-            let shown = of_level().filter(|row| row.evidence.is_shown()).count();
+            let shown = of_level().filter(|row| row.is_met()).count();
             let _ = write!(line, " {name} {shown} of {all} met and shown");
+            let partly = of_level().filter(|row| row.requirement.partly.is_some()).count();
             let exceptions = of_level().filter(|row| row.requirement.exception.is_some()).count();
-            if exceptions > 0 {
-                let _ = write!(line, " ({exceptions} meant not to be)");
+            let others = [(partly, "in part"), (exceptions, "meant not to be")];
+            let others: Vec<_> =
+                others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+            if !others.is_empty() {
+                let _ = write!(line, " ({})", others.join(", "));
             }
             line.push(';');
         }
@@ -48,7 +52,8 @@ pub fn coverage(tables: &[Table<'_>]) -> String {
 pub fn appendix_b(rows: &[Row<'_>]) -> String {
     let mut page = format!("# RFC 9293, appendix B: the requirements and where Heddle stands\n\n{NOTE}\n");
     page.push_str(
-        "\"yes\" is met in code and shown by a test or a packet script, both of which quote the requirement.\n",
+        "\"yes\" is met in code and shown by a test or a packet script, both of which quote the requirement; \"in part\" \
+         says where it does not hold.\n",
     );
     let mut group = "";
     for row in rows {
@@ -69,6 +74,9 @@ pub fn appendix_b(rows: &[Row<'_>]) -> String {
 }
 
 fn standing(row: &Row<'_>) -> String {
+    if let (Some(limit), true) = (&row.requirement.partly, row.evidence.is_shown()) {
+        return format!("in part: {limit}");
+    }
     match (&row.requirement.exception, row.evidence.code.is_empty(), row.evidence.tests.is_empty()) {
         (Some(reason), _, _) => format!("no: {reason}"),
         (None, false, false) => "yes".to_owned(),
@@ -81,7 +89,10 @@ fn standing(row: &Row<'_>) -> String {
 fn code(row: &Row<'_>) -> String {
     match &row.requirement.exception {
         Some(reason) => format!("not met: {reason}"),
-        None => row.evidence.code.join("<br>"),
+        None => {
+            let limit = row.requirement.partly.iter().map(|limit| format!("in part: {limit}"));
+            row.evidence.code.iter().cloned().chain(limit).collect::<Vec<_>>().join("<br>")
+        }
     }
 }
 

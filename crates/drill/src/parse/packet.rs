@@ -2,6 +2,7 @@
 
 use super::{Parsed, Parser};
 use crate::error::ScriptError;
+use crate::frame;
 use crate::lex::Kind;
 use crate::script::{Body, Direction, IcmpSpec, IpInfo, Packet, Quoted, TcpOption, TcpSpec, Tos, flag};
 
@@ -90,11 +91,17 @@ impl Parser {
         if self.eat_word("win") {
             spec.window = Some(self.number("a window", U16)? as u16);
         }
+        if spec.window.is_none() && direction == Direction::Inbound {
+            return Err(self.error("a segment that comes needs a window"));
+        }
         if self.eat_word("urg") {
             spec.urgent = Some(self.number("an urgent pointer", U16)? as u16);
         }
         if self.eat('<') {
+            let line = self.line();
             spec.options = self.options()?;
+            frame::option_octets(spec.options.as_deref().unwrap_or_default())
+                .map_err(|message| ScriptError::new(line, message))?;
             if spec.options.is_none() && direction == Direction::Inbound {
                 return Err(self.error("<...> leaves a choice: only for packets that are expected"));
             }
@@ -102,46 +109,59 @@ impl Parser {
         Ok(spec)
     }
 
-    /// `S`, `P.`, `.`, `-`, `SEWA`, `.5` (an acknowledgement with the ACE field 5).
+    /// `S`, `P.`, `.`, `-`, `SEWA`; `P5.` and `P.5` (pushed, with the ACE field 5).
     fn flags(&mut self) -> Parsed<u16> {
         if self.eat('-') {
             return Ok(0);
         }
-        let mut flags = 0;
-        let mut any = false;
-        if let Some(Kind::Word(letters)) = self.peek() {
-            for letter in letters.chars() {
-                flags |= match letter {
-                    'F' => flag::FIN,
-                    'S' => flag::SYN,
-                    'R' => flag::RST,
-                    'P' => flag::PSH,
-                    'U' => flag::URG,
-                    'E' => flag::ECE,
-                    'W' | 'C' => flag::CWR,
-                    'A' => flag::AE,
-                    _ => return Err(self.expected("the flags of a segment, of F S R P . U E W A")),
-                };
-            }
-            any = true;
-            self.at += 1;
+        let (mut flags, mut ace) = (0, None);
+        let letters = match self.peek() {
+            Some(Kind::Word(letters)) => letters.clone(),
+            _ => String::new(),
+        };
+        for letter in letters.chars() {
+            flags |= match letter {
+                'F' => flag::FIN,
+                'S' => flag::SYN,
+                'R' => flag::RST,
+                'P' => flag::PSH,
+                'U' => flag::URG,
+                'E' => flag::ECE,
+                'W' | 'C' => flag::CWR,
+                'A' => flag::AE,
+                '0'..='7' => self.ace(&mut ace, letter)?,
+                _ => return Err(self.expected("the flags of a segment, of F S R P . U E W A")),
+            };
         }
+        self.at += usize::from(!letters.is_empty());
         if self.eat('.') {
-            return Ok(flags | flag::ACK);
-        }
-        if let Some(Kind::Float(text)) = self.peek()
-            && let Some(ace) = text.strip_prefix('.').and_then(|digits| digits.parse::<u16>().ok())
+            flags |= flag::ACK;
+        } else if let Some(Kind::Float(text)) = self.peek()
+            && let Some(digits) = text.strip_prefix('.').map(str::to_owned)
         {
-            if ace > 7 {
-                return Err(self.error(format!("the ACE field must be 0 to 7, not {ace}")));
-            }
+            let [digit @ b'0'..=b'7'] = digits.as_bytes() else {
+                return Err(self.error(format!("the ACE field must be 0 to 7, not {digits}")));
+            };
+            flags |= flag::ACK | self.ace(&mut ace, char::from(*digit))?;
             self.at += 1;
-            // ACE is AE, CWR, ECE from its high bit down (RFC 9768, 3.1).
-            let bits = [(4, flag::AE), (2, flag::CWR), (1, flag::ECE)];
-            let ace = bits.iter().filter(|(bit, _)| ace & bit != 0).fold(0, |sum, (_, bit)| sum | bit);
-            return Ok(flags | flag::ACK | ace);
+        } else if letters.is_empty() {
+            return Err(self.expected("the flags of a segment, of F S R P . U E W A"));
         }
-        if any { Ok(flags) } else { Err(self.expected("the flags of a segment, of F S R P . U E W A")) }
+        let spelt = letters.contains(['E', 'W', 'C', 'A']);
+        if spelt && ace.is_some() {
+            return Err(self.error("a segment has the ACE field and E, W or A, which are its bits"));
+        }
+        Ok(flags)
+    }
+
+    /// The bits of the ACE field `digit`: AE, CWR, ECE from its high bit down (RFC 9768, 3.1). A segment has one.
+    fn ace(&self, ace: &mut Option<char>, digit: char) -> Parsed<u16> {
+        if ace.replace(digit).is_some() {
+            return Err(self.error("a segment has the ACE field twice"));
+        }
+        let value = digit.to_digit(8).unwrap_or_default();
+        let bits = [(4, flag::AE), (2, flag::CWR), (1, flag::ECE)];
+        Ok(bits.iter().filter(|(bit, _)| value & bit != 0).fold(0, |sum, (_, bit)| sum | bit))
     }
 
     /// `1:1001(1000)`: the first number and the length.

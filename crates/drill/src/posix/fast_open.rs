@@ -9,7 +9,8 @@ use sync::Real;
 use tcp::config::{FastOpenKeys, FastOpenMode};
 
 use super::options::OptionValue;
-use super::stream::{Stage, Stream, TcpSock, Transfer};
+use super::stream::{Stage, Stream, TcpSock};
+use super::transfer::Transfer;
 use super::{Answer, Errno, now};
 
 fn is_client(stack: &Stack<Real>) -> bool {
@@ -85,7 +86,9 @@ impl TcpSock {
         (transfer, waits): (&mut Transfer, bool),
     ) -> Result<(), Errno> {
         let options = self.settings.connection(stack.shared().tcp());
-        let (socket, taken) = stack.connect_fast(bound, to, &options, transfer.rest(), waits)?;
+        // No SYN carries more.
+        let (data, range) = transfer.next(usize::from(u16::MAX));
+        let (socket, taken) = stack.connect_fast(bound, to, &options, &data[range], waits)?;
         let opened = Stream::new(socket, true);
         for option in self.settings.live_only() {
             opened.set(stack, option)?;

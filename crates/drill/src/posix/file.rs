@@ -47,11 +47,12 @@ impl File {
     pub(super) fn write(&mut self, transfer: &mut Transfer) -> Result<usize, Errno> {
         let File::Writer(pipe) = self else { return Err(Errno::EBADF) };
         let mut pipe = lock(pipe);
-        let count = transfer.rest().len().min(PIPE - pipe.len());
+        let (data, range) = transfer.next(PIPE - pipe.len());
+        let count = range.len();
         if count == 0 {
             return Err(Errno::EAGAIN);
         }
-        pipe.extend(&transfer.rest()[..count]);
+        pipe.extend(&data[range]);
         transfer.advance(count);
         Ok(count)
     }
@@ -91,19 +92,41 @@ impl Posix {
         }
     }
 
+    /// Octets between the place where the next read of the file `fd` begins and its end; `None` if it is no file.
+    fn left_in_file(&self, fd: i32) -> Option<usize> {
+        match self.files.get(&fd)?.object {
+            Object::File(File::Zeros(len, at)) => Some(len - at),
+            _ => None,
+        }
+    }
+
+    fn skip_in_file(&mut self, fd: i32, octets: usize) {
+        if let Some(Descriptor { object: Object::File(File::Zeros(_, at)), .. }) = self.files.get_mut(&fd) {
+            *at += octets;
+        }
+    }
+
     /// `sendfile(2)` and `splice(2)`: at most `count` octets from one descriptor to another. `carried` keeps what was taken
     /// before the call had to wait.
     pub fn splice(&mut self, from: i32, to: i32, count: usize, carried: &mut Option<Transfer>) -> Answer<usize> {
+        let count = self.pipe_room(to).unwrap_or(count).min(count);
+        if let Some(left) = self.left_in_file(from) {
+            let transfer = carried.get_or_insert_with(|| Transfer::made(count.min(left), |range| vec![0; range.len()]));
+            let sent = if transfer.left() == 0 { now(Ok(0)) } else { self.send(to, transfer, 0, None) };
+            if let Poll::Ready(Ok(sent)) = sent {
+                self.skip_in_file(from, sent);
+            }
+            return sent;
+        }
         if carried.is_none() {
-            let room = self.pipe_room(to).unwrap_or(count).min(count);
-            match self.receive(from, room, 0) {
+            match self.receive(from, count, 0) {
                 Poll::Ready(Ok((data, _))) => *carried = Some(Transfer::new(data)),
                 Poll::Ready(Err(error)) => return now(Err(error)),
                 Poll::Pending => return Poll::Pending,
             }
         }
         let Some(transfer) = carried else { return Poll::Pending };
-        if transfer.rest().is_empty() {
+        if transfer.left() == 0 {
             return now(Ok(transfer.done()));
         }
         self.send(to, transfer, 0, None)

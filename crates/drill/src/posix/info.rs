@@ -53,18 +53,16 @@ impl Posix {
     /// `getsockopt(TCP_INFO)`.
     ///
     /// # Errors
-    /// `EBADF`, `ENOTSOCK`; `ENOTCONN` before there is a connection.
+    /// `EBADF`, `ENOTSOCK`; `ENOTCONN` for a connection that is no longer there.
     pub fn tcp_info(&mut self, fd: i32) -> Result<TcpInfo, Errno> {
         let stack = self.stack.clone();
-        match &self.file(fd)?.object {
-            Object::Tcp(sock) => match &sock.stage {
-                Stage::Stream(stream) => {
-                    let report = stream.status(&stack).ok_or(Errno::ENOTCONN)?;
-                    Ok(TcpInfo { info: tcp::TcpInfo::of(&report) })
-                }
-                _ => Err(Errno::ENOTCONN),
-            },
-            _ => Err(Errno::ENOTSOCK),
-        }
+        let Object::Tcp(sock) = &self.file(fd)?.object else { return Err(Errno::ENOTSOCK) };
+        let config = stack.shared().tcp();
+        let info = match &sock.stage {
+            Stage::Stream(stream) => tcp::TcpInfo::of(&stream.status(&stack).ok_or(Errno::ENOTCONN)?),
+            Stage::Listener(listener) => tcp::TcpInfo::of_listener(listener.occupancy().1, sock.backlog(), config),
+            Stage::Idle(_) | Stage::Deferred(..) => tcp::TcpInfo::of_idle(config),
+        };
+        Ok(TcpInfo { info })
     }
 }

@@ -147,6 +147,9 @@ impl Posix {
             (libc::SOL_SOCKET, libc::SO_ERROR, Stage::Stream(stream)) => {
                 return int(stream.take_error(&stack).map_or(0, |error| i64::from(error.0)));
             }
+            (libc::SOL_SOCKET, libc::SO_DOMAIN, _) => {
+                return int(i64::from(if sock.is_v6() { libc::AF_INET6 } else { libc::AF_INET }));
+            }
             (libc::SOL_SOCKET, libc::SO_TYPE, _) => return int(i64::from(libc::SOCK_STREAM)),
             (libc::SOL_SOCKET, libc::SO_PROTOCOL, _) => return int(i64::from(libc::IPPROTO_TCP)),
             (libc::SOL_SOCKET, libc::SO_ACCEPTCONN, stage) => {

@@ -14,7 +14,8 @@ use tcp::{Chunks, SetOption, SocketOption, StatusReport};
 
 use super::options::Settings;
 use super::reports::Reports;
-use super::{Answer, Errno, now, unspecified};
+use super::transfer::Transfer;
+use super::{Answer, Errno, now, on_wire, unspecified};
 
 /// A TCP socket.
 pub struct TcpSock {
@@ -38,52 +39,25 @@ pub(super) enum Stage {
 pub(super) struct Stream {
     pub(super) socket: Arc<TcpSocket<Real>>,
     /// Taken from the connection and not read yet.
-    residue: VecDeque<PktBuf>,
-    end: bool,
+    pub(super) residue: VecDeque<PktBuf>,
+    pub(super) end: bool,
     /// `connect` has not said yet that it is established.
     pub(super) opening: bool,
     /// The error with which the connection ended has been reported.
-    told: bool,
-    shut_read: bool,
+    pub(super) told: bool,
+    pub(super) shut_read: bool,
     shut_write: bool,
 }
 
-/// Octets on their way into a call that may have to wait in the middle.
-pub struct Transfer {
-    data: Arc<[u8]>,
-    done: usize,
-    /// It opens the connection, and waits until that is open.
-    opens: bool,
+/// How many connections may wait for `accept` after `listen` with `backlog`: Linux takes it without its sign, and no more
+/// than `somaxconn`.
+fn queue_length(backlog: i32) -> usize {
+    const SOMAXCONN: usize = 4096;
+    (backlog as u32 as usize).min(SOMAXCONN)
 }
 
-impl Transfer {
-    /// All of `data`, nothing done.
-    pub fn new(data: impl Into<Arc<[u8]>>) -> Transfer {
-        Transfer { data: data.into(), done: 0, opens: false }
-    }
-
-    /// What is left.
-    pub fn rest(&self) -> &[u8] {
-        self.data.get(self.done..).unwrap_or_default()
-    }
-
-    /// How many octets were taken.
-    pub fn done(&self) -> usize {
-        self.done
-    }
-
-    pub(super) fn advance(&mut self, octets: usize) {
-        self.done += octets;
-    }
-
-    pub(super) fn open(&mut self) {
-        self.opens = true;
-    }
-
-    pub(super) fn opens(&self) -> bool {
-        self.opens
-    }
-}
+/// Octets that are offered to a connection at once whatever its buffer is: more than one run of text.
+const PIECE: usize = 128 << 10;
 
 impl Stream {
     pub(super) fn new(socket: Arc<TcpSocket<Real>>, opening: bool) -> Stream {
@@ -125,6 +99,42 @@ impl Stream {
         }
     }
 
+    /// Gives the connection as much of `transfer` as it may have room for; whether it took all of that.
+    fn send_next(&self, stack: &Stack<Real>, transfer: &mut Transfer, flags: i32) -> Result<bool, Errno> {
+        let (data, range) = transfer.next(self.room(stack, transfer.left()));
+        let offered = range.len();
+        let mut chunks = Chunks::new();
+        if offered > 0 {
+            chunks.push(Chunk::part(data, range));
+        }
+        let send = tcp::Send { chunks };
+        let call = match flags & (libc::MSG_OOB | libc::MSG_EOR) {
+            0 if flags & libc::MSG_MORE != 0 => Call::SendMore(tcp::SendMore(send)),
+            0 => Call::Send(send),
+            // The mark is behind the last octet of the call.
+            _ if offered < transfer.left() => Call::Send(send),
+            libc::MSG_EOR => Call::SendRecord(tcp::SendRecord(send)),
+            _ => Call::SendUrgent(tcp::SendUrgent(send)),
+        };
+        match stack.call(&self.socket.target(), call) {
+            Reply::Sent(Ok(sent)) => {
+                transfer.advance(sent.accepted);
+                Ok(sent.accepted == offered)
+            }
+            // After the peer's reset was reported, and after a close: nobody reads any more.
+            _ => Err(Errno::EPIPE),
+        }
+    }
+
+    /// How many of `left` octets to offer to the connection: no fewer than its buffer can take.
+    fn room(&self, stack: &Stack<Real>, left: usize) -> usize {
+        if left <= PIECE {
+            return left;
+        }
+        let buffer = self.status(stack).map_or(0, |status| status.options.send_buffer as usize);
+        left.min(buffer.saturating_add(PIECE))
+    }
+
     /// Octets that can be read without waiting.
     pub(super) fn readable(&self, stack: &Stack<Real>) -> usize {
         let queued = self.status(stack).map_or(0, |status| status.receive_queue as usize);
@@ -132,7 +142,7 @@ impl Stream {
     }
 
     /// Octets taken from the connection and not read.
-    fn unread(&self) -> usize {
+    pub(super) fn unread(&self) -> usize {
         self.residue.iter().map(|buffer| buffer.len()).sum()
     }
 
@@ -190,16 +200,18 @@ impl TcpSock {
         }
     }
 
-    /// The address that goes on the wire: IPv4's for an IPv4-mapped one (RFC 4291 section 2.5.5.2).
+    /// As [`on_wire`].
     pub(super) fn spoken(&self, address: SocketAddr) -> Result<SocketAddr, Errno> {
-        match address {
-            SocketAddr::V6(v6) if self.v6 => {
-                let mapped = v6.ip().to_ipv4_mapped();
-                Ok(mapped.map_or(address, |v4| SocketAddr::new(v4.into(), v6.port())))
-            }
-            SocketAddr::V4(_) if !self.v6 => Ok(address),
-            _ => Err(Errno::EAFNOSUPPORT),
-        }
+        on_wire(self.v6, address)
+    }
+
+    /// How many connections may wait to be accepted.
+    pub(super) fn backlog(&self) -> usize {
+        self.backlog
+    }
+
+    pub(super) fn is_v6(&self) -> bool {
+        self.v6
     }
 
     pub(super) fn bind(&mut self, stack: &Stack<Real>, address: SocketAddr) -> Result<(), Errno> {
@@ -216,7 +228,7 @@ impl TcpSock {
         match &self.stage {
             Stage::Idle(bound) => {
                 let address = bound.unwrap_or(SocketAddr::new(unspecified(self.v6), 0));
-                self.backlog = usize::try_from(backlog).unwrap_or(0);
+                self.backlog = queue_length(backlog);
                 let listener = stack.listen(address, self.backlog, self.settings.connection(stack.shared().tcp()))?;
                 listener.set_defer_accept(self.settings.defer_accept(stack.shared().tcp()));
                 self.stage = Stage::Listener(listener);
@@ -224,7 +236,7 @@ impl TcpSock {
                 Ok(())
             }
             Stage::Listener(listener) => {
-                self.backlog = usize::try_from(backlog).unwrap_or(0);
+                self.backlog = queue_length(backlog);
                 listener.set_backlog(self.backlog);
                 Ok(())
             }
@@ -319,54 +331,6 @@ impl TcpSock {
         Ok(())
     }
 
-    pub(super) fn receive(
-        &mut self,
-        stack: &Stack<Real>,
-        max: usize,
-        flags: i32,
-        nonblocking: bool,
-    ) -> Answer<Vec<u8>> {
-        if matches!(self.stage, Stage::Deferred(..)) {
-            return if nonblocking { now(Err(Errno::EAGAIN)) } else { Poll::Pending };
-        }
-        let Stage::Stream(stream) = &mut self.stage else { return now(Err(Errno::ENOTCONN)) };
-        let all = flags & libc::MSG_WAITALL != 0;
-        loop {
-            let held = stream.unread();
-            let enough = if all && !nonblocking { held >= max } else { held > 0 };
-            if enough || stream.end || max == 0 {
-                break;
-            }
-            match stack.call(&stream.socket.target(), Call::Receive(tcp::Receive { max: max - held.min(max) })) {
-                Reply::Received(Ok(received)) => {
-                    stream.residue.extend(received.data);
-                    stream.end |= received.end;
-                }
-                Reply::Received(Err(tcp::Error::WouldBlock)) if stream.shut_read => break,
-                Reply::Received(Err(tcp::Error::WouldBlock)) if nonblocking => return now(Err(Errno::EAGAIN)),
-                Reply::Received(Err(tcp::Error::WouldBlock)) => return Poll::Pending,
-                Reply::Received(Err(tcp::Error::NotConnected)) => break,
-                // The connection ended with an error, which is told once; then the stream is at its end.
-                Reply::Received(Err(error)) => {
-                    if std::mem::replace(&mut stream.told, true) {
-                        break;
-                    }
-                    return now(Err(error.into()));
-                }
-                _ => break,
-            }
-        }
-        let peek = flags & libc::MSG_PEEK != 0;
-        let before = stream.unread();
-        let text = copy_out(&mut stream.residue, max, peek);
-        // Linux frees what is read, to the octet, and nothing that is only looked at.
-        let left = stream.unread();
-        if before > 0 {
-            stack.call(&stream.socket.target(), Call::Keep(tcp::Keep { octets: left }));
-        }
-        now(Ok(text))
-    }
-
     pub(super) fn send(
         &mut self,
         stack: &Stack<Real>,
@@ -424,25 +388,18 @@ impl TcpSock {
         if transfer.done() > 0 && !ready.intersects(wake) {
             return blocked(transfer);
         }
-        let range = transfer.done()..transfer.data.len();
-        let mut chunks = Chunks::new();
-        if !range.is_empty() {
-            chunks.push(Chunk::part(transfer.data.clone(), range));
+        loop {
+            let taken = match stream.send_next(stack, transfer, flags) {
+                Ok(taken) => taken,
+                Err(error) => return failed(transfer, error),
+            };
+            if transfer.left() == 0 {
+                return now(Ok(transfer.done()));
+            }
+            if !taken {
+                return blocked(transfer);
+            }
         }
-        let send = tcp::Send { chunks };
-        let call = match flags & (libc::MSG_OOB | libc::MSG_EOR) {
-            0 if flags & libc::MSG_MORE != 0 => Call::SendMore(tcp::SendMore(send)),
-            0 => Call::Send(send),
-            libc::MSG_EOR => Call::SendRecord(tcp::SendRecord(send)),
-            _ => Call::SendUrgent(tcp::SendUrgent(send)),
-        };
-        let sent = match stack.call(&stream.socket.target(), call) {
-            Reply::Sent(Ok(sent)) => sent,
-            // After the peer's reset was reported, and after a close: nobody reads any more.
-            _ => return failed(transfer, Errno::EPIPE),
-        };
-        transfer.advance(sent.accepted);
-        if transfer.rest().is_empty() { now(Ok(transfer.done())) } else { blocked(transfer) }
     }
 
     pub(super) fn shutdown(&mut self, stack: &Stack<Real>, how: i32) -> Result<(), Errno> {
@@ -510,27 +467,4 @@ impl TcpSock {
         };
         Ok(i32::try_from(number).unwrap_or(i32::MAX))
     }
-}
-
-fn copy_out(buffers: &mut VecDeque<PktBuf>, max: usize, peek: bool) -> Vec<u8> {
-    let mut out = Vec::with_capacity(max.min(1 << 16));
-    if peek {
-        for buffer in buffers.iter() {
-            let count = buffer.len().min(max - out.len());
-            out.extend_from_slice(&buffer[..count]);
-        }
-        return out;
-    }
-    while out.len() < max
-        && let Some(front) = buffers.front_mut()
-    {
-        let count = front.len().min(max - out.len());
-        out.extend_from_slice(&front[..count]);
-        if count == front.len() {
-            buffers.pop_front();
-        } else {
-            front.pull_front(count);
-        }
-    }
-    out
 }

@@ -5,20 +5,26 @@ use std::sync::Arc;
 
 use ::stack::Stack;
 use ::stack::socket::{Readiness, UdpShared};
+use ::udp::Datagram;
 use pktbuf::PktBuf;
 use sync::Real;
 
-use super::{Errno, Transfer, unspecified};
+use super::{Errno, Transfer, as_seen, on_wire, unspecified};
+
+/// What the length field of UDP can say, in octets.
+const MOST_PAYLOAD: usize = 65_527;
 
 /// A UDP socket; bound when it is first used.
 pub struct UdpSock {
     socket: Option<Arc<UdpShared<Real>>>,
+    /// A datagram that was looked at (`MSG_PEEK`): the next receive returns it again.
+    peeked: Option<Datagram>,
     v6: bool,
 }
 
 impl UdpSock {
     pub(super) fn new(v6: bool) -> UdpSock {
-        UdpSock { socket: None, v6 }
+        UdpSock { socket: None, peeked: None, v6 }
     }
 
     pub(super) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
@@ -29,23 +35,28 @@ impl UdpSock {
         if self.socket.is_some() {
             return Err(Errno::EINVAL);
         }
-        if address.is_ipv6() != self.v6 {
-            return Err(Errno::EAFNOSUPPORT);
-        }
+        let address = on_wire(self.v6, address)?;
         self.socket = Some(stack.bind_udp(address)?);
         Ok(())
     }
 
-    fn bound(&mut self, stack: &Stack<Real>) -> Result<Arc<UdpShared<Real>>, Errno> {
+    pub(super) fn is_v6(&self) -> bool {
+        self.v6
+    }
+
+    /// The socket, bound to any address and a free port if it was not bound before. It is of the family of `to` on the wire,
+    /// or of its own.
+    fn bound(&mut self, stack: &Stack<Real>, to: Option<SocketAddr>) -> Result<Arc<UdpShared<Real>>, Errno> {
         if self.socket.is_none() {
-            self.bind(stack, SocketAddr::new(unspecified(self.v6), 0))?;
+            let v6 = to.map_or(self.v6, |to| to.is_ipv6());
+            self.socket = Some(stack.bind_udp(SocketAddr::new(unspecified(v6), 0))?);
         }
         self.socket.clone().ok_or(Errno::EADDRNOTAVAIL)
     }
 
     pub(super) fn connect(&mut self, stack: &Stack<Real>, to: Option<SocketAddr>) -> Result<(), Errno> {
-        let to = to.ok_or(Errno::EAFNOSUPPORT)?;
-        let socket = self.bound(stack)?;
+        let to = on_wire(self.v6, to.ok_or(Errno::EAFNOSUPPORT)?)?;
+        let socket = self.bound(stack, Some(to))?;
         stack.connect_udp(&socket, to).map_err(refusal)
     }
 
@@ -55,20 +66,17 @@ impl UdpSock {
         max: usize,
         flags: i32,
     ) -> Result<(Vec<u8>, Option<SocketAddr>), Errno> {
+        let socket = self.bound(stack, None)?;
+        let datagram = match self.peeked.take() {
+            Some(datagram) => datagram,
+            None => socket.receive(&stack.shared().counters).map_err(no_datagram)?,
+        };
+        let len = datagram.buf.len().min(max);
+        let received = (datagram.buf[..len].to_vec(), Some(as_seen(self.v6, datagram.source)));
         if flags & libc::MSG_PEEK != 0 {
-            return Err(Errno::EOPNOTSUPP);
+            self.peeked = Some(datagram);
         }
-        let socket = self.bound(stack)?;
-        match socket.receive(&stack.shared().counters) {
-            Ok(datagram) => {
-                let len = datagram.buf.len().min(max);
-                Ok((datagram.buf[..len].to_vec(), Some(datagram.source)))
-            }
-            Err(::udp::ReceiveError::WouldBlock) => Err(Errno::EAGAIN),
-            Err(::udp::ReceiveError::Refused) => Err(Errno::ECONNREFUSED),
-            Err(::udp::ReceiveError::Unreachable) => Err(Errno::EHOSTUNREACH),
-            Err(_) => Err(Errno::EBADF),
-        }
+        Ok(received)
     }
 
     pub(super) fn send(
@@ -77,8 +85,13 @@ impl UdpSock {
         transfer: &mut Transfer,
         to: Option<SocketAddr>,
     ) -> Result<usize, Errno> {
-        let socket = self.bound(stack)?;
-        let payload = PktBuf::from_slice(transfer.rest()).ok_or(Errno::EMSGSIZE)?;
+        let to = to.map(|to| on_wire(self.v6, to)).transpose()?;
+        let socket = self.bound(stack, to)?;
+        let (data, range) = transfer.next(MOST_PAYLOAD + 1);
+        if range.len() > MOST_PAYLOAD {
+            return Err(Errno::EMSGSIZE);
+        }
+        let payload = PktBuf::from_slice(&data[range]).ok_or(Errno::EMSGSIZE)?;
         let sent = stack.send_udp(&socket, payload, to).map_err(refusal)?;
         transfer.advance(sent);
         Ok(sent)
@@ -94,13 +107,22 @@ impl UdpSock {
         let Some(socket) = &self.socket else { return libc::EPOLLOUT as u32 };
         let ready = socket.ready.get();
         let mut events = libc::EPOLLOUT;
-        if ready.contains(Readiness::READABLE) {
+        if ready.contains(Readiness::READABLE) || self.peeked.is_some() {
             events |= libc::EPOLLIN;
         }
         if ready.contains(Readiness::ERROR) {
             events |= libc::EPOLLERR;
         }
         events as u32
+    }
+}
+
+fn no_datagram(error: ::udp::ReceiveError) -> Errno {
+    match error {
+        ::udp::ReceiveError::WouldBlock => Errno::EAGAIN,
+        ::udp::ReceiveError::Refused => Errno::ECONNREFUSED,
+        ::udp::ReceiveError::Unreachable => Errno::EHOSTUNREACH,
+        _ => Errno::EBADF,
     }
 }
 

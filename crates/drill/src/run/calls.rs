@@ -25,6 +25,8 @@ pub(super) struct Done {
     pub value: i64,
     /// Octets that it received.
     pub data: Vec<u8>,
+    /// The octets were left where they are.
+    pub peeked: bool,
     /// The value is a new descriptor.
     pub descriptor: bool,
     /// Values that it stored, in the order of the script's.
@@ -105,6 +107,15 @@ impl Runner {
         self.fds.get(&script).copied().unwrap_or(script as i32)
     }
 
+    /// Remembers the socket layer's descriptor for a new one of the script's, which must not be open.
+    fn opened(&mut self, script: i64, fd: i32) -> Ran<()> {
+        if self.fds.contains_key(&script) {
+            return Err(self.error(format!("descriptor {script} is open already")));
+        }
+        self.fds.insert(script, fd);
+        Ok(())
+    }
+
     /// Compares what the call gave with what the script says, once it is over.
     pub(super) fn settle_pending(&mut self) -> Ran<()> {
         let Some(pending) = self.pending.take() else { return Ok(()) };
@@ -128,9 +139,11 @@ impl Runner {
         }
         let wanted = self.wanted(&pending.call)?;
         match (&outcome, wanted) {
-            (Ok(done), Wanted::Value(value)) if done.descriptor => {
+            // The real runner lets `accept` take a number over that another descriptor had.
+            (Ok(done), Wanted::Value(value)) if done.descriptor && name.starts_with("accept") => {
                 self.fds.insert(value, done.value as i32);
             }
+            (Ok(done), Wanted::Value(value)) if done.descriptor => self.opened(value, done.value as i32)?,
             (Ok(done), Wanted::Value(value)) if done.value == value => {}
             (Err(errno), Wanted::Error(Some(wanted))) if *errno == wanted => {}
             (Ok(_), Wanted::Anything) | (Err(_), Wanted::Anything | Wanted::Error(None)) => {}
@@ -172,7 +185,7 @@ impl Runner {
             }
             "read" | "readv" | "recv" | "recvfrom" | "recvmsg" => {
                 if let Some(fd) = fd {
-                    self.check_received(fd, &done.data)?;
+                    self.check_received(fd, &done.data, done.peeked)?;
                 }
             }
             _ => {}
@@ -180,11 +193,14 @@ impl Runner {
         Ok(())
     }
 
-    /// What is read must be what came, octet by octet.
-    fn check_received(&mut self, fd: i32, data: &[u8]) -> Ran<()> {
+    /// What is read must be what came, octet by octet. The pattern of each datagram begins anew.
+    fn check_received(&mut self, fd: i32, data: &[u8], peeked: bool) -> Ran<()> {
+        let in_place = peeked || self.posix.is_datagram(fd);
         let stream = self.streams.entry(fd).or_default();
         let Stream { read, unchecked, .. } = *stream;
-        stream.read = read.wrapping_add(data.len() as u32);
+        if !in_place {
+            stream.read = read.wrapping_add(data.len() as u32);
+        }
         let wrong = data.iter().zip(0_u32..).find(|(octet, n)| **octet != pattern(read.wrapping_add(*n)));
         match wrong {
             Some((octet, n)) if !unchecked => {
@@ -367,8 +383,8 @@ impl Runner {
         let (reader, writer) = (self.int_at(items, 0)?, self.int_at(items, 1)?);
         // Made now, so that the script's numbers can be remembered.
         let (from, to) = self.posix.pipe();
-        self.fds.insert(reader, from);
-        self.fds.insert(writer, to);
+        self.opened(reader, from)?;
+        self.opened(writer, to)?;
         Ok(immediate(|_| Ok(Done::default())))
     }
 

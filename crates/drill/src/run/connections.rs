@@ -35,8 +35,11 @@ pub(super) struct Connection {
     pub live_isn: Option<u32>,
     /// The script's number of the stack's SYN.
     pub isn: u32,
-    /// The number of the script's own SYN, which is the live one, too.
-    pub remote_isn: u32,
+    /// The number of the script's own first SYN, which is the live one, too.
+    pub remote_isn: Option<u32>,
+    /// Live numbers of the latest SYNs that began a connection, the stack's and the script's: their text begins behind them.
+    pub own_syn: u32,
+    pub peer_syn: u32,
     /// Timestamps of the stack: the script's value to the live one.
     pub timestamps: HashMap<u32, u32>,
     /// The first timestamp: when, the script's value, the live one.
@@ -58,7 +61,9 @@ impl Connection {
             closed: false,
             live_isn: None,
             isn: 0,
-            remote_isn: 0,
+            remote_isn: None,
+            own_syn: 0,
+            peer_syn: 0,
             timestamps: HashMap::new(),
             first_timestamp: None,
             last: None,
@@ -80,7 +85,7 @@ impl Connection {
 
     /// What the script's own numbers count from in a segment: its SYN, but in a SYN nothing.
     pub(super) fn base(&self, syn: bool) -> u32 {
-        if syn { 0 } else { self.remote_isn }
+        if syn { 0 } else { self.remote_isn.unwrap_or(0) }
     }
 
     /// Whether a packet of the stack's with these addresses belongs here.
@@ -94,7 +99,8 @@ impl Connection {
 
 impl Runner {
     /// The connection that a packet is about. `ports` are the stack's and the script's, if the packet names them;
-    /// `opens` says that it is a SYN to the stack, which may begin a connection.
+    /// `opens` says that it is a SYN to the stack: with ports of nobody it begins a connection. Without ports a packet is about
+    /// the connection under test also after its descriptor was closed: a SYN may meet it in TIME-WAIT.
     pub(super) fn connection(&mut self, ports: Option<(u16, u16)>, opens: bool) -> Ran<usize> {
         if let Some((local, remote)) = ports {
             let known = self.connections.iter().rposition(|c| c.local.port() == local && c.remote.port() == remote);
@@ -106,22 +112,17 @@ impl Runner {
                     self.under_test = UnderTest::Connection(index);
                     let known = &self.connections[index];
                     let (live_isn, isn, remote_isn) = (known.live_isn, known.isn, known.remote_isn);
+                    let (own_syn, peer_syn) = (known.own_syn, known.peer_syn);
                     let like = &mut self.connections[stranger];
                     (like.live_isn, like.isn, like.remote_isn) = (live_isn, isn, remote_isn);
+                    (like.own_syn, like.peer_syn) = (own_syn, peer_syn);
                     Ok(stranger)
                 }
                 _ => Ok(self.add_connection(local, remote)),
             };
         }
         match self.under_test {
-            UnderTest::Connection(index) => {
-                let over = self.connections[index].closed;
-                let listener = self.listener();
-                match listener {
-                    Some(port) if opens && over => Ok(self.add_passive(port)),
-                    _ => Ok(index),
-                }
-            }
+            UnderTest::Connection(index) => Ok(index),
             UnderTest::Nothing => Ok(self.add_passive(self.settings.bind_port)),
             UnderTest::Socket(fd) => {
                 if let (Some(local), Some(remote)) = self.posix.addresses(fd) {
@@ -138,12 +139,6 @@ impl Runner {
                 Ok(index)
             }
         }
-    }
-
-    /// The port of a socket that listens.
-    fn listener(&self) -> Option<u16> {
-        let listening = self.posix.open_fds().into_iter().find(|fd| self.posix.is_listening(*fd))?;
-        Some(self.posix.addresses(listening).0?.port())
     }
 
     fn add_passive(&mut self, local: u16) -> usize {
@@ -179,6 +174,7 @@ impl Runner {
         let owner = self.connections.iter_mut().rfind(|c| c.local.port() == local.port() && c.remote == remote);
         if let Some(connection) = owner {
             connection.fd = Some(fd);
+            connection.closed = false;
         }
     }
 

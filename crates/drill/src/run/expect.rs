@@ -201,21 +201,22 @@ impl Runner {
         self.check_text(index, &segment)?;
         let mut late = self.timing(when, from, to, at);
         let mut several = false;
-        // A scripted segment may stand for several in a row, as a device would have cut it.
-        while !self.settings.strict_segments && !segment.text.is_empty() && (segment.text.len() as u32) < spec.len {
+        // A scripted segment may stand for several in a row, as a device would have cut it, and for an acknowledgement right
+        // in front of it, as in packetdrill.
+        while !self.settings.strict_segments && may_go_on(&segment) && (segment.text.len() as u32) < spec.len {
             let latest = self.live(to.max(at)) + Duration::from_nanos(tolerance(&self.settings, to - self.last) as u64);
             let Ok(next) = self.next_packet(index, wanted, latest) else { break };
             let Payload::Tcp(more) = next.payload else { break };
-            if more.seq != segment.seq.wrapping_add(segment.text.len() as u32) || segment.flags & flag::FIN != 0 {
-                let actual = self.in_script(index, &more, spec);
+            if !continues(&segment, &more) {
+                let actual = self.in_script(index, if segment.text.is_empty() { &segment } else { &more }, spec);
                 return Err(self.error(format!("expected {wanted}, got {actual} in the middle of it")));
             }
             self.check_text(index, &more)?;
             let script_time = self.script_time(next.at);
             late = late.or_else(|| self.timing(when, from, to, script_time));
             segment.flags |= more.flags & (flag::PSH | flag::FIN);
+            several |= !segment.text.is_empty();
             segment.text.extend(more.text);
-            several = true;
         }
         let end = segment.seq.wrapping_add(segment.text.len() as u32);
         if several || self.ends_super_segment(index, first.at, &segment, end) {
@@ -249,15 +250,16 @@ impl Runner {
             })
     }
 
-    /// The stack's SYN says where its numbers begin; after the descriptor was closed a SYN with another number begins a new
+    /// The stack's first SYN says where its numbers begin. They go on counting from there when another SYN begins another
     /// connection between the same ports.
     fn learn_sequence(&mut self, index: usize, spec: &TcpSpec, segment: &Tcp) {
         let connection = &mut self.connections[index];
-        let anew = connection.closed && connection.live_isn != Some(segment.seq);
-        if segment.flags & flag::SYN != 0 && (connection.live_isn.is_none() || anew) {
-            connection.live_isn = Some(segment.seq);
-            connection.isn = spec.seq;
-            connection.closed = false;
+        if segment.flags & flag::SYN != 0 {
+            connection.own_syn = segment.seq;
+            if connection.live_isn.is_none() {
+                connection.live_isn = Some(segment.seq);
+                connection.isn = spec.seq;
+            }
         }
     }
 
@@ -360,7 +362,8 @@ impl Runner {
             return Ok(());
         }
         // The first octet follows the SYN.
-        let first = connection.to_script(segment.seq, false).wrapping_sub(u32::from(segment.flags & flag::SYN == 0));
+        let first =
+            segment.seq.wrapping_sub(connection.own_syn).wrapping_sub(u32::from(segment.flags & flag::SYN == 0));
         let wrong = segment.text.iter().zip(0_u32..).find(|(octet, n)| **octet != pattern(first.wrapping_add(*n)));
         match wrong {
             None => Ok(()),
@@ -372,6 +375,20 @@ impl Runner {
             ))),
         }
     }
+}
+
+/// Whether a segment may be the beginning of what the script writes as one: it has text, or says nothing but how far its
+/// sender has received.
+fn may_go_on(segment: &Tcp) -> bool {
+    !segment.text.is_empty() || segment.flags == flag::ACK
+}
+
+/// Whether `next` continues `segment`. An acknowledgement must say the same as the text behind it.
+fn continues(segment: &Tcp, next: &Tcp) -> bool {
+    let says = |segment: &Tcp| (segment.ack, segment.window, segment.options.len());
+    next.seq == segment.seq.wrapping_add(segment.text.len() as u32)
+        && segment.flags & flag::FIN == 0
+        && (!segment.text.is_empty() || !next.text.is_empty() && says(segment) == says(next))
 }
 
 fn timestamps(options: Option<&[TcpOption]>) -> Option<(u32, u32)> {

@@ -1,5 +1,7 @@
 //! Packets that come.
 
+use std::num::NonZeroU16;
+
 use crate::frame::{self, Ip, Offender, Tcp};
 use crate::script::{Body, IcmpSpec, Packet, Quoted, TcpOption, TcpSpec, Tos, flag};
 
@@ -8,12 +10,9 @@ use super::{Ran, Runner};
 
 const TTL: u8 = 64;
 
-/// The segments that a device merged into `whole`: `size` octets of text each, FIN and PSH at the end.
-fn cut(whole: Tcp, size: Option<u32>) -> Vec<Tcp> {
-    let size = size.map_or(usize::MAX, |size| size as usize);
-    if whole.text.len() <= size {
-        return vec![whole];
-    }
+/// The segments that `whole` was: `size` octets of text each, FIN and PSH at the end.
+fn cut(whole: Tcp, size: u16) -> Vec<Tcp> {
+    let size = usize::from(size);
     let parts = whole.text.len().div_ceil(size);
     let part = |(n, text): (usize, &[u8])| {
         let last = n + 1 == parts;
@@ -41,9 +40,18 @@ impl Runner {
             Body::Tcp(spec) => {
                 let index = self.connection_of(spec)?;
                 let ip = Ip { flow_label: packet.ip.flow_label.unwrap_or(0), ..self.inbound_ip(index, tos, ttl) };
-                for segment in cut(self.segment(index, spec), self.settings.segment) {
+                let whole = self.segment(index, spec);
+                let size =
+                    self.settings.segment.map(NonZeroU16::get).filter(|size| whole.text.len() > usize::from(*size));
+                let segments = match size {
+                    Some(size) if self.settings.unmerged => cut(whole, size),
+                    _ => vec![whole],
+                };
+                // A packet that a device has merged says what it was merged from.
+                let merged = size.filter(|_| !self.settings.unmerged).unwrap_or(0);
+                for segment in segments {
                     let frame = frame::tcp(self.host.macs, &ip, &segment).map_err(|error| self.error(error))?;
-                    self.host.put(&frame).map_err(|error| self.error(error))?;
+                    self.host.put_merged(&frame, merged).map_err(|error| self.error(error))?;
                 }
                 self.step();
                 return Ok(());
@@ -53,7 +61,7 @@ impl Runner {
                 let connection = &self.connections[index];
                 let ports = ports.unwrap_or((connection.remote.port(), connection.local.port()));
                 let text: Vec<u8> = (0..u32::from(*len)).map(pattern).collect();
-                Ok(frame::udp(self.host.macs, &self.inbound_ip(index, tos, ttl), ports, &text))
+                frame::udp(self.host.macs, &self.inbound_ip(index, tos, ttl), ports, &text)
             }
             Body::Icmp(spec) => self.icmp(spec, tos, ttl)?,
         };
@@ -66,13 +74,17 @@ impl Runner {
     fn connection_of(&mut self, spec: &TcpSpec) -> Ran<usize> {
         let opens = spec.flags & (flag::SYN | flag::ACK | flag::RST) == flag::SYN;
         let index = self.connection(spec.ports.map(|(from, to)| (to, from)), opens)?;
-        if spec.flags & flag::SYN != 0 && !self.is_synchronised(index) {
-            self.connections[index].remote_isn = spec.seq;
+        if spec.flags & flag::SYN != 0 {
+            // Another SYN may begin another connection between the same ports: numbers go on counting from the first.
+            self.connections[index].remote_isn.get_or_insert(spec.seq);
+            if !self.is_synchronised(index) {
+                self.connections[index].peer_syn = spec.seq;
+            }
         }
         Ok(index)
     }
 
-    /// A SYN within such a connection begins nothing, and no number counts from it.
+    /// A SYN within such a connection begins nothing, and no octet counts from it.
     fn is_synchronised(&mut self, index: usize) -> bool {
         let info = self.connections[index].fd.and_then(|fd| self.posix.tcp_info(fd).ok());
         let state = info.and_then(|info| info.field("state"));
@@ -103,7 +115,7 @@ impl Runner {
         });
         let seq = spec.seq.wrapping_add(connection.base(syn));
         // The first octet of text follows the SYN.
-        let first = seq.wrapping_sub(connection.remote_isn).wrapping_sub(u32::from(!syn));
+        let first = seq.wrapping_sub(connection.peer_syn).wrapping_sub(u32::from(!syn));
         Tcp {
             ports: spec.ports.unwrap_or((connection.remote.port(), connection.local.port())),
             flags: spec.flags,

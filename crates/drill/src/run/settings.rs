@@ -1,8 +1,10 @@
 //! The `--name=value` lines of a script.
 
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 
 use crate::error::ScriptError;
+use crate::family::Family;
 use crate::host::Addresses;
 use crate::script::{Nanos, Setting};
 
@@ -22,8 +24,10 @@ pub(super) struct Settings {
     /// Sockets are of IPv6 and speak IPv4: their addresses are IPv4-mapped.
     pub mapped: bool,
     pub mtu: usize,
-    /// What comes with more text than this comes as several segments at once, as a device would have merged them.
-    pub segment: Option<u32>,
+    /// What comes with more text than this was merged by the device from segments of so much.
+    pub segment: Option<NonZeroU16>,
+    /// The device merges nothing: such segments come one behind the other, at once.
+    pub unmerged: bool,
     pub bind_port: u16,
     pub connect_port: u16,
 }
@@ -54,7 +58,7 @@ const IGNORED: [&str; 21] = [
 ];
 
 impl Settings {
-    pub(super) fn read(options: &[Setting], ipv6: bool, mtu: Option<u16>) -> Ran<Settings> {
+    pub(super) fn read(options: &[Setting], family: Family, mtu: Option<u16>) -> Ran<Settings> {
         let mut settings = Settings {
             tolerance: 4_000_000,
             tick: None,
@@ -64,21 +68,28 @@ impl Settings {
             mapped: false,
             mtu: 1500,
             segment: None,
+            unmerged: false,
             bind_port: 8080,
             connect_port: 8080,
         };
         // The version first: it chooses the addresses that others change.
         let version = options.iter().rev().find(|option| option.name == "ip_version");
-        match version.map(|option| (option.value.as_str(), option.line)) {
-            None if !ipv6 => {}
-            Some(("ipv4", _)) => {}
-            Some(("ipv4-mapped-ipv6" | "ipv4_mapped_ipv6", _)) => settings.mapped = true,
-            None | Some(("ipv6", _)) => {
-                settings.addresses = if version.is_none() { Addresses::V6 } else { Addresses::V6_OF_SCRIPTS };
+        let said = match version {
+            None => None,
+            Some(Setting { line, value, .. }) => Some(
+                value
+                    .parse::<Family>()
+                    .map_err(|_| ScriptError::unsupported(*line, format!("--ip_version={value}")))?,
+            ),
+        };
+        match family.with(said) {
+            Family::V4 => {}
+            Family::Mapped => settings.mapped = true,
+            Family::V6 => {
+                settings.addresses = if said.is_none() { Addresses::V6 } else { Addresses::V6_OF_SCRIPTS };
                 // So that a segment carries as much as in IPv4.
                 settings.mtu = 1520;
             }
-            Some((other, line)) => return Err(ScriptError::unsupported(line, format!("--ip_version={other}"))),
         }
         settings.mtu = mtu.map_or(settings.mtu, usize::from);
         for option in options {
@@ -90,7 +101,9 @@ impl Settings {
     fn take(&mut self, option: &Setting) -> Ran<()> {
         let Setting { line, name, value } = option;
         let wrong = || ScriptError::new(*line, format!("--{name}={value} cannot be read"));
-        let number = || value.parse::<i64>().ok().filter(|number| *number >= 0).ok_or_else(wrong);
+        let within = |least: i64, most: i64| {
+            value.parse::<i64>().ok().filter(|number| (least..=most).contains(number)).ok_or_else(wrong)
+        };
         let port = || value.parse::<u16>().map_err(|_| wrong());
         let address = || {
             let address = value.split('/').next().unwrap_or_default().parse::<IpAddr>().map_err(|_| wrong())?;
@@ -101,17 +114,15 @@ impl Settings {
         };
         match name.as_str() {
             "ip_version" => {}
-            "tolerance_usecs" => self.tolerance = number()? * 1000,
-            "tcp_ts_tick_usecs" => self.tick = Some(number()? * 1000).filter(|tick| *tick > 0),
+            "tolerance_usecs" => self.tolerance = within(1, i64::MAX / 1000)? * 1000,
+            "tcp_ts_tick_usecs" => self.tick = Some(within(0, 1_000_000)? * 1000).filter(|tick| *tick > 0),
             "strict_segments" => self.strict_segments = true,
+            "unmerged" => self.unmerged = true,
             "no_leftovers" => self.no_leftovers = true,
             "local_ip" => self.addresses = self.addresses.at(address()?),
             "remote_ip" => self.addresses.remote = address()?,
-            "mtu" => {
-                self.mtu =
-                    usize::try_from(number()?).ok().filter(|mtu| (68..=65_535).contains(mtu)).ok_or_else(wrong)?;
-            }
-            "mss" => self.segment = u32::try_from(number()?).ok().filter(|mss| *mss > 0),
+            "mtu" => self.mtu = within(68, 65_535)? as usize,
+            "mss" => self.segment = Some(value.parse().map_err(|_| wrong())?),
             "bind_port" => self.bind_port = port()?,
             "connect_port" => self.connect_port = port()?,
             _ if IGNORED.contains(&name.as_str()) => {}

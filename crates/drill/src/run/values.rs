@@ -11,7 +11,7 @@ use super::Runner;
 pub(super) struct Stream {
     pub written: u32,
     pub read: u32,
-    /// What is read is not compared any more: octets were left out or looked at twice.
+    /// What is read is not compared any more: octets were left out.
     pub unchecked: bool,
 }
 

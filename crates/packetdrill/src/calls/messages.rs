@@ -74,7 +74,7 @@ unsafe fn receive(plug: &Plug, fd: c_int, into: &[iovec], flags: c_int) -> Resul
     if flags & libc::MSG_ERRQUEUE != 0 {
         return plug.now(move |sockets| {
             let inner = sockets.files.inner(fd)?;
-            let v6 = sockets.posix.addresses(inner).0.is_some_and(|local| local.is_ipv6());
+            let v6 = sockets.posix.is_v6(inner);
             sockets.posix.receive_report(inner).map(|report| reported(report, v6))
         });
     }

@@ -25,7 +25,7 @@ pub struct Interface {
     connect: unsafe extern "C" fn(Ptr, c_int, *const c_void, libc::socklen_t) -> c_int,
     read: unsafe extern "C" fn(Ptr, c_int, Ptr, usize) -> isize,
     readv: usize,
-    recv: usize,
+    recv: unsafe extern "C" fn(Ptr, c_int, Ptr, usize, c_int) -> isize,
     recvfrom: usize,
     recvmsg: unsafe extern "C" fn(Ptr, c_int, *mut libc::msghdr, c_int) -> isize,
     write: unsafe extern "C" fn(Ptr, c_int, *const c_void, usize) -> isize,
@@ -184,6 +184,15 @@ impl Run {
         let mut octets = vec![0; max];
         // SAFETY: as above.
         let count = unsafe { (self.interface.read)(self.interface.userdata, fd, octets.as_mut_ptr().cast(), max) };
+        octets.truncate(done(count as i64)? as usize);
+        Ok(octets)
+    }
+
+    pub fn recv(&self, fd: i32, max: usize, flags: c_int) -> Result<Vec<u8>, i32> {
+        let mut octets = vec![0; max];
+        let Interface { recv, userdata, .. } = self.interface;
+        // SAFETY: as above.
+        let count = unsafe { recv(userdata, fd, octets.as_mut_ptr().cast(), max, flags) };
         octets.truncate(done(count as i64)? as usize);
         Ok(octets)
     }

@@ -197,6 +197,24 @@ fn descriptors_are_the_kernels_and_calls_fail_as_linux_fails_them() {
     run.end();
 }
 
+/// A program that peeks until a whole header has arrived.
+#[test]
+fn a_peek_shows_all_that_has_come_so_far() {
+    for arch in stack::ALL_PLANS {
+        let run = Run::begin(&format!("arch={arch}"));
+        let (fd, next) = accepted(&run);
+        run.inject(ACK | PSH, 1, next, b"abcd");
+        assert_eq!(run.recv(fd, 20, libc::MSG_PEEK), Ok(b"abcd".to_vec()), "{arch}");
+        run.inject(ACK | PSH, 5, next, b"efgh");
+        assert_eq!(run.recv(fd, 20, libc::MSG_PEEK), Ok(b"abcdefgh".to_vec()), "{arch}");
+        assert_eq!(run.read(fd, 2), Ok(b"ab".to_vec()), "{arch}");
+        run.inject(ACK | PSH, 9, next, b"ijkl");
+        assert_eq!(run.recv(fd, 20, libc::MSG_PEEK), Ok(b"cdefghijkl".to_vec()), "{arch}");
+        assert_eq!(run.read(fd, 20), Ok(b"cdefghijkl".to_vec()), "{arch}");
+        run.end();
+    }
+}
+
 #[test]
 fn what_became_of_octets_is_told_by_the_error_queue() {
     let run = Run::begin("arch=giant");

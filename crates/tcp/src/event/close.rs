@@ -42,7 +42,9 @@ impl Event for Close {
             //# If such a host issues a CLOSE call while received data is still pending in the TCP connection, or if new
             //# data is received after CLOSE is called, its TCP implementation SHOULD send a RST to show that data was
             //# lost (SHLD-3).
-            let unread = parts.receive_window.queued > 0;
+            // Text of a SYN waits for the handshake to be complete.
+            let half_open = parts.header_in.state == State::SynReceived && !parts.is_early();
+            let unread = parts.receive_window.queued > 0 || half_open && parts.reassembly.bytes() > 0;
             if parts.header_in.resets_on_close() || unread || one_too_many(&parts, out) {
                 reset(&mut parts, out, now);
             } else {

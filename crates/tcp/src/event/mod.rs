@@ -25,7 +25,7 @@ pub use icmp::{IcmpError, IcmpKind, PathMtu};
 pub use open::{Isn, Open};
 pub(crate) use open::{Negotiation, announced_mss};
 pub use options::OptionValues;
-pub use receive::{Keep, Receive, ReceiveRest, Received};
+pub use receive::{Keep, Peek, Peeked, Receive, ReceiveRest, Received};
 pub use reclaim::Reclaim;
 pub use route_changed::RouteChanged;
 pub use segment_arrives::{Disposition, SegmentArrives};

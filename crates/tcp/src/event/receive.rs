@@ -37,6 +37,23 @@ pub struct Received {
     pub urgent: Option<usize>,
 }
 
+/// Copy about what a [`Receive`] of `max` octets would hand out, and leave it where it is: nothing counts as read, and the
+/// window stays as it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Peek {
+    /// Octets wanted.
+    pub max: usize,
+}
+
+/// What a [`Peek`] shows.
+#[derive(Debug, Default)]
+pub struct Peeked {
+    /// The first octets that were not handed out yet, `max` at most.
+    pub data: Vec<u8>,
+    /// The end of the stream follows `data`.
+    pub end: bool,
+}
+
 /// Say how much is left of what the last [`Receive`] handed out: so much counts as received and not read, and takes
 /// room from the window. Until then it is what was handed out beyond the octets that were asked for. The next [`Receive`]
 /// says that all is read.
@@ -103,18 +120,45 @@ impl Event for ReceiveRest {
         if let Some(snapshot) = update {
             tell_window(snapshot, pcb, out, now);
         }
-        if nothing {
-            return Err(match state {
-                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6
-                //# If the local TCP connection is closed by the remote side due to a FIN or RST received from the
-                //# remote side, then the local application MUST be informed whether it closed normally or was aborted
-                //# (MUST-12).
-                State::Closed => pcb.header_in(|header_in| header_in.error.take()).unwrap_or(Error::NotConnected),
-                _ => Error::WouldBlock,
-            });
-        }
-        Ok(())
+        if nothing { Err(why_nothing(state, pcb)) } else { Ok(()) }
     }
+}
+
+impl Event for Peek {
+    /// # Errors
+    /// As [`Receive`].
+    type Reply = Result<Peeked, Error>;
+
+    fn run<A: PcbAccess>(self, pcb: &mut A, _out: &mut Outbox<'_>, _now: Time) -> Result<Peeked, Error> {
+        let (peeked, state) = pcb.receive_side(|rw, _| (peek(rw, self.max), rw.state));
+        if peeked.data.is_empty() && !peeked.end { Err(why_nothing(state, pcb)) } else { Ok(peeked) }
+    }
+}
+
+/// Why there is neither text nor the end of the stream. A failure of the connection is told once.
+fn why_nothing<A: PcbAccess>(state: State, pcb: &mut A) -> Error {
+    match state {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6
+        //# If the local TCP connection is closed by the remote side due to a FIN or RST received from the
+        //# remote side, then the local application MUST be informed whether it closed normally or was aborted
+        //# (MUST-12).
+        State::Closed => pcb.header_in(|header_in| header_in.error.take()).unwrap_or(Error::NotConnected),
+        _ => Error::WouldBlock,
+    }
+}
+
+fn peek(rw: &ReceiveWindow, max: usize) -> Peeked {
+    let mut data = Vec::with_capacity(max.min(rw.queued as usize));
+    let buffers = (0..).map_while(|index| rw.queue.get(index));
+    for buffer in buffers {
+        let count = buffer.len().min(max - data.len());
+        data.extend_from_slice(&buffer[..count]);
+        if data.len() == max {
+            break;
+        }
+    }
+    let end = data.len() == rw.queued as usize && (rw.finished || rw.discard);
+    Peeked { data, end }
 }
 
 impl Event for Keep {

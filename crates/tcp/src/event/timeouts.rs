@@ -257,7 +257,9 @@ fn retransmit(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     suspect_black_hole(parts, out, now);
     let sw = &mut *parts.send_window;
     sw.rtt.cancel();
-    sw.rtt.backoff();
+    if state != State::SynSent || sw.unanswered > out.config.syn_linear_timeouts {
+        sw.rtt.backoff();
+    }
     sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
     out.count(Counter::Timeouts, 1);
     if matches!(state, State::SynSent | State::SynReceived) {

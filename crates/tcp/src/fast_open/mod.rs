@@ -3,8 +3,8 @@
 //! What is TCP's of it: a passive open that takes the text of its SYN and may send before the handshake is complete
 //! ([`accept`]), and an active open whose SYN carries text, and which falls back ([`crate::Pcb::open_fast`]). Who gets which
 //! cookie, how many connections may be open early, and what is remembered of destinations is the `stack`'s business; it
-//! hears of it by [`News`]. What may never happen: text of a SYN that reaches the user without the `stack` having said that
-//! it may, or twice.
+//! hears of it by [`News`]. What may never happen: text of a SYN that reaches the user before the handshake is complete
+//! without the `stack` having said that it may, or twice.
 
 mod client;
 mod server;

@@ -4,7 +4,7 @@
 
 use observe::{DropReason, Time};
 use wire::SeqNumber;
-use wire::tcp::{FastOpen, Header, RareOptions, TcpFlags};
+use wire::tcp::{FastOpen, Header, RareOptions};
 
 use crate::access::PcbMut;
 use crate::config::ListenParams;
@@ -62,8 +62,7 @@ impl PcbMut<'_> {
         sw.state = State::Established;
         self.receive_window.state = State::Established;
         let mut rest = segment;
-        rest.header.seq += 1;
-        rest.header.flags.remove(TcpFlags::SYN);
+        rest.pass_syn();
         let first = (self.receive_window.edge - self.receive_window.nxt).max(0) as u32;
         if !rest.text.is_empty() {
             self.header_in.note_text_on_syn();
@@ -75,7 +74,7 @@ impl PcbMut<'_> {
         self.header_out.edge = rw.edge;
         let rare = RareOptions { fast_open: cookie, ..RareOptions::NONE };
         output::syn_ack(iss, self.send_window.sack, &rare, self.header_out, out, now);
-        self.receive_window.acked(self.header_out.acked, self.header_out.told_edge);
+        self.receive_window.acked_by_syn(self.header_out.acked, self.header_out.told_edge);
         let sw = &mut *self.send_window;
         sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
         sw.arm(out);

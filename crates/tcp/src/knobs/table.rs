@@ -209,6 +209,13 @@ pub static KNOBS: &[Knob] = &[
         |c| c.ecn_option as i64,
         |c, v| c.ecn_option = EcnOption::from_number(v as u8).unwrap_or_default(),
     ),
+    idle(
+        "tcp_ecn_option_beacon",
+        "AccECN options in a round trip, at least, where tcp_ecn_option is 2",
+        (0, 255),
+        "3",
+        "with tcp_ecn_option 2 every acknowledgement has the option",
+    ),
     number(
         "tcp_fastopen",
         "Fast Open bits: 1 client, 2 server, 4 client without cookie, 0x200 server without cookie, 0x400 all listeners; others are kept and mean nothing",
@@ -334,7 +341,7 @@ pub static KNOBS: &[Knob] = &[
         |c| c.min_mss.into(),
         |c, v| c.min_mss = v as u16,
     ),
-    idle("tcp_min_tso_segs", "least segments of a super-segment", (1, 32), "2", NO_TSO),
+    idle("tcp_min_tso_segs", "least segments of a super-segment", (1, 255), "2", NO_TSO),
     flag(
         "tcp_moderate_rcvbuf",
         "receive buffers grow by themselves",
@@ -471,6 +478,13 @@ pub static KNOBS: &[Knob] = &[
         (0, 1),
         "0",
         "it points behind the urgent octet, as RFC 6093 says",
+    ),
+    number(
+        "tcp_syn_linear_timeouts",
+        "time-outs of a SYN before its RTO backs off",
+        (0, 127),
+        |c| c.syn_linear_timeouts.into(),
+        |c, v| c.syn_linear_timeouts = v as u8,
     ),
     number(
         "tcp_syn_retries",

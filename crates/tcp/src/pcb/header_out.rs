@@ -146,6 +146,16 @@ impl HeaderOut {
         }
     }
 
+    /// Merge the snapshot with which the peer's stream ends: nothing is behind a hole any more, so that of the blocks only a
+    /// duplicate stays that was not reported yet.
+    #[cold]
+    pub(crate) fn merge_last(&mut self, snapshot: RecvSnapshot) {
+        let blocks = self.sack.take();
+        self.merge(snapshot);
+        let duplicate = blocks.and_then(|blocks| crate::sack::dsack(&blocks, self.nxt));
+        self.sack = duplicate.map(|block| Box::new([block].into_iter().collect()));
+    }
+
     /// The timestamp to echo has become `value`, unless a later segment was faster.
     #[inline]
     pub(crate) fn echo(&mut self, value: u32) {

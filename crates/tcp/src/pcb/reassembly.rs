@@ -124,6 +124,20 @@ impl Reassembly {
         }
     }
 
+    /// Text has arrived in order that ends before `right`: remembers the first part of it that is queued, all of which lies
+    /// behind that text's beginning, as [`Reassembly::record_duplicate`] does.
+    pub fn record_overlap(&mut self, right: SeqNumber) {
+        let first = self.queue().and_then(|queue| queue.runs.front()).map(|run| (run.left, run.right));
+        if let Some((from, to)) = first {
+            self.record_duplicate(from, to.min(right));
+        }
+    }
+
+    /// Whether a duplicate is still to be reported.
+    pub fn has_duplicate(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| record.dsack.0 != record.dsack.1)
+    }
+
     /// Nothing is to be reported as duplicate.
     #[inline]
     pub fn forget_duplicate(&mut self) {
@@ -435,6 +449,26 @@ mod tests {
         assert_eq!(r.sack_blocks(NXT), blocks(&[(1000, 1500), (1000, 2000)]));
         assert_eq!(put(&mut r, 900, 1100), Inserted::Stored);
         assert_eq!(r.sack_blocks(NXT), blocks(&[(1000, 1100), (900, 2000)]));
+    }
+
+    /// RFC 2883 section 4.2: of text that arrived in order the first part is reported that is queued.
+    #[test]
+    fn an_overlap_with_queued_text_is_reported() {
+        let mut r = Reassembly::new();
+        r.record_overlap(at(500));
+        assert!(!r.has_duplicate() && !r.has_blocks());
+        for (left, right) in [(100, 200), (300, 400)] {
+            let _ = put(&mut r, left, right);
+        }
+        for (right, block) in [(101, (100, 101)), (200, (100, 200)), (1000, (100, 200))] {
+            r.record_overlap(at(right));
+            assert!(r.has_duplicate());
+            assert_eq!(r.sack_blocks(NXT).as_slice()[0], (at(block.0), at(block.1)));
+            assert!(!r.has_duplicate());
+        }
+        r.record_overlap(at(100));
+        r.record_overlap(at(50));
+        assert!(!r.has_duplicate(), "it ends before what is queued");
     }
 
     #[test]

@@ -80,6 +80,20 @@ pub(crate) enum Ack {
     Pure,
 }
 
+/// What has told the peer our window so far. The field of a SYN cannot be scaled: it tells 65 535 octets at most, exactly.
+/// Any other is rounded up to a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// Our SYN alone.
+    Syn,
+    /// Our SYN alone, and it has acknowledged text.
+    SynWithText,
+    /// A segment without SYN; none has acknowledged text.
+    NoText,
+    /// An acknowledgement of text without SYN.
+    Text,
+}
+
 /// See the module documentation.
 #[derive(Debug)]
 pub struct ReceiveWindow {
@@ -111,8 +125,8 @@ pub struct ReceiveWindow {
     /// The buffer may grow.
     pub(crate) grows: bool,
     pub(crate) urgent_valid: bool,
-    /// No text was acknowledged yet: the peer knows the window of our SYN, whose field cannot be scaled.
-    pub(crate) fresh: bool,
+    /// What has told the peer our window.
+    told: Told,
     /// The sequence number after the urgent octet, if `urgent_valid`.
     pub(crate) urgent: SeqNumber,
     /// Text octets in `queue`.
@@ -167,7 +181,7 @@ impl ReceiveWindow {
             discard: false,
             grows: options.receive_buffer.is_none(),
             urgent_valid: false,
-            fresh: true,
+            told: Told::Syn,
             urgent: SeqNumber(0),
             queued: 0,
             kept: 0,
@@ -216,6 +230,14 @@ impl ReceiveWindow {
     #[inline]
     pub(crate) fn accept_edge(&self) -> SeqNumber {
         self.nxt + self.window()
+    }
+
+    /// RCV.NXT + RCV.WND as the peer was last told: with a window field that cannot be scaled in a SYN, and is rounded up to
+    /// a unit later.
+    pub(crate) fn told_right_edge(&self) -> SeqNumber {
+        let unit = if matches!(self.told, Told::Syn | Told::SynWithText) { 1 } else { 1 << self.shift };
+        let window = (self.told_edge - self.last_ack_sent).max(0) as u32;
+        self.last_ack_sent + window.next_multiple_of(unit)
     }
 
     /// Note that text of `octets` arrived in order at `now`.
@@ -309,7 +331,11 @@ impl ReceiveWindow {
         let gain = self.edge - self.told_edge;
         // While much of the told window is left, an update would be one more segment for nothing. The window of a SYN is
         // as much as its field can say: that the buffer is larger is told by the first acknowledgement of text.
-        let much = if self.fresh { (self.limit / 2).min(u32::from(u16::MAX) / 2) } else { self.limit / 2 };
+        let much = if matches!(self.told, Told::Syn | Told::NoText) {
+            (self.limit / 2).min(u32::from(u16::MAX) / 2)
+        } else {
+            self.limit / 2
+        };
         // A peer with less than half of the largest window left may wait until it has half, which whole segments may come to
         // with less of a gain.
         let frees = || self.rule == WindowRule::Linux && (self.edge - self.nxt) as u32 >= self.limit / 2;
@@ -346,13 +372,29 @@ impl ReceiveWindow {
     #[inline]
     pub(crate) fn acked(&mut self, nxt: SeqNumber, edge: SeqNumber) {
         if nxt.ge(self.last_ack_sent) {
-            self.fresh &= nxt == self.last_ack_sent;
+            if self.told != Told::Text {
+                self.first_told(nxt);
+            }
             self.last_ack_sent = nxt;
             self.ack_deadline = Time::MAX;
         }
         if edge.gt(self.told_edge) {
             self.told_edge = edge;
         }
+    }
+
+    /// A segment that is no SYN left, among the first ones.
+    #[cold]
+    fn first_told(&mut self, nxt: SeqNumber) {
+        let text = nxt != self.last_ack_sent || self.told == Told::SynWithText;
+        self.told = if text { Told::Text } else { Told::NoText };
+    }
+
+    /// As [`ReceiveWindow::acked`], of a SYN-ACK.
+    pub(crate) fn acked_by_syn(&mut self, nxt: SeqNumber, edge: SeqNumber) {
+        let text = nxt != self.last_ack_sent;
+        self.acked(nxt, edge);
+        self.told = if text { Told::SynWithText } else { Told::Syn };
     }
 
     /// Decide how urgent the acknowledgement of newly arrived in-order text is, and note the decision.

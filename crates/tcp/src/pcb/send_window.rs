@@ -143,6 +143,7 @@ pub struct SendWindow {
 }
 
 impl SendWindow {
+    #[inline]
     pub(crate) fn new(iss: SeqNumber, mss: u16, options: &ConnectionOptions, config: &Config, now: Time) -> Self {
         let kind = options.congestion.unwrap_or(config.congestion);
         let shaping = Shaping::of(options, config);

@@ -179,9 +179,7 @@ impl Runner {
             _ => return Err(ScriptError::unsupported(self.line, "these control messages beside text")),
         };
         let flags = self.flags(flags, RECEIVE_FLAGS)?;
-        if flags & libc::MSG_PEEK != 0 {
-            self.streams.entry(fd).or_default().unchecked = true;
-        }
+        let peeked = flags & libc::MSG_PEEK != 0;
         Ok(Box::new(move |posix: &mut Posix, _| {
             posix.receive(fd, max, flags).map(|received| {
                 let (data, _) = received?;
@@ -190,7 +188,7 @@ impl Runner {
                 let got = || posix.waiting(fd).map_or(-1, i64::from);
                 let waiting = waiting.map(|wanted| Stored { what: "TCP_CM_INQ", wanted, got: got() });
                 let stored = flags.into_iter().chain(waiting).collect();
-                Ok(Done { value: data.len() as i64, data, stored, ..Done::default() })
+                Ok(Done { value: data.len() as i64, data, peeked, stored, ..Done::default() })
             })
         }))
     }
@@ -222,14 +220,18 @@ impl Runner {
         };
         let flags = self.flags(flags, SEND_FLAGS)?;
         let from = self.streams.entry(fd).or_default().written;
-        let data: Vec<u8> = match args.get(1) {
+        let mut transfer = match args.get(1) {
             Some(Expr::Text(text)) => {
                 self.unchecked(fd);
-                text.iter().copied().chain(std::iter::repeat(0)).take(length).collect()
+                let text = text.clone();
+                Transfer::made(length, move |range| {
+                    range.map(|place| text.get(place).copied().unwrap_or_default()).collect()
+                })
             }
-            _ => (0..length as u32).map(|n| pattern(from.wrapping_add(n))).collect(),
+            _ => Transfer::made(length, move |range| {
+                range.map(|place| pattern(from.wrapping_add(place as u32))).collect()
+            }),
         };
-        let mut transfer = Transfer::new(data);
         Ok(Box::new(move |posix: &mut Posix, _| match posix.send(fd, &mut transfer, flags, to) {
             Poll::Ready(sent) => Poll::Ready(sent.map(|count| Done::value(count as i64))),
             Poll::Pending => Poll::Pending,

@@ -42,14 +42,17 @@ pub(crate) fn process(
     let ack = header.ack;
     let advance = ack - sw.una;
     if advance < 0 {
-        // RFC 5961 section 5: not older than the largest window that the peer ever had.
+        // RFC 5961 section 5: not older than the largest window that the peer ever had, nor than our SYN: nothing before
+        // that was ever sent, so that only a guess can acknowledge it.
         let age = advance.unsigned_abs();
+        let sent = sw.bytes_acked + 1;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# RFC 5961 [9], Section 5 describes a potential blind data injection attack, and mitigation that
         //# implementations MAY choose to include (MAY-12).
         //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
         //# TCP stacks that implement this mitigation MUST add an additional input check to any incoming segment.
-        return if age > sw.max_wnd { Acked::Invalid } else { overtaken(sw, rq, header, out, now) };
+        let possible = age <= sw.max_wnd && u64::from(age) <= sent;
+        return if possible { overtaken(sw, rq, header, out, now) } else { Acked::Invalid };
     }
     if advance as u32 > sw.flight() {
         return Acked::Invalid;

@@ -6,7 +6,6 @@
 use observe::{Counter, DropReason, Time};
 use wire::tcp::{FastOpen, TcpFlags};
 
-use super::flags_make_sense;
 use crate::config::ListenParams;
 use crate::ecn;
 use crate::event::Isn;
@@ -54,7 +53,8 @@ pub(crate) fn admit_syn(segment: &Segment, out: &mut Outbox<'_>) -> Result<(), D
         super::deny(segment, out);
         return Err(out.dropped(DropReason::TcpListenNotSyn));
     }
-    if !flags.contains(TcpFlags::SYN) || !flags_make_sense(flags) {
+    // RFC 9293 section 3.10.7.2 would keep the FIN for later; no peer opens that way, and Linux drops it as well.
+    if !flags.contains(TcpFlags::SYN) || flags.contains(TcpFlags::FIN) {
         return Err(out.dropped(DropReason::TcpBadFlags));
     }
     out.count(Counter::SynsIn, 1);

@@ -11,6 +11,9 @@
 //! | sixth: URG | `urgent` in `otherwise` |
 //! | seventh: text | `text` |
 //!
+//! The steps are taken in the RFC's order whatever control bits a segment combines; no combination is judged before them.
+//! Only LISTEN drops a SYN with FIN.
+//!
 //! The steps `sequence`, `acknowledgement` and `text` are written against one side of the connection each, so that the
 //! established path (`fast_path.rs`) can take them hold-set by hold-set. Every other segment takes all parts at once.
 
@@ -23,7 +26,6 @@ mod syn_sent;
 pub(crate) mod text;
 
 use observe::{Counter, DropReason, Time};
-use wire::tcp::TcpFlags;
 
 use super::Event;
 use crate::access::{PcbAccess, PcbMut};
@@ -149,12 +151,4 @@ pub(crate) fn refuse<A: PcbAccess>(
         sequence::Answer::Limited => challenge(pcb, out, now),
     }
     Disposition::Dropped(out.dropped(refused.reason))
-}
-
-/// Does the segment carry only flags that make sense together?
-pub(crate) fn flags_make_sense(flags: TcpFlags) -> bool {
-    let syn = flags.contains(TcpFlags::SYN);
-    let exclusive = TcpFlags::FIN.union(TcpFlags::RST);
-    !(syn && flags.intersects(exclusive))
-        && flags.intersects(TcpFlags::SYN.union(TcpFlags::RST).union(TcpFlags::ACK).union(TcpFlags::FIN))
 }

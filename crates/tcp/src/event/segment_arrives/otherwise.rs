@@ -5,14 +5,14 @@ use observe::{Counter, DropReason, Time};
 use wire::tcp::{Header, TcpFlags};
 
 use super::acknowledgement::{self, Acked};
-use super::{Disposition, answer, challenge, flags_make_sense, refuse, sequence, syn_sent, text};
+use super::{Disposition, answer, challenge, refuse, sequence, syn_sent, text};
 use crate::access::{PcbAccess, PcbMut};
 use crate::ecn;
 use crate::error::Error;
 use crate::fast_open;
 use crate::outbox::{Outbox, Readiness, TableChange};
 use crate::output::{self, Told};
-use crate::pcb::Ack;
+use crate::pcb::{Ack, ReceiveWindow};
 use crate::segment::Segment;
 use crate::state::{Cause, State};
 use crate::user_timeout;
@@ -24,9 +24,6 @@ pub(super) fn arrives(
     now: Time,
 ) -> Disposition {
     let Some(segment) = arrival else { return Disposition::Done };
-    if !flags_make_sense(segment.header.flags) {
-        return Disposition::Dropped(out.dropped(DropReason::TcpBadFlags));
-    }
     match parts.header_in.state {
         State::TimeWait if reopens(segment, &parts) => return recycle(arrival, parts, out, now),
         State::SynReceived if repeats_syn(segment, &parts) => {
@@ -36,8 +33,7 @@ pub(super) fn arrives(
                 return Disposition::Done;
             }
             // A simultaneous open: the SYN was taken before, the ACK counts.
-            segment.header.seq += 1;
-            segment.header.flags.remove(TcpFlags::SYN);
+            segment.pass_syn();
         }
         _ => {}
     }
@@ -71,28 +67,40 @@ pub(super) fn arrives(
     sequence::take_timestamp(parts.receive_window, &segment.header, now);
     parts.header_out.ts_recent = echo.unwrap_or(parts.header_out.ts_recent);
     // The segment that completes a simultaneous open is a SYN, whose bits do not count.
-    let counts = before.0 != State::SynReceived || parts.header_in.is_passive();
+    let simultaneous = before.0 == State::SynReceived && !parts.header_in.is_passive();
     let acked = (parts.send_window.una - before.1).max(0) as u32;
-    let marked = counts && ecn::arrives(segment, acked, &mut parts, out, now);
+    let marked = !simultaneous && ecn::arrives(segment, acked, &mut parts, out, now);
     user_timeout::hear(segment, &mut parts, out, now);
+    let least = match () {
+        () if simultaneous => deliver_syn_text(&mut parts, out, now),
+        () if marked && segment.seq_len() > 0 => Ack::Now,
+        () => Ack::None,
+    };
     // Sixth, seventh, eighth.
     urgent(segment, &mut parts, out);
-    after_acknowledgement(arrival, marked, parts, out, now)
+    after_acknowledgement(arrival, least, parts, out, now)
 }
 
-/// Sixth: URG. RFC 6093: the octet stays in line, only the mark is kept; the pointer is the one past it.
+/// What a SYN brought that arrived in SYN-SENT, if anything: the connection is established now.
+fn deliver_syn_text(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Ack {
+    if !parts.header_in.state.accepts_text() {
+        return Ack::None;
+    }
+    if parts.receive_window.urgent_valid {
+        out.ready |= Readiness::URGENT;
+    }
+    let Some(snapshot) = parts.receive_side(|rw, ra| text::deliver_syn_text(rw, ra, out, now)) else {
+        return Ack::None;
+    };
+    parts.header_out.merge(snapshot);
+    take_fin(parts, out, now).max(Ack::Now)
+}
+
+/// Sixth: URG.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
 //# However, TCP implementations MUST still include support for the urgent mechanism (MUST-30).
-fn urgent(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
-    let rw = &mut *parts.receive_window;
-    if !segment.header.flags.contains(TcpFlags::URG) || !rw.state.accepts_text() {
-        return;
-    }
-    let mark = segment.header.seq + u32::from(segment.header.urgent);
-    let first = !rw.urgent_valid || mark.gt(rw.urgent);
-    if first && mark.gt(rw.nxt - rw.queued) {
-        rw.urgent = mark;
-        rw.urgent_valid = true;
+pub(super) fn urgent(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
+    if parts.receive_window.state.accepts_text() && note_urgent(segment, parts.receive_window) {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
         //# A TCP implementation MUST (MUST-32) inform the application layer asynchronously whenever it receives an
         //# urgent pointer and there was previously no pending urgent data, or whenever the urgent pointer advances in
@@ -101,10 +109,24 @@ fn urgent(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
     }
 }
 
-/// Text and FIN, and then whatever may be sent. `marked`: the text met congestion, and the peer must know at once.
+/// RFC 6093: the octet stays in line, only the mark is kept; the pointer is the one past it. True if it is news.
+pub(super) fn note_urgent(segment: &Segment, rw: &mut ReceiveWindow) -> bool {
+    if !segment.header.flags.contains(TcpFlags::URG) {
+        return false;
+    }
+    let mark = segment.header.seq + u32::from(segment.header.urgent);
+    let news = (!rw.urgent_valid || mark.gt(rw.urgent)) && mark.gt(rw.nxt - rw.queued);
+    if news {
+        rw.urgent = mark;
+        rw.urgent_valid = true;
+    }
+    news
+}
+
+/// Text and FIN, and then whatever may be sent, with an acknowledgement that is at least as urgent as `least`.
 fn after_acknowledgement(
     arrival: &mut Option<Segment>,
-    marked: bool,
+    least: Ack,
     mut parts: PcbMut<'_>,
     out: &mut Outbox<'_>,
     now: Time,
@@ -112,7 +134,7 @@ fn after_acknowledgement(
     let Some(segment) = arrival.as_ref().filter(|_| parts.header_in.state != State::Closed) else {
         return Disposition::Done;
     };
-    let mut ack = Ack::None;
+    let mut ack = least;
     let mut dropped = None;
     if segment.seq_len() > 0 {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
@@ -126,10 +148,9 @@ fn after_acknowledgement(
             release(&mut parts, out);
             return Disposition::Dropped(out.dropped(DropReason::TcpAfterClose));
         }
-        (ack, dropped) = take_text(arrival, &mut parts, out, now);
-        if marked {
-            ack = ack.max(Ack::Now);
-        }
+        let taken = take_text(arrival, &mut parts, out, now);
+        ack = ack.max(taken.0);
+        dropped = taken.1;
     }
     let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, ack));
     note_told(&mut parts, told);
@@ -205,18 +226,20 @@ fn take_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Ack {
     parts.reassembly.clear();
     let snapshot = parts.receive_window.snapshot(parts.reassembly);
     parts.receive_window.acked(snapshot.nxt, snapshot.edge);
-    parts.header_out.merge(snapshot);
+    parts.header_out.merge_last(snapshot);
     out.ready |= Readiness::READABLE | Readiness::PEER_CLOSED;
     parts.enter(Cause::Fin, out, now);
-    Ack::Now
+    // A duplicate is reported at once; text would not carry the block.
+    if parts.header_out.sack.is_some() { Ack::Pure } else { Ack::Now }
 }
 
 /// The established path found the FIN next in sequence: take it, and acknowledge it.
 #[cold]
 pub(crate) fn finish<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
     pcb.whole(out, |mut parts, out| {
-        if parts.header_in.state.accepts_text() && take_fin(&mut parts, out, now) == Ack::Now {
-            let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::Now));
+        let ack = if parts.header_in.state.accepts_text() { take_fin(&mut parts, out, now) } else { Ack::None };
+        if ack >= Ack::Now {
+            let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, ack));
             note_told(&mut parts, told);
         }
     });
@@ -355,7 +378,8 @@ fn refused_segment(
     out: &mut Outbox<'_>,
     now: Time,
 ) -> Disposition {
-    let fin = segment.header.flags.contains(TcpFlags::FIN);
+    let judged_before_fin = TcpFlags::RST | TcpFlags::SYN;
+    let fin = segment.header.flags.contains(TcpFlags::FIN) && !segment.header.flags.intersects(judged_before_fin);
     match parts.header_in.state {
         // The peer did not get our last acknowledgement.
         State::TimeWait if fin => {
@@ -368,9 +392,14 @@ fn refused_segment(
     }
 }
 
-/// Is it the SYN that we are answering, again?
+/// Is it the SYN that we are answering, again? A listener answers none with FIN, and nobody who answers a listener
+/// acknowledges by a SYN.
 fn repeats_syn(segment: &Segment, parts: &PcbMut<'_>) -> bool {
-    segment.header.flags.contains(TcpFlags::SYN) && segment.header.seq == parts.send_window.wl1
+    let flags = segment.header.flags;
+    let others = if parts.header_in.is_passive() { TcpFlags::ACK | TcpFlags::FIN } else { TcpFlags::NONE };
+    flags.contains(TcpFlags::SYN)
+        && !flags.intersects(others | TcpFlags::RST)
+        && segment.header.seq == parts.send_window.wl1
 }
 
 /// RFC 9293 section 3.10.7.4, TIME-WAIT, and RFC 6191: a SYN that cannot be an old one begins a new incarnation.
@@ -382,11 +411,9 @@ fn repeats_syn(segment: &Segment, parts: &PcbMut<'_>) -> bool {
 //# are commonly used, and using them to reduce TIME-WAIT provides benefits for busy Internet servers (SHLD-4).
 fn reopens(segment: &Segment, parts: &PcbMut<'_>) -> bool {
     let flags = segment.header.flags;
-    // While somebody still reads from the old one, it cannot make way.
-    if parts.header_in.is_held()
-        || !flags.contains(TcpFlags::SYN)
-        || flags.intersects(TcpFlags::ACK.union(TcpFlags::RST))
-    {
+    // While somebody still reads from the old one, it cannot make way. A listener takes no SYN with FIN.
+    let others = TcpFlags::ACK | TcpFlags::RST | TcpFlags::FIN;
+    if parts.header_in.is_held() || !flags.contains(TcpFlags::SYN) || flags.intersects(others) {
         return false;
     }
     let rw = &parts.receive_window;

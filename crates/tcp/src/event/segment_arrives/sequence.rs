@@ -25,10 +25,6 @@ pub(crate) struct Unacceptable {
 /// Check timestamps and sequence number. The timestamp to echo is returned if it is news, for [`take_timestamp`] once the
 /// acknowledgement has been found possible: else one forged segment could move TS.Recent ahead, and PAWS would refuse the
 /// peer's own from then on.
-///
-/// Segments without text are accepted from Last.ACK.sent on and up to the window's right edge inclusive, which is a
-/// little more than the RFC's table: otherwise an acknowledgement overtaken by text, or sent behind a full window,
-/// would be lost.
 #[inline(always)]
 pub(crate) fn check(
     rw: &mut ReceiveWindow,
@@ -53,23 +49,40 @@ pub(crate) fn check(
     if rw.timestamps {
         paws(rw, segment, config, now)?;
     }
-    let len = segment.seq_len();
-    let end = header.seq + len;
-    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4
-    //# A TCP receiver MUST process the RST and URG fields of all incoming segments, even when the receive window is
-    //# zero (MUST-66).
-    let acceptable = if header.seq == rw.nxt {
-        // Even into a closed window: the ACK counts (RFC 9293 section 3.10.7.4).
-        true
-    } else if len == 0 {
-        header.seq.ge(rw.last_ack_sent) && header.seq.le(rw.accept_edge())
-    } else {
-        end.gt(rw.nxt) && header.seq.lt(rw.accept_edge())
-    };
-    if !acceptable {
+    if !is_acceptable(rw, header, segment.seq_len()) {
         return Err(outside(rw, ra, segment, config));
     }
     Ok(news(rw, header))
+}
+
+/// Does the segment, of `len` octets of sequence space, lie where the connection expects one? The only place that decides
+/// this, for acknowledgements, for text and for resets, and not alike:
+///
+/// * A reset must lie in the window that the peer was told, from RCV.NXT on, whatever else it carries (RFC 5961 section
+///   3.2). The caller resets the connection if it is at RCV.NXT and challenges it elsewhere.
+/// * A segment without text is accepted from Last.ACK.sent on and up to the window's right edge inclusive, which is a
+///   little more than RFC 9293's table: otherwise an acknowledgement overtaken by text, or sent behind a full window,
+///   would be lost.
+/// * Of any other segment one octet at least must lie in the window.
+#[inline]
+fn is_acceptable(rw: &ReceiveWindow, header: &Header, len: u32) -> bool {
+    let seq = header.seq;
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4
+    //# A TCP receiver MUST process the RST and URG fields of all incoming segments, even when the receive window is
+    //# zero (MUST-66).
+    if seq == rw.nxt {
+        // Even into a closed window: the ACK counts (RFC 9293 section 3.10.7.4).
+        true
+    } else if header.flags.contains(TcpFlags::RST) {
+        //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+        //# In all other cases, where the SEQ-field does not match and is outside the window, the receiver MUST
+        //# silently discard the segment.
+        seq.gt(rw.nxt) && seq.lt(rw.told_right_edge())
+    } else if len == 0 {
+        seq.ge(rw.last_ack_sent) && seq.le(rw.accept_edge())
+    } else {
+        (seq + len).gt(rw.nxt) && seq.lt(rw.accept_edge())
+    }
 }
 
 /// RFC 7323 section 4.3: only a segment that covers the left edge of what was acknowledged may set TS.Recent, so that a
@@ -145,9 +158,7 @@ fn urgency(segment: &Segment) -> Answer {
 }
 
 /// Why the segment is outside the window. Text that was received before is reported with a D-SACK block (RFC 2883).
-//= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
-//# In all other cases, where the SEQ-field does not match and is outside the window, the receiver MUST silently discard
-//# the segment.
+/// A reset is never answered.
 #[cold]
 fn outside(rw: &ReceiveWindow, ra: &mut Reassembly, segment: &Segment, config: &Config) -> Unacceptable {
     if segment.header.flags.contains(TcpFlags::RST) {

@@ -2,9 +2,9 @@
 
 use observe::{Counter, DropReason, Time};
 use wire::SeqNumber;
-use wire::tcp::TcpFlags;
+use wire::tcp::{Header, TcpFlags};
 
-use super::{Disposition, acknowledgement, deny, otherwise};
+use super::{Disposition, acknowledgement, deny, otherwise, text};
 use crate::access::{PcbAccess, PcbMut};
 use crate::config::Config;
 use crate::congestion::Controller;
@@ -35,10 +35,6 @@ pub(super) fn arrives(
         }
         return Disposition::Dropped(out.dropped(DropReason::TcpBadAck));
     }
-    if acked && flags.contains(TcpFlags::SYN) && !echoes_ours(segment, &mut parts, out, now) {
-        deny(segment, out);
-        return Disposition::Dropped(out.dropped(DropReason::TcpPaws));
-    }
     // Second: the RST bit. Without an acceptable ACK it may come from anyone.
     if flags.contains(TcpFlags::RST) {
         //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
@@ -50,12 +46,18 @@ pub(super) fn arrives(
         parts.fail(Error::Refused, out, now);
         return Disposition::Done;
     }
-    // Fourth: the SYN bit. An answer to our own SYN may be all that the peer has to say (RFC 9293 section 3.10.7.3: "if there
-    // are other controls").
-    if !flags.contains(TcpFlags::SYN) || flags.contains(TcpFlags::FIN) && !acked {
+    // Fourth and fifth: the SYN bit, and segments without.
+    if !flags.contains(TcpFlags::SYN) {
         return Disposition::Dropped(out.dropped(DropReason::TcpBadFlags));
     }
-    if acked { connected(arrival, parts, out, now) } else { simultaneous(segment, parts.reborrow(), out, now) }
+    if !acked {
+        return simultaneous(arrival, parts, out, now);
+    }
+    if !echoes_ours(segment, &mut parts, out, now) {
+        deny(segment, out);
+        return Disposition::Dropped(out.dropped(DropReason::TcpPaws));
+    }
+    connected(arrival, parts, out, now)
 }
 
 /// Does the answer echo a timestamp that one of our SYNs had? If not, it is the answer to another connection's.
@@ -85,9 +87,9 @@ fn connected(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Out
     parts.enter(Cause::SynAck, out, now);
     out.ready |= Readiness::CONNECTED | Readiness::WRITABLE;
     user_timeout::hear(segment, &mut parts, out, now);
-    // Text and FIN may ride on the SYN; they begin behind it.
-    segment.header.seq += 1;
-    segment.header.flags.remove(TcpFlags::SYN);
+    // An answer to our SYN may have text and other controls (RFC 9293 section 3.10.7.3), which begin behind it.
+    segment.pass_syn();
+    otherwise::urgent(segment, &mut parts, out);
     if segment.seq_len() > 0 {
         otherwise::take_text(arrival, &mut parts, out, now);
     }
@@ -131,7 +133,9 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, ack: SeqNumber, out: &Outbox<'_>
     sw.wl2 = sw.una;
     sw.small_end = sw.una;
     sw.progress = Tick::of(now);
-    if sw.rtt.backoff_count() == 0 {
+    // A SYN's first time-outs may leave the RTO as it is, and a half-open connection has its count in the back-off alone.
+    let lost = sw.rtt.backoff_count().max(sw.unanswered.into()) as u8;
+    if lost == 0 {
         // A cookie is not timed: nobody remembers when it was sent.
         if sw.rtt.is_timing() {
             let elapsed = since(now.as_micros() as u32, parts.retransmit_queue.log.newest());
@@ -141,7 +145,7 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, ack: SeqNumber, out: &Outbox<'_>
         // RFC 5681 section 3.1: a lost SYN, of either side, speaks of congestion; begin with one segment.
         let mss = u32::from(sw.mss);
         sw.congestion = Controller::new(sw.congestion.kind(), mss, mss);
-        opened_late(parts, out.config, now);
+        opened_late(parts, lost, out.config, now);
         parts.send_window.rtt.restart_after_lost_syn();
     }
     let sw = &mut *parts.send_window;
@@ -152,9 +156,8 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, ack: SeqNumber, out: &Outbox<'_>
 }
 
 /// Some SYNs of ours had no answer: those who ask for the connection's status are told.
-fn opened_late(parts: &mut PcbMut<'_>, config: &Config, now: Time) {
+fn opened_late(parts: &mut PcbMut<'_>, retries: u8, config: &Config, now: Time) {
     let (sw, first) = (&mut *parts.send_window, parts.retransmit_queue.log.newest());
-    let retries = sw.rtt.backoff_count() as u8;
     let una = sw.una;
     let waited = since(now.as_micros() as u32, first) / 1000;
     // A half-open connection remembers when its SYN-ACK last left, and its revival does not say even that.
@@ -166,7 +169,8 @@ fn opened_late(parts: &mut PcbMut<'_>, config: &Config, now: Time) {
 /// SYN without ACK: both ends opened at once (RFC 9293 figure 8).
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.5
 //# A TCP implementation MUST support simultaneous open attempts (MUST-10).
-fn simultaneous(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
+fn simultaneous(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
+    let Some(mut segment) = arrival.take() else { return Disposition::Done };
     parts.synchronise(&segment.header, out, now);
     // What we asked for counts for both, if the peer asks as well.
     let asked = parts.header_out.marks.echo() != TcpFlags::NONE;
@@ -175,5 +179,20 @@ fn simultaneous(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, 
     parts.enter(Cause::Syn, out, now);
     let rare = user_timeout::of_syn(parts.header_in);
     parts.transmit(out, |sw, _, ho, out| output::syn(sw, &rare, ho, out, now));
-    Disposition::Done
+    segment.pass_syn();
+    match store_syn_text(segment, &mut parts, out) {
+        Some(reason) => Disposition::Dropped(out.dropped(reason)),
+        None => Disposition::Done,
+    }
+}
+
+/// "If there are other controls or text in the segment, queue them for processing after the ESTABLISHED state has been
+/// reached" (RFC 9293 section 3.10.7.3). What does not fit the window comes again, as nothing of it is acknowledged yet.
+fn store_syn_text(segment: Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) -> Option<DropReason> {
+    otherwise::note_urgent(&segment, parts.receive_window);
+    if segment.seq_len() == 0 {
+        return None;
+    }
+    let Segment { header: Header { seq, flags, .. }, text, .. } = segment;
+    parts.receive_side(|rw, ra| text::store_syn_text(rw, ra, (seq, text, flags.contains(TcpFlags::FIN)), out))
 }

@@ -103,7 +103,8 @@ fn in_disorder(
         out.count(Counter::OutOfOrderAtEntry, 1);
         return insert(rw, ra, (seq, text, fin), out);
     }
-    if seq.lt(rw.nxt) {
+    let old = seq.lt(rw.nxt);
+    if old {
         out.count(Counter::DuplicateTextIn, 1);
         if out.config.dsack {
             ra.record_duplicate(seq, rw.nxt.min(end));
@@ -121,13 +122,63 @@ fn in_disorder(
             return (Ack::Pure, Some(DropReason::TcpZeroWindow));
         }
     }
+    if out.config.dsack && !old {
+        // RFC 2883 section 4.2: of several parts that came before, the first is reported.
+        ra.record_overlap(rw.nxt + (text.len() as u32 + u32::from(fin)));
+    }
+    (fill(rw, ra, (text, fin), out, now), None)
+}
+
+/// Text at RCV.NXT, in front of what is queued.
+fn fill(
+    rw: &mut ReceiveWindow,
+    ra: &mut Reassembly,
+    (text, fin): (PktBuf, bool),
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Ack {
     in_order(rw, text, out, now);
     rw.fin_next |= fin;
     let filled = !ra.is_empty();
     drain(rw, ra, out, now);
-    // RFC 5681 section 4.2: at once when all or part of a gap is filled, so that the sender's recovery goes on.
-    let ack = if filled && !ra.is_empty() { Ack::Pure } else { Ack::Now };
-    (ack, None)
+    // RFC 5681 section 4.2: at once when all or part of a gap is filled, so that the sender's recovery goes on. A segment
+    // with text would not carry the blocks.
+    let reports = rw.sack && ra.has_duplicate();
+    if reports || filled && !ra.is_empty() { Ack::Pure } else { Ack::Now }
+}
+
+/// Store text and FIN of a SYN, which begin at RCV.NXT, until the connection is established.
+#[cold]
+pub(crate) fn store_syn_text(
+    rw: &mut ReceiveWindow,
+    ra: &mut Reassembly,
+    (seq, text, fin): (SeqNumber, PktBuf, bool),
+    out: &mut Outbox<'_>,
+) -> Option<DropReason> {
+    match hold(rw, ra, (seq, text, fin), out) {
+        Inserted::Dropped(reason) => Some(reason),
+        Inserted::Stored | Inserted::Duplicate(..) => None,
+    }
+}
+
+/// The connection is established: hand over what [`store_syn_text`] has stored. `None` if that is nothing.
+#[cold]
+pub(crate) fn deliver_syn_text(
+    rw: &mut ReceiveWindow,
+    ra: &mut Reassembly,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Option<RecvSnapshot> {
+    let before = rw.nxt;
+    drain(rw, ra, out, now);
+    if rw.nxt == before && !rw.fin_next {
+        return None;
+    }
+    rw.grow(out.config, now);
+    rw.open_window();
+    let snapshot = rw.snapshot(ra);
+    rw.acked(snapshot.nxt, snapshot.edge);
+    Some(snapshot)
 }
 
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
@@ -138,18 +189,7 @@ fn insert(
     (seq, text, fin): (SeqNumber, PktBuf, bool),
     out: &mut Outbox<'_>,
 ) -> (Ack, Option<DropReason>) {
-    // Twice the buffer in memory: blocks are larger than the text in them.
-    let mut limit = rw.limit.saturating_mul(2);
-    if out.config.gauges.pressure() == Pressure::Severe {
-        limit = out.config.receive_buffer.min.saturating_mul(2).min(limit);
-        if ra.bytes() > out.config.receive_buffer.min {
-            // The peer must count on that (RFC 2018 section 8). It will send the text again, and as the whole queue is
-            // gone none of it is reported, neither as held nor, when it comes, as a duplicate.
-            ra.clear();
-            out.count(Counter::ReassemblyPruned, 1);
-        }
-    }
-    let reason = match ra.insert(seq, text, fin, rw.nxt, rw.accept_edge(), limit) {
+    let reason = match hold(rw, ra, (seq, text, fin), out) {
         Inserted::Stored => {
             out.count(Counter::OutOfOrderQueued, 1);
             None
@@ -168,6 +208,27 @@ fn insert(
     //# window but not at the left window edge (MAY-13).
     out.count(Counter::DupAcksOut, 1);
     (Ack::Pure, reason)
+}
+
+/// Put the segment into the queue, as far as memory allows.
+fn hold(
+    rw: &ReceiveWindow,
+    ra: &mut Reassembly,
+    (seq, text, fin): (SeqNumber, PktBuf, bool),
+    out: &mut Outbox<'_>,
+) -> Inserted {
+    // Twice the buffer in memory: blocks are larger than the text in them.
+    let mut limit = rw.limit.saturating_mul(2);
+    if out.config.gauges.pressure() == Pressure::Severe {
+        limit = out.config.receive_buffer.min.saturating_mul(2).min(limit);
+        if ra.bytes() > out.config.receive_buffer.min {
+            // The peer must count on that (RFC 2018 section 8). It will send the text again, and as the whole queue is
+            // gone none of it is reported, neither as held nor, when it comes, as a duplicate.
+            ra.clear();
+            out.count(Counter::ReassemblyPruned, 1);
+        }
+    }
+    ra.insert(seq, text, fin, rw.nxt, rw.accept_edge(), limit)
 }
 
 /// Move what has become contiguous into the receive queue.

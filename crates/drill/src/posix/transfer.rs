@@ -1,0 +1,73 @@
+//! Octets on their way into a call, made as they are needed: a program may ask to write more than any buffer holds.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What one call moves at most (Linux's `MAX_RW_COUNT`): the largest `int` in whole pages.
+pub const MOST: usize = 0x7fff_f000;
+
+/// Makes the octets of a range of the call's.
+type Make = Box<dyn Fn(Range<usize>) -> Vec<u8> + Send>;
+
+enum Source {
+    Whole(Arc<[u8]>),
+    Made(Make),
+}
+
+/// Octets on their way into a call that may have to wait in the middle.
+pub struct Transfer {
+    source: Source,
+    len: usize,
+    done: usize,
+    /// It opens the connection, and waits until that is open.
+    opens: bool,
+}
+
+impl Transfer {
+    /// All of `data`, nothing done; at most [`MOST`] octets of it.
+    pub fn new(data: impl Into<Arc<[u8]>>) -> Transfer {
+        let data = data.into();
+        let len = data.len().min(MOST);
+        Transfer { source: Source::Whole(data), len, done: 0, opens: false }
+    }
+
+    /// `len` octets, at most [`MOST`], which `make` makes piece by piece; it may be asked for the same ones again.
+    pub fn made(len: usize, make: impl Fn(Range<usize>) -> Vec<u8> + Send + 'static) -> Transfer {
+        Transfer { source: Source::Made(Box::new(make)), len: len.min(MOST), done: 0, opens: false }
+    }
+
+    /// How many octets are left.
+    pub fn left(&self) -> usize {
+        self.len - self.done
+    }
+
+    /// How many octets were taken.
+    pub fn done(&self) -> usize {
+        self.done
+    }
+
+    /// The next octets, at most `max`, as a range of memory.
+    pub(super) fn next(&self, max: usize) -> (Arc<[u8]>, Range<usize>) {
+        let range = self.done..self.done + self.left().min(max);
+        match &self.source {
+            Source::Whole(data) => (data.clone(), range),
+            Source::Made(make) => {
+                let made: Arc<[u8]> = make(range).into();
+                let len = made.len();
+                (made, 0..len)
+            }
+        }
+    }
+
+    pub(super) fn advance(&mut self, octets: usize) {
+        self.done += octets;
+    }
+
+    pub(super) fn open(&mut self) {
+        self.opens = true;
+    }
+
+    pub(super) fn opens(&self) -> bool {
+        self.opens
+    }
+}
