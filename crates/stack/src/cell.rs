@@ -148,13 +148,13 @@ impl<P: Platform> Cell<P> {
     //# connection that created the error (MUST-54).
     #[cold]
     fn icmp_error(&mut self, slot: u32, error: &ip::IcmpError, now: Time, after: &mut After<P>) {
-        match call::report(error) {
+        match call::report(error, |error, mtu| self.shared.estimate(error, mtu, now)) {
             Report::Error(event) => {
                 self.run_contained(slot, event, now, after);
             }
-            Report::TooBig(event, mtu) => {
+            Report::TooBig(event, path) => {
                 if self.run_contained(slot, event, now, after) == Some(true) {
-                    self.shared.learn_path_mtu(error.tuple.remote_addr, mtu, now);
+                    self.shared.learn_path_mtu(error.tuple.remote_addr, path, now);
                 }
             }
             Report::Nothing => {}

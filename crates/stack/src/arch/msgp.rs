@@ -328,13 +328,13 @@ impl<P: Platform> MsgP<P> {
         now: Time,
         after: &mut After<P>,
     ) {
-        match call::report(error) {
+        match call::report(error, |error, mtu| self.shared.estimate(error, mtu, now)) {
             Report::Error(event) => {
                 self.run(connection, held, event, now, after);
             }
-            Report::TooBig(event, mtu) => {
+            Report::TooBig(event, path) => {
                 if self.run(connection, held, event, now, after) == Some(true) {
-                    self.shared.learn_path_mtu(error.tuple.remote_addr, mtu, now);
+                    self.shared.learn_path_mtu(error.tuple.remote_addr, path, now);
                 }
             }
             Report::Nothing => {}
