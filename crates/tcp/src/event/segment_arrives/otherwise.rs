@@ -64,16 +64,15 @@ pub(super) fn arrives(
     if !segment.header.flags.contains(TcpFlags::ACK) {
         return Disposition::Dropped(out.dropped(DropReason::TcpNoAck));
     }
-    let before = (parts.header_in.state, parts.send_window.una);
+    let (state, before) = (parts.header_in.state, ecn::Before::of(&parts));
     if let Err(disposition) = acknowledge(segment, &mut parts, out, now) {
         return disposition;
     }
     sequence::take_timestamp(parts.receive_window, &segment.header, now);
     parts.header_out.ts_recent = echo.unwrap_or(parts.header_out.ts_recent);
     // The segment that completes a simultaneous open is a SYN, whose bits do not count.
-    let counts = before.0 != State::SynReceived || parts.header_in.is_passive();
-    let acked = (parts.send_window.una - before.1).max(0) as u32;
-    let marked = counts && ecn::arrives(segment, acked, &mut parts, out, now);
+    let counts = state != State::SynReceived || parts.header_in.is_passive();
+    let marked = if counts { ecn::arrives(segment, before, &mut parts, out, now) } else { ecn::Answer::default() };
     user_timeout::hear(segment, &mut parts, out, now);
     // Sixth, seventh, eighth.
     urgent(segment, &mut parts, out);
@@ -101,10 +100,10 @@ fn urgent(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
     }
 }
 
-/// Text and FIN, and then whatever may be sent. `marked`: the text met congestion, and the peer must know at once.
+/// Text and FIN, and then whatever may be sent. `marked`: what met congestion, and the peer must know of.
 fn after_acknowledgement(
     arrival: &mut Option<Segment>,
-    marked: bool,
+    marked: ecn::Answer,
     mut parts: PcbMut<'_>,
     out: &mut Outbox<'_>,
     now: Time,
@@ -112,7 +111,7 @@ fn after_acknowledgement(
     let Some(segment) = arrival.as_ref().filter(|_| parts.header_in.state != State::Closed) else {
         return Disposition::Done;
     };
-    let mut ack = Ack::None;
+    let mut ack = if marked.pure { Ack::Pure } else { Ack::None };
     let mut dropped = None;
     if segment.seq_len() > 0 {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
@@ -127,7 +126,7 @@ fn after_acknowledgement(
             return Disposition::Dropped(out.dropped(DropReason::TcpAfterClose));
         }
         (ack, dropped) = take_text(arrival, &mut parts, out, now);
-        if marked {
+        if marked.now {
             ack = ack.max(Ack::Now);
         }
     }
@@ -244,7 +243,7 @@ fn acknowledge(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, 
             syn_sent::establish(parts, ack, out, now);
             parts.header_in.set_held(true);
         }
-        ecn::established(parts);
+        ecn::established(parts, out.config);
         parts.enter(Cause::AckOfSyn, out, now);
         established_passively(parts, segment, out, now);
     }
