@@ -77,7 +77,7 @@ fn ten_segments_queued_at_once_get_one_acknowledgement(plan: Plan) {
                 .iter()
                 .filter_map(|frame| tcp_of(frame))
                 .map(|(h, text)| h.seq.0.wrapping_add(text.len() as u32))
-                .last();
+                .next_back();
             for frame in &queued {
                 ends.server.put(&if tag { tagged(frame) } else { frame.to_vec() });
             }

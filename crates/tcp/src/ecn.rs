@@ -83,7 +83,6 @@ impl Marks {
     }
 
     /// Must the next new text have the option of accurate ECN?
-    #[inline]
     pub(crate) fn tells_counters(self) -> bool {
         self.0 & Self::OPTION != 0
     }
@@ -98,14 +97,18 @@ impl Marks {
         self.0 & (Self::REDUCED | Self::COUNT) == 0
     }
 
-    /// Must the next new text have CWR?
+    /// Does the next new text tell anything but what all text tells?
     #[inline]
+    pub(crate) fn tells_news(self) -> bool {
+        self.0 & (Self::REDUCED | Self::OPTION) != 0
+    }
+
+    /// Must the next new text have CWR?
     pub(crate) fn tells_reduction(self) -> bool {
         self.0 & Self::REDUCED != 0
     }
 
     /// New text has left.
-    #[inline]
     pub(crate) fn reduction_told(&mut self) {
         self.0 &= !Self::REDUCED;
     }
@@ -439,9 +442,12 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    pub(crate) fn of(parts: &PcbMut<'_>) -> Before {
+    /// `None`: the connection has no ECN, and nobody will ask.
+    #[inline]
+    pub(crate) fn of(parts: &PcbMut<'_>) -> Option<Before> {
+        parts.header_out.ecn.as_ref()?;
         let (sw, rw) = (&*parts.send_window, &*parts.receive_window);
-        Before { una: sw.una, delivered: sw.delivered_octets(), ts_recent: rw.ts_recent }
+        Some(Before { una: sw.una, delivered: sw.delivered_octets(), ts_recent: rw.ts_recent })
     }
 
     fn progress(self, parts: &PcbMut<'_>) -> Progress {
@@ -484,6 +490,7 @@ pub(crate) struct Answer {
 
 /// A segment of an established connection has been found acceptable, and its acknowledgement processed; `before`: how things
 /// stood when it arrived.
+#[inline(never)]
 pub(crate) fn arrives(
     segment: &Segment,
     before: Before,

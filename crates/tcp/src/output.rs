@@ -22,7 +22,7 @@ use crate::outbox::{Outbox, Readiness};
 use crate::pcb::{Ack, Doubt, HeaderOut, Limit, Mode, RetransmitQueue, SendWindow, Tick, Timer};
 
 pub(crate) use recover::{probe_recovery, probe_tail};
-use segments::{COUNTERS, emit_text, emit_text_with_counters, text_draft};
+use segments::{COUNTERS, Draft, emit_text, emit_text_with_counters, text_draft};
 pub(crate) use segments::{fast_syn, probe, pure_ack, reset, reset_at, syn, syn_ack, tell_user_timeout};
 
 /// Text octets of a super-segment at most: what remains of 65 535 behind the longest IP and TCP headers.
@@ -239,13 +239,9 @@ fn send_one_new(
         }
     }
     let super_segments = if ho.marks.are_plain() { out.prefer_super_segments } else { 0 };
-    let mut len = next_len(sw, unsent, window, room, super_segments).inspect_err(|&hold| {
+    let len = next_len(sw, unsent, window, room, super_segments).inspect_err(|&hold| {
         sw.cwnd_limited |= hold == Hold::Congestion;
     })?;
-    let counters = ho.marks.tells_counters() && len > 0;
-    if counters {
-        len = len.min(u32::from(sw.mss).saturating_sub(COUNTERS).max(1));
-    }
     // The FIN takes an octet of window, too.
     let fin = fin && len == unsent && (window > len || room.push);
     if len == 0 && !fin {
@@ -257,8 +253,7 @@ fn send_one_new(
     }
     // Text that its user did not push is pushed when its time is over, or by the FIN.
     let pushed = sw.hold.is_pushed() || room.push || fin;
-    let text = NewText { len, fin, pushed: len == unsent && pushed, whole: false, counters };
-    if counters { put_first(sw, rq, ho, out, now, text) } else { put_new(sw, rq, ho, out, now, text) }
+    put_new(sw, rq, ho, out, now, NewText { len, fin, pushed: len == unsent && pushed, whole: false })
 }
 
 /// New text that is to leave as one segment, or one super-segment.
@@ -270,27 +265,6 @@ struct NewText {
     pushed: bool,
     /// No device may cut it.
     whole: bool,
-    /// It has the option of accurate ECN.
-    counters: bool,
-}
-
-/// The first text of a client with accurate ECN.
-#[cold]
-fn put_first(
-    sw: &mut SendWindow,
-    rq: &mut RetransmitQueue,
-    ho: &mut HeaderOut,
-    out: &mut Outbox<'_>,
-    now: Time,
-    text: NewText,
-) -> Result<u32, Hold> {
-    let small_end = sw.small_end;
-    let sent = put_new(sw, rq, ho, out, now, text)?;
-    if text.len + COUNTERS >= u32::from(sw.mss) {
-        // The option made it small, and not its user: Nagle's rule does not wait for it.
-        sw.small_end = small_end;
-    }
-    Ok(sent)
 }
 
 /// Make a segment of new text, and note that it left; its octets of sequence space.
@@ -301,7 +275,7 @@ fn put_new(
     ho: &mut HeaderOut,
     out: &mut Outbox<'_>,
     now: Time,
-    NewText { len, fin, pushed, whole, counters }: NewText,
+    NewText { len, fin, pushed, whole }: NewText,
 ) -> Result<u32, Hold> {
     let mut flags = ACK;
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
@@ -325,25 +299,61 @@ fn put_new(
     }
     if len > 0 {
         draft.class = ho.marks.class();
-        if ho.marks.tells_reduction() {
-            draft.flags.insert(TcpFlags::CWR);
+        if ho.marks.tells_news() {
+            return put_news(sw, rq, ho, out, now, (draft, fin));
         }
     }
+    if !emit_text(ho, out, draft, |dst, sum| rq.copy_unsent(dst, sum)) {
+        return Err(Hold::Starved);
+    }
+    Ok(note_new(sw, out, (len, fin), now))
+}
+
+/// New text that tells something of ECN once: CWR, or the first counters of a client, which take room from the text.
+#[cold]
+fn put_news(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+    (mut draft, mut fin): (Draft, bool),
+) -> Result<u32, Hold> {
+    if ho.marks.tells_reduction() {
+        draft.flags.insert(TcpFlags::CWR);
+    }
+    let counters = ho.marks.tells_counters();
+    let most = u32::from(sw.mss).saturating_sub(COUNTERS).max(1);
+    let cut = counters && draft.len > most;
+    if cut {
+        (draft.len, draft.segment_size, fin) = (most, 0, false);
+        draft.flags = draft.flags.difference(TcpFlags::PSH.union(TcpFlags::FIN));
+    }
+    let (len, small_end) = (draft.len, sw.small_end);
     let fill = |dst: &mut [u8], sum| rq.copy_unsent(dst, sum);
     let sent = if counters { emit_text_with_counters(ho, out, draft, fill) } else { emit_text(ho, out, draft, fill) };
     if !sent {
         return Err(Hold::Starved);
     }
-    if len > 0 {
-        ho.marks.reduction_told();
+    ho.marks.reduction_told();
+    let octets = note_new(sw, out, (len, fin), now);
+    if cut {
+        // The option made it small, and not its user: Nagle's rule does not wait for it.
+        sw.small_end = small_end;
     }
+    Ok(octets)
+}
+
+/// A segment of new text has left; its octets of sequence space.
+#[inline(always)]
+fn note_new(sw: &mut SendWindow, out: &mut Outbox<'_>, (len, fin): (u32, bool), now: Time) -> u32 {
     out.count(Counter::TextBytesOut, u64::from(len));
     advance(sw, len, fin, now);
     if sw.shaping.is_some() {
         let rate = sw.pacing_rate(out.config);
         sw.shaping.iter_mut().for_each(|shaping| shaping.sent(len, sw.data_segments_out, rate, now));
     }
-    Ok(len + u32::from(fin))
+    len + u32::from(fin)
 }
 
 /// May the pacer let a new segment go? If not, it says when. Else: how much of what is `unsent` belongs to one record.

@@ -29,7 +29,7 @@ pub(super) fn send_probe(
     let len = next_size(sw, rq, out, now, room)?;
     let left = sw.nxt;
     let small_end = sw.small_end;
-    let sent = put_new(sw, rq, ho, out, now, NewText { len, fin: false, pushed: false, whole: true, counters: false });
+    let sent = put_new(sw, rq, ho, out, now, NewText { len, fin: false, pushed: false, whole: true });
     if sent.is_ok() {
         // Larger than the others, it is not what Nagle's rule calls small.
         sw.small_end = small_end;

@@ -72,7 +72,10 @@ pub(super) fn arrives(
     parts.header_out.ts_recent = echo.unwrap_or(parts.header_out.ts_recent);
     // The segment that completes a simultaneous open is a SYN, whose bits do not count.
     let counts = state != State::SynReceived || parts.header_in.is_passive();
-    let marked = if counts { ecn::arrives(segment, before, &mut parts, out, now) } else { ecn::Answer::default() };
+    let marked = match before.filter(|_| counts) {
+        Some(before) => ecn::arrives(segment, before, &mut parts, out, now),
+        None => ecn::Answer::default(),
+    };
     user_timeout::hear(segment, &mut parts, out, now);
     // Sixth, seventh, eighth.
     urgent(segment, &mut parts, out);
