@@ -15,8 +15,19 @@ use crate::metadata;
 
 /// Architectures counted: nothing shared, and one lock around each event.
 const ARCHITECTURES: &[&str] = &["up", "connp-l:8"];
-/// Pieces, as the example names them, with the rounds that it does.
-const PIECES: &[(&str, u32)] = &[("data", 200), ("ack", 200), ("out", 200), ("rpc", 100), ("connect", 16)];
+/// Pieces, as the example names them, with the rounds that it does: over IPv4, and over IPv6.
+const PIECES: &[(&str, u32)] = &[
+    ("data", 200),
+    ("ack", 200),
+    ("out", 200),
+    ("rpc", 100),
+    ("connect", 16),
+    ("data6", 200),
+    ("ack6", 200),
+    ("out6", 200),
+    ("rpc6", 100),
+    ("connect6", 16),
+];
 /// A piece may grow by so much before the step fails.
 const BOUND: f64 = 1.03;
 /// A piece that shrank below this is worth a new baseline.

@@ -63,46 +63,67 @@ pub struct Refused {
 }
 
 /// How the link delivered a packet.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LinkCast {
     Unicast,
     Group,
 }
 
-/// Takes a frame from an Ethernet interface.
-pub fn ethernet(frame: PktBuf, interface: &InterfaceView, counters: &Counters) -> Input {
-    ethernet_to(frame, interface, counters, Input::Tcp, |input| input)
+/// What a frame is that is no plain TCP segment over IPv4.
+#[derive(Debug)]
+pub enum Other {
+    /// A packet of IPv6, at which nobody has looked yet: for [`ipv6_to`].
+    Ipv6(Ipv6Packet),
+    /// Anything else.
+    Input(Input),
 }
 
-/// As [`ethernet()`], but goes on with one of two continuations: `segment` for a TCP segment, `other` for all the rest.
+/// A packet of IPv6 and how the link delivered it.
+#[derive(Debug)]
+pub struct Ipv6Packet {
+    packet: PktBuf,
+    link: LinkCast,
+}
+
+/// Takes a frame from an Ethernet interface.
+pub fn ethernet(frame: PktBuf, interface: &InterfaceView, counters: &Counters) -> Input {
+    ethernet_to(frame, interface, counters, Input::Tcp, |other| match other {
+        Other::Ipv6(packet) => ipv6_to(packet, interface, counters, Input::Tcp, |input| input),
+        Other::Input(input) => input,
+    })
+}
+
+/// As [`ethernet()`], but goes on with one of two continuations: `segment` for a TCP segment over IPv4, `other` for all the rest.
 ///
 /// For the receive path: inlined as far as a plain IPv4 segment goes, and that segment is handed on in registers. As one
-/// of the many things in an [`Input`] it would be written out and read back in other pieces, which stalls.
+/// of the many things in an [`Input`] it would be written out and read back in other pieces, which stalls. A packet of
+/// IPv6 is handed on as it is, for [`ipv6_to`]: a continuation that is called in two places is inlined in neither, and IPv4
+/// would pay for it.
 #[inline(always)]
 pub fn ethernet_to<R>(
     mut frame: PktBuf,
     interface: &InterfaceView,
     counters: &Counters,
     segment: impl FnOnce(Datagram) -> R,
-    other: impl FnOnce(Input) -> R,
+    other: impl FnOnce(Other) -> R,
 ) -> R {
     let Ok((header, payload)) = ethernet::parse(&frame) else {
-        return other(Input::Drop(DropReason::FrameTooShort));
+        return other(Other::Input(Input::Drop(DropReason::FrameTooShort)));
     };
     let link = match link_cast(&header, payload, &frame, interface) {
         Ok(link) => link,
-        Err(reason) => return other(Input::Drop(reason)),
+        Err(reason) => return other(Other::Input(Input::Drop(reason))),
     };
     frame.pull_front(payload);
     if header.ethertype != EtherType::Ipv4 {
-        return other(rarer(frame, header.ethertype, link, interface, counters));
+        return other(rarer(frame, header.ethertype, link));
     }
     match v4(&mut frame, link, interface, counters) {
         Ok((header, cast)) if header.protocol == protocol::TCP && !header.is_fragment() => {
             segment(v4_datagram(frame, &header, cast))
         }
-        Ok((header, cast)) => other(v4_rarer(frame, &header, cast)),
-        Err(reason) => other(v4_dropped(frame, link, reason)),
+        Ok((header, cast)) => other(Other::Input(v4_rarer(frame, &header, cast))),
+        Err(reason) => other(Other::Input(v4_dropped(frame, link, reason))),
     }
 }
 
@@ -131,15 +152,42 @@ fn link_cast(
     Ok(link)
 }
 
-#[inline(never)]
-fn rarer(frame: PktBuf, ethertype: EtherType, link: LinkCast, interface: &InterfaceView, counters: &Counters) -> Input {
+#[inline(always)]
+fn rarer(packet: PktBuf, ethertype: EtherType, link: LinkCast) -> Other {
     match ethertype {
-        EtherType::Ipv4 => v4_input(frame, link, interface, counters),
-        EtherType::Ipv6 => v6(frame, link, interface, counters),
-        EtherType::Arp => arp::parse(&frame).map_or(Input::Drop(DropReason::ArpBadPacket), Input::Arp),
+        EtherType::Ipv6 => Other::Ipv6(Ipv6Packet { packet, link }),
+        other => Other::Input(no_packet(&packet, other)),
+    }
+}
+
+/// What a frame is that carries no IP.
+#[inline(never)]
+fn no_packet(frame: &[u8], ethertype: EtherType) -> Input {
+    match ethertype {
+        EtherType::Arp => arp::parse(frame).map_or(Input::Drop(DropReason::ArpBadPacket), Input::Arp),
         EtherType::Vlan => Input::Drop(DropReason::UnknownVlan),
         EtherType::Other(length) if length < 0x600 => Input::Drop(DropReason::LlcUnsupported),
-        EtherType::Other(_) => Input::Drop(DropReason::UnknownEtherType),
+        EtherType::Other(_) | EtherType::Ipv4 | EtherType::Ipv6 => Input::Drop(DropReason::UnknownEtherType),
+    }
+}
+
+/// Takes a packet of IPv6 that [`ethernet_to`] has handed on, and goes on as that does.
+#[inline(always)]
+pub fn ipv6_to<R>(
+    Ipv6Packet { mut packet, link }: Ipv6Packet,
+    interface: &InterfaceView,
+    counters: &Counters,
+    segment: impl FnOnce(Datagram) -> R,
+    other: impl FnOnce(Input) -> R,
+) -> R {
+    match v6(&mut packet, link, interface) {
+        Ok((header, Cast::Unicast)) if header.next_header == protocol::TCP && !header.src.is_unspecified() => {
+            counters.increment(Counter::PacketsIn);
+            packet.pull_front(ipv6::HEADER_LEN);
+            segment(v6_datagram(packet, &header, protocol::TCP, Cast::Unicast))
+        }
+        Ok((header, cast)) => other(v6_rarer(packet, &header, cast, counters)),
+        Err(reason) => other(v6_dropped(packet, link, reason)),
     }
 }
 
@@ -147,7 +195,10 @@ fn rarer(frame: PktBuf, ethertype: EtherType, link: LinkCast, interface: &Interf
 pub fn packet(packet: PktBuf, interface: &InterfaceView, counters: &Counters) -> Input {
     match packet.first().map(|byte| byte >> 4) {
         Some(4) => v4_input(packet, LinkCast::Unicast, interface, counters),
-        Some(6) => v6(packet, LinkCast::Unicast, interface, counters),
+        Some(6) => {
+            let packet = Ipv6Packet { packet, link: LinkCast::Unicast };
+            ipv6_to(packet, interface, counters, Input::Tcp, |input| input)
+        }
         Some(_) => Input::Drop(DropReason::IpBadVersion),
         None => Input::Drop(DropReason::IpTruncated),
     }
@@ -343,23 +394,39 @@ fn v4_options(mut options: &[u8]) -> Result<(), DropReason> {
     Ok(())
 }
 
-#[inline(never)]
-fn v6(mut buf: PktBuf, link: LinkCast, interface: &InterfaceView, counters: &Counters) -> Input {
+/// What becomes of a packet that this interface has no use for.
+#[cold]
+fn v6_dropped(packet: PktBuf, link: LinkCast, reason: DropReason) -> Input {
+    match ipv6::parse(&packet) {
+        Ok(header) if reason == DropReason::NotForUs && link == LinkCast::Unicast => {
+            Input::Elsewhere { packet, src: IpAddr::V6(header.src), dst: IpAddr::V6(header.dst) }
+        }
+        _ => Input::Drop(reason),
+    }
+}
+
+/// Checks the header of a packet and cuts off what the link has added, or says why the packet is dropped.
+#[inline(always)]
+fn v6(buf: &mut PktBuf, link: LinkCast, interface: &InterfaceView) -> Result<(ipv6::Header, Cast), DropReason> {
     buf.mark_network_header();
-    let header = match ipv6::parse(&buf) {
-        Ok(header) => header,
-        Err(error) => return Input::Drop(v6_fault(error, buf.len())),
-    };
+    let header = ipv6::parse(buf).map_err(|error| v6_fault(error, buf.len()))?;
     buf.truncate(ipv6::HEADER_LEN + usize::from(header.payload_len));
     let cast = interface.cast_v6(header.dst);
-    let chain = match v6_addresses(&header, cast, link, interface) {
-        Ok(()) => ipv6::walk(header.next_header, &buf[ipv6::HEADER_LEN..]),
-        Err(DropReason::NotForUs) if link == LinkCast::Unicast => {
-            return Input::Elsewhere { packet: buf, src: IpAddr::V6(header.src), dst: IpAddr::V6(header.dst) };
-        }
-        Err(reason) => return Input::Drop(reason),
-    };
-    let chain = match chain {
+    v6_addresses(&header, cast, link, interface)?;
+    Ok((header, cast))
+}
+
+#[inline(always)]
+fn v6_datagram(mut buf: PktBuf, header: &ipv6::Header, protocol: u8, cast: Cast) -> Datagram {
+    let ipv6::Header { traffic_class: tos, hop_limit: ttl, .. } = *header;
+    buf.meta_mut().traffic_class = tos;
+    Datagram { buf, src: IpAddr::V6(header.src), dst: IpAddr::V6(header.dst), protocol, tos, ttl, cast }
+}
+
+/// What a packet is that is no segment right behind its IPv6 header.
+#[inline(never)]
+fn v6_rarer(mut buf: PktBuf, header: &ipv6::Header, cast: Cast, counters: &Counters) -> Input {
+    let chain = match ipv6::walk(header.next_header, &buf[ipv6::HEADER_LEN..]) {
         Ok(chain) => chain,
         Err(ParseError::ChainTooLong) => return Input::Drop(DropReason::Ipv6ExtensionChainTooLong),
         Err(_) => return Input::Drop(DropReason::Ipv6BadExtension),
@@ -372,11 +439,7 @@ fn v6(mut buf: PktBuf, link: LinkCast, interface: &InterfaceView, counters: &Cou
     }
     counters.increment(Counter::PacketsIn);
     buf.pull_front(ipv6::HEADER_LEN + chain.offset);
-    let (src, dst) = (IpAddr::V6(header.src), IpAddr::V6(header.dst));
-    let ipv6::Header { traffic_class: tos, hop_limit: ttl, .. } = header;
-    buf.meta_mut().traffic_class = tos;
-    let datagram = Datagram { buf, src, dst, protocol: chain.next_header, tos, ttl, cast };
-    v6_deliver(datagram, &chain)
+    v6_deliver(v6_datagram(buf, header, chain.next_header, cast), &chain)
 }
 
 #[inline]

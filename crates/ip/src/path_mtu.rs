@@ -1,15 +1,20 @@
 //! What routers told us about the size of paths: path MTU discovery (RFC 1191, RFC 8201).
 //!
-//! A small table from destination to the largest packet its path is known to carry. The transport validates an ICMP
+//! [`estimate`] turns a router's report into the largest packet to send from now on, and every user of a report goes through
+//! it: TCP, UDP and the table below. [`PathMtuTable`] remembers estimates by destination. The transport validates an ICMP
 //! message against its own state first (RFC 5927); only then is [`PathMtuTable::update`] called. Entries expire after
 //! ten minutes, so that a path that became wider is tried again (RFC 1191 section 6.3). The table is bounded: a full
 //! table forgets the entry that would expire first, which costs one lost packet and no more.
+//!
+//! No estimate is below [`FLOOR_V4`] or [`FLOOR_V6`], whatever is reported. An IPv4 path that is reported to be narrower
+//! still gets packets of the size of the floor that routers may fragment.
 
 use core::net::IpAddr;
 use core::time::Duration;
 use std::collections::HashMap;
 
 use observe::Time;
+use wire::ipv4;
 
 /// Least MTU believed of an IPv4 router, in bytes. The protocol's least is 68, but a path that narrow is far more often
 /// an attack than a link; the value is that of Linux (`net.ipv4.route.min_pmtu`).
@@ -24,9 +29,44 @@ pub const CAPACITY: usize = 1024;
 /// Likely MTUs, for routers that report none (RFC 1191 section 7.1, those above the floor).
 const PLATEAUS: [u16; 7] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006];
 
+/// What is believed of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// The largest packet to send, in bytes, never below the floor of its family.
+    pub mtu: u16,
+    /// The path is said to be narrower than the floor: routers must be allowed to fragment, or nothing arrives. Linux
+    /// treats such a path in the same way, as one whose MTU is locked. IPv4 alone.
+    pub fragments: bool,
+}
+
+/// What a router's report about a packet of `quoted` bytes to `destination` is worth, where packets of `current` bytes were
+/// believed to pass. `reported` is the MTU of the next hop, 0 where the router does not say.
+///
+/// The estimate may be no smaller than `current`. Such a report changes nothing: no estimate grows because of one (RFC 1191
+/// section 3).
+pub fn estimate(destination: IpAddr, reported: u32, quoted: usize, current: usize) -> Estimate {
+    if destination.is_ipv6() {
+        // A report below the least MTU of IPv6 does not come here: it is discarded when it arrives.
+        return Estimate { mtu: u16::try_from(reported).unwrap_or(u16::MAX).max(FLOOR_V6), fragments: false };
+    }
+    let size = if reported == 0 { plateau_below(quoted, current) } else { reported };
+    let mtu = u16::try_from(size).unwrap_or(u16::MAX).max(FLOOR_V4);
+    Estimate { mtu, fragments: size < u32::from(FLOOR_V4) }
+}
+
+/// The greatest plateau below the length of the quoted packet; 0 where all of those are below the floor.
+fn plateau_below(quoted: usize, current: usize) -> u32 {
+    // RFC 1191 section 5: routers derived from 4.2BSD add the length of the header, which is 20 bytes in all that leaves
+    // here, to the length that they quote. Others do not, and nobody can tell them apart where the length is not less
+    // than the estimate.
+    let quoted = if quoted < current { quoted } else { quoted.saturating_sub(ipv4::HEADER_LEN) };
+    let next = PLATEAUS.into_iter().find(|plateau| usize::from(*plateau) < quoted);
+    next.unwrap_or_default().into()
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    mtu: u16,
+    estimate: Estimate,
     expires: Time,
 }
 
@@ -45,29 +85,39 @@ impl PathMtuTable {
     /// The learned MTU towards `destination` in bytes; `None` when nothing is known or it has expired.
     #[inline]
     pub fn lookup(&self, destination: IpAddr, now: Time) -> Option<u16> {
+        self.believed(destination, now).map(|estimate| estimate.mtu)
+    }
+
+    /// Whether the path to `destination` was said to be narrower than the floor, so that routers must be allowed to fragment.
+    #[inline]
+    pub fn fragments(&self, destination: IpAddr, now: Time) -> bool {
+        self.believed(destination, now).is_some_and(|estimate| estimate.fragments)
+    }
+
+    #[inline]
+    fn believed(&self, destination: IpAddr, now: Time) -> Option<Estimate> {
         if self.entries.is_empty() {
             return None;
         }
         let entry = self.entries.get(&destination)?;
-        (now < entry.expires).then_some(entry.mtu)
+        (now < entry.expires).then_some(entry.estimate)
     }
 
-    /// Takes a router's word that a packet of `sent` bytes did not fit `reported` bytes (0: it did not say). Returns
-    /// the new MTU when the path became narrower, `None` when the report changes nothing: it is not below what is
-    /// believed now, or the floor is not.
-    pub fn update(&mut self, destination: IpAddr, reported: u32, sent: usize, now: Time) -> Option<u16> {
-        let floor = if destination.is_ipv4() { FLOOR_V4 } else { FLOOR_V6 };
-        let current = self.lookup(destination, now).map_or(sent, usize::from);
-        let reported = if reported == 0 { plateau_below(sent) } else { reported };
-        let mtu = u16::try_from(reported).unwrap_or(u16::MAX).max(floor);
-        if usize::from(mtu) >= current {
-            return None;
+    /// Remembers an estimate of the path to `destination`, on whose first link packets of `link` bytes pass. Whether the
+    /// path became narrower, or one whose packets must be open to fragmentation.
+    pub fn update(&mut self, destination: IpAddr, estimate: Estimate, link: usize, now: Time) -> bool {
+        let link = u16::try_from(link).unwrap_or(u16::MAX);
+        let known = self.believed(destination, now).unwrap_or(Estimate { mtu: link, fragments: false });
+        let mtu = estimate.mtu.min(known.mtu).min(link);
+        let next = Estimate { mtu, fragments: estimate.fragments || known.fragments };
+        if next == known {
+            return false;
         }
         if self.entries.len() >= CAPACITY && !self.entries.contains_key(&destination) {
             self.forget_oldest();
         }
-        self.entries.insert(destination, Entry { mtu, expires: now + LIFETIME });
-        Some(mtu)
+        self.entries.insert(destination, Entry { estimate: next, expires: now + LIFETIME });
+        true
     }
 
     /// Number of destinations remembered, expired ones included until they are swept.
@@ -101,27 +151,32 @@ impl PathMtuTable {
     }
 }
 
-fn plateau_below(sent: usize) -> u32 {
-    let next = PLATEAUS.into_iter().find(|plateau| usize::from(*plateau) < sent);
-    u32::from(next.unwrap_or(FLOOR_V4))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use core::net::Ipv4Addr;
 
+    const FLOOR: Estimate = Estimate { mtu: FLOOR_V4, fragments: true };
+
     fn v4(n: u32) -> IpAddr {
         IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + n))
+    }
+
+    fn v6() -> IpAddr {
+        "2001:db8::1".parse().unwrap()
+    }
+
+    fn plain(mtu: u16) -> Estimate {
+        Estimate { mtu, fragments: false }
     }
 
     #[test]
     fn a_path_only_narrows_and_recovers_after_ten_minutes() {
         let mut table = PathMtuTable::new();
         let start = Time::from_secs(5);
-        assert_eq!(table.update(v4(1), 1400, 1500, start), Some(1400));
-        assert_eq!(table.update(v4(1), 1450, 1500, start), None);
-        assert_eq!(table.update(v4(1), 1400, 1400, start), None);
+        assert!(table.update(v4(1), plain(1400), 1500, start));
+        assert!(!table.update(v4(1), plain(1450), 1500, start));
+        assert!(!table.update(v4(1), plain(1400), 1400, start));
         assert_eq!(table.lookup(v4(1), start), Some(1400));
         assert_eq!(table.lookup(v4(2), start), None);
         assert_eq!(table.next_deadline(), Some(start + LIFETIME));
@@ -131,29 +186,66 @@ mod tests {
         assert!(table.is_empty());
     }
 
+    /// RFC 1191 section 3 and the floor of `SECURITY.md`.
     #[test]
-    fn floors_hold_against_small_reports() {
-        let mut table = PathMtuTable::new();
-        let v6: IpAddr = "2001:db8::1".parse().unwrap();
-        assert_eq!(table.update(v4(1), 68, 1500, Time::ZERO), Some(FLOOR_V4));
-        assert_eq!(table.update(v6, 600, 1500, Time::ZERO), Some(FLOOR_V6));
-        assert_eq!(table.update(v6, 600, 1280, Time::ZERO), None);
+    fn no_report_goes_below_the_floor_of_ipv4() {
+        for (reported, expected) in
+            [(1, FLOOR), (67, FLOOR), (68, FLOOR), (300, FLOOR), (551, FLOOR), (552, plain(552)), (576, plain(576))]
+        {
+            assert_eq!(estimate(v4(1), reported, 1500, 1500), expected, "{reported}");
+        }
+        assert_eq!(estimate(v4(1), 70_000, 1500, 1500), plain(u16::MAX));
     }
 
     #[test]
+    fn no_estimate_of_ipv6_is_below_1280() {
+        for (reported, expected) in [(0, 1280), (600, 1280), (1280, 1280), (1400, 1400), (70_000, u16::MAX)] {
+            assert_eq!(estimate(v6(), reported, 1500, 1500), plain(expected), "{reported}");
+        }
+    }
+
+    /// RFC 1191 section 5 and the table of section 7.1.
+    #[test]
     fn a_router_that_names_no_size_moves_us_one_plateau_down() {
+        for (quoted, current, expected) in [
+            (9000, 9180, plain(8166)),
+            (1500, 9000, plain(1492)),
+            (1492, 1500, plain(1006)),
+            (1040, 1500, plain(1006)),
+            (1006, 1500, FLOOR),
+            (552, 552, FLOOR),
+            (68, 1500, FLOOR),
+            (0, 1500, FLOOR),
+            // Not less than the estimate: the router may have added the length of the header.
+            (1500, 1500, plain(1006)),
+            (1512, 1492, plain(1006)),
+            (1513, 1493, plain(1492)),
+            (65_535, 1500, plain(32_000)),
+        ] {
+            assert_eq!(estimate(v4(1), 0, quoted, current), expected, "{quoted} of {current}");
+        }
+    }
+
+    #[test]
+    fn a_path_below_the_floor_stays_open_to_fragmentation() {
         let mut table = PathMtuTable::new();
-        assert_eq!(table.update(v4(1), 0, 9000, Time::ZERO), Some(8166));
-        assert_eq!(table.update(v4(2), 0, 1500, Time::ZERO), Some(1492));
-        assert_eq!(table.update(v4(2), 0, 1492, Time::ZERO), Some(1006));
-        assert_eq!(table.update(v4(3), 0, 700, Time::ZERO), Some(FLOOR_V4));
+        assert!(table.update(v4(1), FLOOR, 1500, Time::ZERO));
+        assert!(table.fragments(v4(1), Time::ZERO));
+        assert!(!table.fragments(v4(2), Time::ZERO));
+        assert!(!table.update(v4(1), plain(552), 1500, Time::ZERO), "what is known of it stays");
+        assert!(table.fragments(v4(1), Time::ZERO));
+        assert!(!table.fragments(v4(1), Time::ZERO + LIFETIME));
+        assert!(table.update(v4(2), FLOOR, 400, Time::ZERO), "the link is narrower than the floor");
+        assert_eq!(table.lookup(v4(2), Time::ZERO), Some(400));
+        assert!(table.update(v4(3), plain(552), 1500, Time::ZERO));
+        assert!(table.update(v4(3), FLOOR, 1500, Time::ZERO), "as wide as before, but not whole");
     }
 
     #[test]
     fn a_full_table_forgets_the_oldest() {
         let mut table = PathMtuTable::new();
         for n in 0..=CAPACITY as u32 {
-            table.update(v4(n), 1400, 1500, Time::from_millis(n.into()));
+            table.update(v4(n), plain(1400), 1500, Time::from_millis(n.into()));
         }
         let now = Time::from_secs(9);
         assert_eq!(table.len(), CAPACITY);

@@ -61,6 +61,7 @@ declare! {
         IcmpNoConnection "The packet quoted by an ICMP error belongs to no connection or socket of ours."
         IcmpOutOfWindow "The segment quoted by an ICMP error was never outstanding (RFC 5927)."
         IcmpSettledPath "A router says what its link carries, but the route states the path's MTU as certain."
+        IcmpBelowLeastMtu "A router reports an MTU below 1280 over IPv6, which no link has (RFC 8201 section 4)."
         IcmpEchoIgnored "Echo requests to a group address are not answered."
         IcmpErrorForbidden "An ICMP error was owed but the rules forbid it (about an error, to or from a group)."
 

@@ -12,8 +12,10 @@
 //! | `out` | a segment of 1448 octets from the user's call to the device |
 //! | `rpc` | 64 octets there and 64 back, both ends: two segments, two readiness events, two reads, two writes |
 //! | `connect` | a connection opened, accepted, closed by both ends and forgotten |
+//!
+//! With a `6` behind its name a piece is done over IPv6, and with segments of 1428 octets, which fill a frame.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,9 +28,7 @@ use stack::socket::{ListenerShared, PollEvent, PollSet, Readiness, TcpSocket};
 use stack::{Clock, Driver, InterfaceConfig, Stack, StackConfig, VirtualClock};
 use sync::Real;
 
-const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
-const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), 80);
-const TEXT: usize = 1448;
+const PORT: u16 = 80;
 /// Segments of a burst: fewer than the first congestion window, and even, so that no acknowledgement is put off.
 const BURST: usize = 8;
 /// Connections of `rpc`, and those opened at a time by `connect`.
@@ -41,6 +41,28 @@ const ROUND: Duration = Duration::from_millis(5);
 const TIME_WAIT: Duration = Duration::from_millis(2);
 
 type Socket = Arc<TcpSocket<Real>>;
+
+/// The ends' addresses, and how much text a full segment has between them.
+#[derive(Clone, Copy)]
+struct Family {
+    client: IpAddr,
+    server: IpAddr,
+    prefix: u8,
+    text: usize,
+}
+
+const V4: Family = Family {
+    client: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
+    server: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)),
+    prefix: 24,
+    text: 1448,
+};
+const V6: Family = Family {
+    client: IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1)),
+    server: IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2)),
+    prefix: 64,
+    text: 1428,
+};
 
 /// What is counted runs in here. Callgrind knows the function by its name.
 #[inline(never)]
@@ -60,10 +82,11 @@ struct World {
     client_driver: Driver<Real>,
     server_driver: Driver<Real>,
     listener: Arc<ListenerShared<Real>>,
+    family: Family,
 }
 
 impl World {
-    fn new(plan: Plan) -> World {
+    fn new(plan: Plan, family: Family) -> World {
         let clock = VirtualClock::new(Time::from_secs(1));
         let (left, right) = dev::mem::pair::<Real>(dev::mem::MemConfig::default());
         let end = |device: dev::mem::MemDevice, address, seed| {
@@ -77,18 +100,18 @@ impl World {
             };
             let interface = InterfaceConfig {
                 device: Box::new(device),
-                addresses: vec![(address, 24)],
+                addresses: vec![(address, family.prefix)],
                 gateways: vec![],
                 addressing: Default::default(),
             };
             let (stack, mut drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
             (stack, drivers.pop().expect("a driver for the one queue pair"))
         };
-        let (client, client_driver) = end(left, CLIENT, 1);
-        let (server, server_driver) = end(right, SERVER.ip(), 2);
+        let (client, client_driver) = end(left, family.client, 1);
+        let (server, server_driver) = end(right, family.server, 2);
         let options = tcp::config::ConnectionOptions { no_delay: true, ..Default::default() };
-        let listener = server.listen(SERVER, 1024, options).expect("the port is free");
-        World { clock, client, server, client_driver, server_driver, listener }
+        let listener = server.listen(SocketAddr::new(family.server, PORT), 1024, options).expect("the port is free");
+        World { clock, client, server, client_driver, server_driver, listener, family }
     }
 
     /// Polls both ends until nothing is under way.
@@ -96,9 +119,13 @@ impl World {
         while self.client_driver.poll() + self.server_driver.poll() > 0 {}
     }
 
+    fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.family.server, PORT)
+    }
+
     fn open(&mut self) -> (Socket, Socket) {
         let options = tcp::config::ConnectionOptions { no_delay: true, ..Default::default() };
-        let client = self.client.connect(None, SERVER, &options).expect("a port is free");
+        let client = self.client.connect(None, self.address(), &options).expect("a port is free");
         self.rest();
         (client, self.listener.accept().expect("the handshake is complete"))
     }
@@ -139,10 +166,10 @@ enum Step {
 fn bursts(world: &mut World, step: Step, rounds: usize) -> usize {
     let (client, server) = world.open();
     let (from, to) = (client.target(), server.target());
-    let mut operations = 0;
+    let (mut operations, text) = (0, world.family.text);
     for round in 0..WARM_UP + rounds {
         let warm = |this: Step| round < WARM_UP || step != this;
-        let mut texts: Vec<PktBuf> = (0..BURST).map(|_| message(TEXT)).collect();
+        let mut texts: Vec<PktBuf> = (0..BURST).map(|_| message(text)).collect();
         if step == Step::Ack {
             // Two by two, because a batch is acknowledged once.
             while !texts.is_empty() {
@@ -156,7 +183,7 @@ fn bursts(world: &mut World, step: Step, rounds: usize) -> usize {
         });
         let mut acknowledgements = 0;
         maybe_counted(warm(Step::Ack), || acknowledgements = world.client_driver.poll());
-        assert_eq!(receive(&world.server, &to), BURST * TEXT, "nothing is lost and nothing is late");
+        assert_eq!(receive(&world.server, &to), BURST * text, "nothing is lost and nothing is late");
         world.rest();
         world.clock.advance(ROUND);
         if round >= WARM_UP {
@@ -223,11 +250,11 @@ fn connect(world: &mut World, rounds: usize) -> usize {
     let (client, server) = world.open();
     world.client.call(&client.target(), Call::Close(tcp::Close));
     world.server.call(&server.target(), Call::Close(tcp::Close));
-    let mut operations = 0;
+    let (mut operations, address) = (0, world.address());
     for round in 0..WARM_UP + rounds {
         maybe_counted(round < WARM_UP, || {
             let opening: Vec<Socket> = (0..CONNECTIONS)
-                .map(|_| world.client.connect(None, SERVER, &options).expect("a port is free"))
+                .map(|_| world.client.connect(None, address, &options).expect("a port is free"))
                 .collect();
             world.rest();
             for client in &opening {
@@ -256,13 +283,14 @@ fn connect(world: &mut World, rounds: usize) -> usize {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let usage = || -> ! {
-        eprintln!("usage: instructions ARCHITECTURE data|ack|out|rpc|connect ROUNDS");
+        eprintln!("usage: instructions ARCHITECTURE data|ack|out|rpc|connect[6] ROUNDS");
         std::process::exit(2);
     };
     let [plan, piece, rounds] = &arguments[..] else { usage() };
     let (Ok(plan), Ok(rounds)) = (plan.parse::<Plan>(), rounds.parse::<usize>()) else { usage() };
-    let mut world = World::new(plan);
-    let operations = match piece.as_str() {
+    let (piece, family) = piece.strip_suffix('6').map_or((piece.as_str(), V4), |piece| (piece, V6));
+    let mut world = World::new(plan, family);
+    let operations = match piece {
         "data" => bursts(&mut world, Step::Data, rounds),
         "ack" => bursts(&mut world, Step::Ack, rounds),
         "out" => bursts(&mut world, Step::Out, rounds),

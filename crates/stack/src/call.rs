@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ip::icmp::IcmpErrorKind;
+use ip::path_mtu::Estimate;
 use observe::Time;
 use sync::Platform;
 use tcp::{
@@ -16,6 +17,7 @@ use wire::rss::Toeplitz;
 
 use crate::arch::Census;
 use crate::flow::{Flow, Key, Target};
+use crate::shared::text_in;
 use crate::socket::{ListenerShared, Readiness, TcpSocket, UdpShared};
 
 /// One request of a user to one connection.
@@ -181,26 +183,20 @@ pub fn exhausted(reply: &Reply) -> bool {
 pub enum Report {
     /// Its segment was not delivered.
     Error(tcp::IcmpError),
-    /// Its segment was too large for a link of this MTU.
-    TooBig(tcp::PathMtu, u32),
+    /// Its segment was too large for the path, of which this is believed now.
+    TooBig(tcp::PathMtu, Estimate),
     /// Nothing.
     Nothing,
 }
 
-/// Reads an ICMP error about a TCP segment.
-pub fn report(error: &ip::IcmpError) -> Report {
+/// Reads an ICMP error about a TCP segment. `estimate` says what a report of the path's MTU is worth, if anything.
+pub fn report(error: &ip::IcmpError, estimate: impl FnOnce(&ip::IcmpError, u32) -> Option<Estimate>) -> Report {
     let Some(seq) = error.seq.filter(|_| error.protocol == wire::protocol::TCP) else { return Report::Nothing };
     let kind = match error.kind {
-        // RFC 8201 section 4: every link of IPv6 carries 1280; who says less is not believed at all.
-        IcmpErrorKind::PacketTooBig { mtu }
-            if error.tuple.local_addr.is_ipv6() && mtu < u32::from(ip::path_mtu::FLOOR_V6) =>
-        {
-            return Report::Nothing;
-        }
         IcmpErrorKind::PacketTooBig { mtu } => {
-            let headers = if error.tuple.local_addr.is_ipv4() { 40 } else { 60 };
-            let mss = mtu.saturating_sub(headers).min(u32::from(u16::MAX)) as u16;
-            return Report::TooBig(tcp::PathMtu { mss, seq: Some(seq) }, mtu);
+            let Some(path) = estimate(error, mtu) else { return Report::Nothing };
+            let mss = text_in(path.mtu.into(), error.tuple.remote_addr);
+            return Report::TooBig(tcp::PathMtu { mss, seq: Some(seq) }, path);
         }
         _ if error.is_refusal() => IcmpKind::PortUnreachable,
         IcmpErrorKind::Unreachable { code: 0 } => IcmpKind::NetworkUnreachable,

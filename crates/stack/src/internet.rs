@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 
 use ip::output::{Fragmentation, Identifications};
+use ip::path_mtu::Estimate;
 use ip::{
     Effects, ErrorKind, Fragment, LinkHeader, NeighbourTable, PathMtuTable, PerDestination, Reassembled,
     ReassemblyTable, Resolution,
@@ -375,10 +376,14 @@ impl<P: Platform> Shared<P> {
     }
 
     /// A connection has believed a router's packet-too-big: others to that destination profit.
-    pub fn learn_path_mtu(&self, destination: IpAddr, mtu: u32, now: Time) {
+    pub fn learn_path_mtu(&self, destination: IpAddr, estimate: Estimate, now: Time) {
         let Some((interface, _)) = self.route(destination) else { return };
         let link = self.interfaces[interface].view.get().mtu_for(destination);
-        self.internet.path_mtu.lock().update(destination, mtu, link, now);
+        let changed = self.internet.path_mtu.lock().update(destination, estimate, link, now);
+        if changed && estimate.fragments {
+            // Cached headers forbid what routers must be allowed to do.
+            self.invalidate_routes();
+        }
     }
 
     /// Sends the ICMP error that is owed for a packet, if the rules and the rate limit allow one.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use dev::{RxQueue, WaitOutcome, Wake};
 use ip::Input;
 use ip::icmp::Received;
+use ip::input::{Ipv6Packet, Other};
 use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
 use sync::{Atomic, Ordering, Parker, Platform, model_is_over};
@@ -409,16 +410,32 @@ impl<P: Platform> Driver<P> {
             Self::tcp(&self.shared, &*self.arch, &self.rss, counters, (datagram, followed), now, after);
             None
         };
-        if let Some(other) = ip::input::ethernet_to(frame, view, counters, segment, Some) {
-            self.input(interface, other, now, after);
+        match ip::input::ethernet_to(frame, view, counters, segment, Some) {
+            None => {}
+            Some(Other::Ipv6(packet)) => self.ipv6(interface, (packet, followed), now, after),
+            Some(Other::Input(input)) => self.input(interface, (input, followed), now, after),
         }
     }
 
+    /// The same for IPv6, in a function of its own: IPv4 has the same code whether there is IPv6 or not.
     #[inline(never)]
-    fn input(&mut self, interface: usize, input: Input, now: Time, after: &mut After<P>) {
+    fn ipv6(&mut self, interface: usize, (packet, followed): (Ipv6Packet, bool), now: Time, after: &mut After<P>) {
+        let (view, counters) = (self.shared.interfaces[interface].view.get(), &*self.counters);
+        let segment = |datagram| {
+            Self::tcp(&self.shared, &*self.arch, &self.rss, counters, (datagram, followed), now, after);
+            None
+        };
+        if let Some(input) = ip::input::ipv6_to(packet, view, counters, segment, Some) {
+            self.input(interface, (input, followed), now, after);
+        }
+    }
+
+    /// What a frame is that is no plain segment. `followed`: text of the same connection stands right behind it.
+    #[inline(never)]
+    fn input(&mut self, interface: usize, (input, followed): (Input, bool), now: Time, after: &mut After<P>) {
         match input {
             Input::Tcp(datagram) => {
-                Self::tcp(&self.shared, &*self.arch, &self.rss, &self.counters, (datagram, false), now, after);
+                Self::tcp(&self.shared, &*self.arch, &self.rss, &self.counters, (datagram, followed), now, after);
             }
             Input::Udp(datagram) => self.udp(datagram, now, after),
             Input::Icmp(datagram) => self.icmp(interface, datagram, now, after),
@@ -428,7 +445,7 @@ impl<P: Platform> Driver<P> {
             },
             Input::Fragment(fragment) => {
                 if let Some(whole) = self.shared.fragment_arrives(fragment, now, &self.counters, after) {
-                    self.input(interface, ip::input::reassembled(whole), now, after);
+                    self.input(interface, (ip::input::reassembled(whole), false), now, after);
                 }
             }
             Input::Arp(packet) => self.shared.arp_arrives(interface, &packet, now, &self.counters, after),
@@ -436,7 +453,7 @@ impl<P: Platform> Driver<P> {
                 Some(owner) if !self.shared.is_local(src) => {
                     let view = self.shared.interfaces[owner].view.get();
                     let input = ip::input::for_another(packet, view, &self.counters);
-                    self.input(owner, input, now, after);
+                    self.input(owner, (input, followed), now, after);
                 }
                 _ => Counters::drop(&self.counters, DropReason::NotForUs),
             },

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ip::icmp::IcmpErrorKind;
+use ip::path_mtu::Estimate;
 use ip::{InterfaceView, NamedRoute, Route, RouteAttributes, RouteTable, StatedRoute};
 use observe::{Counter, Counters, DropReason, Time};
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, Published, TooManyVersions};
@@ -33,7 +34,7 @@ use crate::tx::{Egress, RouteCache};
 const HEADERS: (usize, usize) = (40, 60);
 
 /// TCP text without options in a packet of `mtu` octets to `destination`.
-fn text_in(mtu: usize, destination: IpAddr) -> u16 {
+pub(crate) fn text_in(mtu: usize, destination: IpAddr) -> u16 {
     let headers = if destination.is_ipv4() { HEADERS.0 } else { HEADERS.1 };
     mtu.saturating_sub(headers).min(usize::from(u16::MAX)) as u16
 }
@@ -324,6 +325,11 @@ impl<P: Platform> Shared<P> {
     /// The same where the interface that the route leads to is known, or that there is none.
     pub fn mss_by(&self, interface: Option<usize>, destination: IpAddr, now: Time) -> u16 {
         let Some(interface) = interface else { return 536 };
+        text_in(self.path_mtu(interface, destination, now), destination)
+    }
+
+    /// The largest packet that is believed to reach `destination` by way of this interface.
+    fn path_mtu(&self, interface: usize, destination: IpAddr, now: Time) -> usize {
         let device = self.interfaces[interface].view.get().mtu_for(destination);
         let stated = self.path_attributes(destination);
         let device = stated.mtu.map_or(device, |mtu| device.min(usize::from(mtu)));
@@ -332,7 +338,25 @@ impl<P: Platform> Shared<P> {
             // Nearly always; a lookup costs a keyed hash.
             if table.is_empty() || stated.mtu_locked { None } else { table.lookup(destination, now) }
         };
-        text_in(known.map_or(device, |known| device.min(usize::from(known))), destination)
+        known.map_or(device, |known| device.min(usize::from(known)))
+    }
+
+    /// What a router's report of an MTU is worth; `None`: there is no path that it could be about.
+    #[cold]
+    pub fn estimate(&self, error: &ip::IcmpError, reported: u32, now: Time) -> Option<Estimate> {
+        let destination = error.tuple.remote_addr;
+        let (interface, _) = self.route(destination)?;
+        let current = self.path_mtu(interface, destination, now);
+        Some(ip::path_mtu::estimate(destination, reported, error.sent, current))
+    }
+
+    /// Whether routers may fragment what is sent to `destination`: its route says so, or a router has said that the path
+    /// is narrower than any that is believed.
+    #[cold]
+    pub fn may_be_fragmented(&self, destination: IpAddr, now: Time) -> bool {
+        destination.is_ipv4()
+            && (self.path_attributes(destination).mtu_locked
+                || self.internet.path_mtu.lock().fragments(destination, now))
     }
 
     /// The largest TCP text without options that the link towards `destination` takes, whatever lies behind it.
@@ -476,7 +500,10 @@ impl<P: Platform> Shared<P> {
     ) {
         let remote = SocketAddr::new(error.tuple.remote_addr, error.tuple.remote_port);
         let event = match error.kind {
-            IcmpErrorKind::PacketTooBig { mtu } => udp::IcmpError::PacketTooBig { remote, mtu },
+            IcmpErrorKind::PacketTooBig { mtu } => match self.estimate(error, mtu, self.batch_now()) {
+                Some(path) => udp::IcmpError::PacketTooBig { remote, mtu: path.mtu.into() },
+                None => return counters.drop(DropReason::NoRoute),
+            },
             _ if error.protocol != wire::protocol::UDP => return,
             _ if error.is_refusal() => udp::IcmpError::Refused { remote },
             _ => udp::IcmpError::Unreachable { remote },

@@ -418,7 +418,7 @@ impl<P: Platform> Shared<P> {
             out.path = PathNews::Changed { lost: self.drop_oversized(remote, interface, out) || lost, suspect };
         }
         route.interface = interface as u16;
-        if remote.is_ipv4() && self.path_attributes(remote).mtu_locked {
+        if self.may_be_fragmented(remote, self.batch_now()) {
             // Every packet needs an identification of its own, and so goes the long way.
             return false;
         }
@@ -457,7 +457,7 @@ impl<P: Platform> Shared<P> {
             let (source, destination) = (flow.tuple.local_addr, flow.tuple.remote_addr);
             let (class, hops) = wishes(&segment);
             match (source, destination) {
-                (IpAddr::V4(from), IpAddr::V4(to)) if self.path_attributes(destination).mtu_locked => {
+                (IpAddr::V4(from), IpAddr::V4(to)) if self.may_be_fragmented(destination, self.batch_now()) => {
                     let cut = self.cuttable(&segment, source, destination);
                     ip::output::ipv4_header(&mut segment, from, to, wire::protocol::TCP, class, hops, cut);
                 }

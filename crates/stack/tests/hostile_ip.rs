@@ -172,11 +172,73 @@ fn icmp_errors_are_believed_only_of_what_is_in_flight(plan: Plan) {
         &segment,
     ));
     node.answers(&frames::icmp_error(too_big(68), &segment));
-    // A segment of 440 octets did fit 552, so the floor changes nothing for it: what matters is that 68 is not taken.
-    assert!(known(&node).is_none_or(|mtu| mtu >= 552), "{:?}", known(&node));
+    assert_eq!(known(&node), Some(552), "68 is not taken");
     node.answers(&text(2000, 0, next.wrapping_add(400), b"still here").frame());
     let got = node.call(&socket, Call::Receive(tcp::Receive { max: 100 }));
     assert_eq!(testbed::node::received(got).map(|(text, _)| text), Some(b"still here".to_vec()));
+}
+
+/// T7: a path that is said to be narrower than the floor gets segments of the size of the floor, and routers may fragment
+/// them; any other path gets segments that say that they must not. After ten minutes the path is tried again.
+#[every_arch]
+fn segments_may_be_fragmented_on_a_path_below_the_floor_and_on_no_other(plan: Plan) {
+    for (reported, least, whole) in [
+        (0, 512, false),
+        (1, 512, false),
+        (67, 512, false),
+        (68, 512, false),
+        (300, 512, false),
+        (551, 512, false),
+        (552, 512, true),
+        (560, 520, true),
+    ] {
+        let mut node = node(plan);
+        let (socket, next) = connected(&mut node, 2000);
+        node.call(&socket, send(&[5; 536]));
+        let segment = node.settle().into_iter().find(|frame| tcp_of(frame).is_some()).expect("the text");
+        let too_big = icmpv4::Message::Unreachable { code: icmpv4::unreachable::FRAGMENTATION_NEEDED, mtu: reported };
+        let again = node.answers(&frames::icmp_error(too_big, &segment));
+        assert_eq!(tcp_of(&again[0]).map(|(_, text)| text.len()), Some(least), "{reported}");
+        node.answers(&text(2000, 0, next.wrapping_add(536), b"").frame());
+        node.call(&socket, send(&[5; 1000]));
+        let later = node.settle();
+        assert_eq!(tcp_of(&later[0]).map(|(_, text)| text.len()), Some(least), "{reported}");
+        for frame in &later {
+            let header = ipv4::parse(&frame[L3..]).expect("IPv4");
+            assert_eq!(header.dont_fragment, whole, "{reported}");
+        }
+        node.answers(&text(2000, 0, next.wrapping_add(1536), b"").frame());
+        node.pass(Duration::from_secs(700), Duration::from_secs(10));
+        node.answers(&text(2000, 0, next.wrapping_add(1536), b"!").frame());
+        node.pass(Duration::from_secs(1), Duration::from_millis(100));
+        node.call(&socket, send(&[5; 536]));
+        let later = node.settle();
+        let frame = later.iter().find(|frame| tcp_of(frame).is_some()).expect("the text");
+        assert_eq!(tcp_of(frame).map(|(_, text)| text.len()), Some(536), "{reported}: as before");
+        assert!(ipv4::parse(&frame[L3..]).expect("IPv4").dont_fragment, "{reported}: as before");
+    }
+}
+
+/// T7: a UDP socket is told the same estimate as TCP: what the router says, no less than the floor, or the plateau below the
+/// length of its datagram. Nothing is remembered: anybody who guesses two ports could have sent the report.
+#[every_arch]
+fn a_udp_socket_is_told_no_less_than_the_floor(plan: Plan) {
+    for (reported, told) in
+        [(0, 1006), (1, 552), (67, 552), (68, 552), (300, 552), (551, 552), (552, 552), (576, 576), (1400, 1400)]
+    {
+        let mut node = node(plan);
+        let socket = node.stack.bind_udp((STACK, 4000).into()).expect("a free port");
+        node.stack.connect_udp(&socket, (PEER, 99).into()).expect("a route");
+        let send = |node: &Node<Real>| {
+            node.stack.send_udp(&socket, pktbuf::PktBuf::from_slice(&[7; 1450]).expect("a packet buffer"), None)
+        };
+        send(&node).expect("sent");
+        let sent = node.settle();
+        let too_big = icmpv4::Message::Unreachable { code: icmpv4::unreachable::FRAGMENTATION_NEEDED, mtu: reported };
+        assert!(node.answers(&frames::icmp_error(too_big, &sent[0])).is_empty());
+        assert_eq!(send(&node), Err(udp::SendError::PathTooNarrow { mtu: told }), "{reported}");
+        assert!(node.stack.shared().internet.path_mtu.lock().is_empty(), "{reported}");
+    }
 }
 
 /// T9: what may not be fragmented has identification zero and says so.

@@ -319,6 +319,9 @@ pub struct Config {
     pub ecn_option: EcnOption,
     /// A SYN that is not answered is sent again without the request for ECN (RFC 3168 section 6.1.1.1).
     pub ecn_fallback: bool,
+    /// Acknowledgements without text are sent as capable of ECN on connections with accurate ECN
+    /// (draft-ietf-tcpm-generalized-ecn section 3.2.3, "ECN++").
+    pub ecn_pure_acks: bool,
     /// Fast Open.
     pub fast_open: FastOpenMode,
     /// For so long a destination gets no SYN with a cookie, text or a request that let one go unanswered (RFC 7413 sections
@@ -406,6 +409,7 @@ impl Default for Config {
             ecn: Ecn::default(),
             ecn_option: EcnOption::default(),
             ecn_fallback: true,
+            ecn_pure_acks: false,
             fast_open: FastOpenMode::default(),
             fast_open_penance: Duration::from_secs(60),
         }

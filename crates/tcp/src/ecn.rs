@@ -6,6 +6,7 @@
 //! | SYN-ACK | ECE | the mark that the SYN arrived with |
 //! | receiver | ECE from a mark until CWR | the number of marks modulo 8 in AE, CWR, ECE; octets by mark in an option |
 //! | sender | one cut per window, told by CWR | one cut per window |
+//! | segments without text | not capable | capable if the configuration says so (draft-ietf-tcpm-generalized-ecn) |
 //!
 //! The state is a box that only connections with ECN have, in the header-out part; segments that concern it take all parts
 //! at once ([`HeaderIn::judge`](crate::pcb::HeaderIn)), so the established path knows nothing of it but two octets of the
@@ -13,7 +14,8 @@
 //! cuts of the congestion window for one window of text.
 
 use observe::{Counter, Time};
-use wire::tcp::{EcnCounters, Header, RareOptions, TcpFlags};
+use wire::SeqNumber;
+use wire::tcp::{EcnCounters, RareOptions, TcpFlags};
 
 use crate::access::PcbMut;
 use crate::config::{Config, Ecn, EcnOption};
@@ -38,6 +40,8 @@ const CLASSIC_REQUEST: TcpFlags = TcpFlags::CWR.union(TcpFlags::ECE);
 const FIRST_COUNT: u32 = 5;
 /// The same for octets that arrived marked ECT(0) or ECT(1).
 const FIRST_OCTETS: u32 = 1;
+/// After so many marks the three bits are what they were.
+const CIRCLE: u32 = 8;
 
 /// What headers say of ECN, in one octet: the bits that our SYN asked with, later those of every segment with ACK; and what
 /// new text adds. The bits keep their places, those of the ECN field of the IP header too.
@@ -49,6 +53,10 @@ impl Marks {
     const REDUCED: u8 = 4;
     /// The bits count marks (RFC 9768).
     const COUNT: u8 = 8;
+    /// The next new text carries the option.
+    const OPTION: u8 = 0x10;
+    /// Segments without text are capable of ECN, too, as long as text is.
+    const PURE: u8 = 0x20;
     const ECHO: u8 = TcpFlags::ECE.0 as u8 | TcpFlags::CWR.0 as u8 | 1;
 
     /// The bits of every segment with ACK, or of the SYN before there is one.
@@ -68,6 +76,17 @@ impl Marks {
         self.0 & ECT_0
     }
 
+    /// ECN field of a segment without text.
+    #[inline]
+    pub(crate) fn pure_class(self) -> u8 {
+        if self.0 & Self::PURE == 0 { NOT_ECT } else { self.class() }
+    }
+
+    /// Must the next new text have the option of accurate ECN?
+    pub(crate) fn tells_counters(self) -> bool {
+        self.0 & Self::OPTION != 0
+    }
+
     fn set_capable(&mut self, capable: bool) {
         self.0 = self.0 & !ECT_0 | if capable { ECT_0 } else { NOT_ECT };
     }
@@ -78,14 +97,18 @@ impl Marks {
         self.0 & (Self::REDUCED | Self::COUNT) == 0
     }
 
-    /// Must the next new text have CWR?
+    /// Does the next new text tell anything but what all text tells?
     #[inline]
+    pub(crate) fn tells_news(self) -> bool {
+        self.0 & (Self::REDUCED | Self::OPTION) != 0
+    }
+
+    /// Must the next new text have CWR?
     pub(crate) fn tells_reduction(self) -> bool {
         self.0 & Self::REDUCED != 0
     }
 
     /// New text has left.
-    #[inline]
     pub(crate) fn reduction_told(&mut self) {
         self.0 &= !Self::REDUCED;
     }
@@ -117,6 +140,12 @@ pub(crate) struct EcnState {
     news: bool,
     /// A segment of the peer was capable of ECN, or marked.
     seen: bool,
+    /// What the peer says of marks means nothing: the path clears the bits (RFC 9768 sections 3.2.2.1 and 3.2.2.4).
+    deaf: bool,
+    /// Segments that an acknowledgement covers, in sixteenths: a moving average, 0 before the first.
+    usual_ack: u32,
+    /// Segments that we had sent when the last mark arrived, and how many marks have arrived since the last of them.
+    unanswered: (u32, u32),
     /// No further cut until so many octets of text are acknowledged in all. Not a sequence number: those return after
     /// 2^32 octets, and no segment may have come here meanwhile.
     cut_until: Option<u64>,
@@ -139,6 +168,9 @@ impl EcnState {
             option: false,
             news: true,
             seen: false,
+            deaf: false,
+            usual_ack: 0,
+            unanswered: (0, 0),
             cut_until: None,
             marks_in: FIRST_COUNT,
             octets_in: [FIRST_OCTETS, 0, FIRST_OCTETS],
@@ -286,6 +318,16 @@ impl HeaderOut {
         self.marks.set_echo(syn_ack_flags(mode, mark));
     }
 
+    /// The option of accurate ECN for the first segment of text that a client sends.
+    #[cold]
+    pub(crate) fn first_ecn_option(&mut self, config: &Config) -> Option<EcnCounters> {
+        self.marks.0 &= !Marks::OPTION;
+        if let Some(ecn) = self.ecn.as_deref_mut() {
+            ecn.news = true;
+        }
+        self.ecn_option(config)
+    }
+
     /// The option of accurate ECN for a segment without text.
     #[cold]
     pub(crate) fn ecn_option(&mut self, config: &Config) -> Option<EcnCounters> {
@@ -305,24 +347,34 @@ impl HeaderOut {
 
 /// Our SYN is answered by this SYN-ACK: what both speak from now on. The acknowledgement of a SYN-ACK with accurate ECN
 /// must leave before anything else ([`after_first_ack`]).
-pub(crate) fn connected(parts: &mut PcbMut<'_>, segment: &Segment, out: &Outbox<'_>) {
+pub(crate) fn connected(parts: &mut PcbMut<'_>, segment: &Segment, out: &Outbox<'_>, now: Time) {
     let asked = parts.header_out.marks.echo();
     let flags = segment.header.flags;
     let mode = granted(asked, flags);
     parts.header_out.set_ecn(mode, segment.ecn());
-    established(parts);
+    established(parts, out.config);
     let Some(ecn) = parts.header_out.ecn.as_deref_mut().filter(|ecn| ecn.mode == EcnMode::Accurate) else { return };
     // We send SYNs without a mark: any other that the server saw was put there by the path. The combination that means
     // nothing yet counts as unchanged.
     let heard = flags.intersection(ACE);
-    ecn.capable = heard == told(NOT_ECT) || heard == TcpFlags::AE.union(TcpFlags::ECE);
+    let unchanged = heard == told(NOT_ECT) || heard == TcpFlags::AE.union(TcpFlags::ECE);
+    ecn.capable = unchanged || !out.config.ecn_fallback;
     ecn.option = rare(segment).ecn.is_some() && out.config.ecn_option != EcnOption::Never;
     if segment.ecn() == CE {
         ecn.marks_in += 1;
     }
-    let capable = ecn.capable;
+    let (capable, option) = (ecn.capable, ecn.option);
     parts.header_out.marks.set_capable(capable);
     parts.header_out.marks.set_echo(told(segment.ecn()));
+    if option {
+        // RFC 9768 section 3.2.3.2.1: the acknowledgement of the SYN-ACK has the option and may be lost, so the first
+        // text has it as well.
+        parts.header_out.marks.0 |= Marks::OPTION;
+    }
+    if heard == told(CE) {
+        // RFC 9768 section 3.2.2.2: our SYN met congestion, which the window answers and s.cep does not count.
+        cut_first_window(parts.send_window, out, now);
+    }
 }
 
 /// The acknowledgement of the SYN-ACK has told the mark that this had; from now on the bits count.
@@ -333,7 +385,7 @@ pub(crate) fn after_first_ack(ho: &mut HeaderOut) {
 }
 
 /// The handshake is complete: the flags of the SYN give way to those of the mode.
-pub(crate) fn established(parts: &mut PcbMut<'_>) {
+pub(crate) fn established(parts: &mut PcbMut<'_>, config: &Config) {
     let ho = &mut *parts.header_out;
     let Some(ecn) = ho.ecn.as_deref() else {
         ho.marks = Marks::default();
@@ -345,6 +397,9 @@ pub(crate) fn established(parts: &mut PcbMut<'_>) {
         ho.marks.set_echo(ace_flags(ecn.marks_in));
         // A device that cuts super-segments would change the bits of the pieces.
         ho.marks.0 |= Marks::COUNT;
+        if config.ecn_pure_acks {
+            ho.marks.0 |= Marks::PURE;
+        }
         parts.header_in.notice(NOT_ECT);
     } else {
         // Until the peer has shown that it makes use of it.
@@ -352,33 +407,104 @@ pub(crate) fn established(parts: &mut PcbMut<'_>) {
     }
 }
 
-/// The third segment of a handshake that we answered: with accurate ECN its bits tell the mark of our SYN-ACK (RFC 9768
-/// table 4).
-fn first_segment(ecn: &mut EcnState, segment: &Segment, passive: bool, config: &Config) {
+/// The first segment behind the SYN. Of a handshake that we answered, with accurate ECN, its bits tell the mark of our SYN-ACK
+/// if it is a pure acknowledgement without SACK blocks (RFC 9768 section 3.2.2.1, table 4). Whether they did, and so are
+/// no count.
+fn first_segment(ecn: &mut EcnState, segment: &Segment, passive: bool, config: &Config) -> bool {
     let heard = segment.header.flags.intersection(ACE);
+    let handshake = passive && segment.seq_len() == 0 && segment.header.options.sack.is_empty();
     if heard == TcpFlags::NONE {
         // RFC 9768 section 3.2.2.4: the path clears the bits, and would hide marks.
         ecn.capable = false;
-    } else if passive {
+        ecn.deaf = true;
+    } else if handshake {
         // Our SYN-ACK had no mark.
-        ecn.capable = heard != told(ECT_0) && heard != told(ECT_1) && heard != told(CE);
-        ecn.marks_out = FIRST_COUNT;
+        let changed = heard == told(ECT_0) || heard == told(ECT_1) || heard == told(CE);
+        ecn.capable = !changed || !config.ecn_fallback;
+        ecn.marks_out = if heard == told(CE) { FIRST_COUNT + 1 } else { FIRST_COUNT };
+    }
+    if passive {
         ecn.option = rare(segment).ecn.is_some() && config.ecn_option != EcnOption::Never;
     }
+    handshake
 }
 
 fn rare(segment: &Segment) -> RareOptions {
     segment.rare_options()
 }
 
-/// A segment of an established connection has been found acceptable, and its acknowledgement processed; `acked`:
-/// octets of sequence space that it acknowledged for the first time. True: the peer must hear at once.
-pub(crate) fn arrives(segment: &Segment, acked: u32, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> bool {
-    let Some(ecn) = parts.header_out.ecn.as_deref_mut() else { return false };
-    match ecn.mode {
-        EcnMode::Off => false,
-        EcnMode::Classic => classic(segment, acked, parts, out, now),
-        EcnMode::Accurate => accurate(segment, acked, parts, out, now),
+/// How far a connection had come before it processed an acknowledgement.
+#[derive(Clone, Copy)]
+pub(crate) struct Before {
+    una: SeqNumber,
+    delivered: u32,
+    ts_recent: u32,
+}
+
+impl Before {
+    /// `None`: the connection has no ECN, and nobody will ask.
+    #[inline]
+    pub(crate) fn of(parts: &PcbMut<'_>) -> Option<Before> {
+        parts.header_out.ecn.as_ref()?;
+        let (sw, rw) = (&*parts.send_window, &*parts.receive_window);
+        Some(Before { una: sw.una, delivered: sw.delivered_octets(), ts_recent: rw.ts_recent })
+    }
+
+    fn progress(self, parts: &PcbMut<'_>) -> Progress {
+        let (sw, rw) = (&*parts.send_window, &*parts.receive_window);
+        let delivered = sw.delivered_octets().wrapping_sub(self.delivered) as i32;
+        Progress {
+            acked: (sw.una - self.una).max(0) as u32,
+            delivered: delivered.max(0) as u32,
+            later: rw.ts_recent != self.ts_recent,
+        }
+    }
+}
+
+/// What an acknowledgement has brought.
+#[derive(Clone, Copy)]
+struct Progress {
+    /// Octets of sequence space that it acknowledged for the first time.
+    acked: u32,
+    /// Octets of text that are known to have arrived since, acknowledged or SACKed.
+    delivered: u32,
+    /// Its timestamp is the latest so far.
+    later: bool,
+}
+
+impl Progress {
+    /// May another acknowledgement have overtaken this one (RFC 9768 appendix A.1)?
+    fn may_be_old(self) -> bool {
+        self.acked == 0 && self.delivered == 0 && !self.later
+    }
+}
+
+/// Marks that the peer must hear of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// Text arrived with a mark: it is acknowledged at once.
+    pub(crate) now: bool,
+    /// So many segments without text arrived with a mark that this is told although nothing is to be acknowledged.
+    pub(crate) pure: bool,
+}
+
+/// A segment of an established connection has been found acceptable, and its acknowledgement processed; `before`: how things
+/// stood when it arrived.
+#[inline(never)]
+pub(crate) fn arrives(
+    segment: &Segment,
+    before: Before,
+    parts: &mut PcbMut<'_>,
+    out: &Outbox<'_>,
+    now: Time,
+) -> Answer {
+    let Some(ecn) = parts.header_out.ecn.as_deref() else { return Answer::default() };
+    let mode = ecn.mode;
+    let progress = before.progress(parts);
+    match mode {
+        EcnMode::Off => Answer::default(),
+        EcnMode::Classic => Answer { now: classic(segment, progress.acked, parts, out, now), pure: false },
+        EcnMode::Accurate => accurate(segment, progress, parts, out, now),
     }
 }
 
@@ -416,24 +542,67 @@ fn classic(segment: &Segment, acked: u32, parts: &mut PcbMut<'_>, out: &Outbox<'
     marked
 }
 
-fn accurate(segment: &Segment, acked: u32, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> bool {
+fn accurate(segment: &Segment, progress: Progress, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> Answer {
+    let passive = parts.header_in.is_passive();
+    let (mss, sack) = (parts.send_window.mss.into(), parts.send_window.sack);
     let ho = &mut *parts.header_out;
-    let Some(ecn) = ho.ecn.as_deref_mut() else { return false };
-    let handshake = ecn.first;
-    if handshake {
-        ecn.first = false;
-        first_segment(ecn, segment, parts.header_in.is_passive(), out.config);
-    }
+    let segments_out = ho.segments_out;
+    let Some(ecn) = ho.ecn.as_deref_mut() else { return Answer::default() };
+    let handshake = std::mem::take(&mut ecn.first) && first_segment(ecn, segment, passive, out.config);
     let marked = count_arrival(ecn, segment, out);
-    let told =
-        if handshake && parts.header_in.is_passive() { false } else { heard(ecn, &segment.header, segment, acked > 0) };
+    // It must not be taken for a duplicate acknowledgement, which has SACK blocks where SACK is agreed on.
+    let distinct = sack && ho.sack.is_none();
+    let pure = marked && segment.seq_len() == 0 && ecn.owes_answer(segments_out) && distinct;
+    let told = if handshake { ecn.marks_out != FIRST_COUNT } else { heard(ecn, segment, progress, mss) };
     ho.marks.set_capable(ecn.capable);
     ho.marks.set_echo(ace_flags(ecn.marks_in));
     if told {
         out.count(Counter::EcnEchoesIn, 1);
-        cut(parts.send_window, ho, acked, out, now);
+        if handshake {
+            cut_first_window(parts.send_window, out, now);
+        } else {
+            cut(parts.send_window, ho, progress.acked, out, now);
+        }
     }
-    marked
+    Answer { now: marked && segment.seq_len() > 0, pure }
+}
+
+impl EcnState {
+    /// A segment without text has arrived with a mark. RFC 9768 section 3.2.2.5.1: the third since we last sent anything must
+    /// be answered, though it acknowledges nothing.
+    fn owes_answer(&mut self, segments_out: u32) -> bool {
+        let (sent, marks) = self.unanswered;
+        let marks = if sent == segments_out { marks + 1 } else { 1 };
+        self.unanswered = (segments_out, marks);
+        marks >= 3
+    }
+
+    /// How many marks an acknowledgement tells of, whose bits say `marks` modulo eight. It is the first to tell of `packets`
+    /// segments, and its option of `told` marked octets. The bits may have come full circle behind acknowledgements that
+    /// were lost: then the safest likely case is taken (RFC 9768 section 3.2.2.5.2, appendix A.2).
+    fn safest(&self, marks: u32, packets: u32, told: Option<u32>, mss: u32) -> u32 {
+        if packets < CIRCLE {
+            return marks;
+        }
+        let safer = packets - (packets - marks) % CIRCLE;
+        let plain = match told {
+            Some(octets) => octets <= marks.saturating_mul(mss) && octets < safer.saturating_mul(mss) / 2,
+            // Where acknowledgements usually cover many segments a large one says nothing of lost ones.
+            None => self.usual_ack >= 16 * CIRCLE / 2,
+        };
+        if plain { marks } else { safer }
+    }
+
+    /// An acknowledgement has told of `packets` segments.
+    fn note_ack(&mut self, packets: u32) {
+        let packets = packets.min(1 << 20);
+        if self.usual_ack == 0 {
+            self.usual_ack = 16 * packets;
+        } else if packets > 0 {
+            self.usual_ack += packets;
+            self.usual_ack -= self.usual_ack / 16;
+        }
+    }
 }
 
 /// Count the mark of a segment and its octets. True if it was marked.
@@ -457,27 +626,46 @@ fn count_arrival(ecn: &mut EcnState, segment: &Segment, out: &Outbox<'_>) -> boo
 }
 
 /// What the peer says of our marks. True if there were new ones.
-fn heard(ecn: &mut EcnState, header: &Header, segment: &Segment, acked: bool) -> bool {
-    let mut more = false;
-    if acked {
-        // An acknowledgement that was overtaken would seem to count backwards, that is, far ahead.
-        let marks = ace_count(header.flags).wrapping_sub(ecn.marks_out) & 7;
-        ecn.marks_out = ecn.marks_out.wrapping_add(marks);
-        more = marks > 0;
+fn heard(ecn: &mut EcnState, segment: &Segment, progress: Progress, mss: u32) -> bool {
+    // Without an option before, no difference to it says what has met congestion since.
+    let known = ecn.option;
+    let counters = rare(segment).ecn;
+    ecn.option |= counters.is_some_and(|counters| counters.ce().is_some());
+    // An acknowledgement that was overtaken would seem to count backwards, that is, far ahead.
+    if ecn.deaf || progress.may_be_old() {
+        return false;
     }
-    if let Some(counters) = rare(segment).ecn {
-        ecn.option |= counters.ce().is_some();
-        for (index, told) in [counters.ect0(), counters.ce(), counters.ect1()].into_iter().enumerate() {
-            // Those of an option that was overtaken would seem to be far ahead.
-            let known = &mut ecn.octets_out[index];
-            let new = told.map_or(0, |octets| octets.wrapping_sub(*known) & 0x00ff_ffff);
-            if new > 0 && new < 1 << 23 {
-                *known = told.unwrap_or_default();
-                more |= index == 1;
-            }
+    let told = counters.and_then(|counters| heard_octets(ecn, &counters));
+    let packets = progress.delivered.div_ceil(mss.max(1));
+    ecn.note_ack(packets);
+    let marks = ace_count(segment.header.flags).wrapping_sub(ecn.marks_out) % CIRCLE;
+    let marks = ecn.safest(marks, packets, told.filter(|_| known), mss);
+    ecn.marks_out = ecn.marks_out.wrapping_add(marks);
+    marks > 0 || told.is_some_and(|octets| octets > 0)
+}
+
+/// What the option says of our octets; how many more have met congestion, if it says.
+fn heard_octets(ecn: &mut EcnState, counters: &EcnCounters) -> Option<u32> {
+    let mut marked = None;
+    for (index, told) in [counters.ect0(), counters.ce(), counters.ect1()].into_iter().enumerate() {
+        let Some(told) = told else { continue };
+        // Those of an option that was overtaken would seem to be far ahead.
+        let known = &mut ecn.octets_out[index];
+        let new = told.wrapping_sub(*known) & 0x00ff_ffff;
+        let new = if new < 1 << 23 { new } else { 0 };
+        *known = known.wrapping_add(new) & 0x00ff_ffff;
+        if index == 1 {
+            marked = Some(new);
         }
     }
-    more
+    marked
+}
+
+/// The SYN or SYN-ACK that we sent met congestion: the first window is treated as one whose text has.
+fn cut_first_window(sw: &mut SendWindow, out: &Outbox<'_>, now: Time) {
+    let window = sw.congestion.cwnd();
+    sw.congestion.on_ecn(window, window, now);
+    out.count(Counter::CongestionEvents, 1);
 }
 
 /// Cut the congestion window, unless that was done for this window of text. What the same segment acknowledged, `acked`

@@ -22,7 +22,7 @@ use crate::outbox::{Outbox, Readiness};
 use crate::pcb::{Ack, Doubt, HeaderOut, Limit, Mode, RetransmitQueue, SendWindow, Tick, Timer};
 
 pub(crate) use recover::{probe_recovery, probe_tail};
-use segments::{emit_text, text_draft};
+use segments::{COUNTERS, Draft, emit_text, emit_text_with_counters, text_draft};
 pub(crate) use segments::{fast_syn, probe, pure_ack, reset, reset_at, syn, syn_ack, tell_user_timeout};
 
 /// Text octets of a super-segment at most: what remains of 65 535 behind the longest IP and TCP headers.
@@ -299,23 +299,61 @@ fn put_new(
     }
     if len > 0 {
         draft.class = ho.marks.class();
-        if ho.marks.tells_reduction() {
-            draft.flags.insert(TcpFlags::CWR);
+        if ho.marks.tells_news() {
+            return put_news(sw, rq, ho, out, now, (draft, fin));
         }
     }
     if !emit_text(ho, out, draft, |dst, sum| rq.copy_unsent(dst, sum)) {
         return Err(Hold::Starved);
     }
-    if len > 0 {
-        ho.marks.reduction_told();
+    Ok(note_new(sw, out, (len, fin), now))
+}
+
+/// New text that tells something of ECN once: CWR, or the first counters of a client, which take room from the text.
+#[cold]
+fn put_news(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+    (mut draft, mut fin): (Draft, bool),
+) -> Result<u32, Hold> {
+    if ho.marks.tells_reduction() {
+        draft.flags.insert(TcpFlags::CWR);
     }
+    let counters = ho.marks.tells_counters();
+    let most = u32::from(sw.mss).saturating_sub(COUNTERS).max(1);
+    let cut = counters && draft.len > most;
+    if cut {
+        (draft.len, draft.segment_size, fin) = (most, 0, false);
+        draft.flags = draft.flags.difference(TcpFlags::PSH.union(TcpFlags::FIN));
+    }
+    let (len, small_end) = (draft.len, sw.small_end);
+    let fill = |dst: &mut [u8], sum| rq.copy_unsent(dst, sum);
+    let sent = if counters { emit_text_with_counters(ho, out, draft, fill) } else { emit_text(ho, out, draft, fill) };
+    if !sent {
+        return Err(Hold::Starved);
+    }
+    ho.marks.reduction_told();
+    let octets = note_new(sw, out, (len, fin), now);
+    if cut {
+        // The option made it small, and not its user: Nagle's rule does not wait for it.
+        sw.small_end = small_end;
+    }
+    Ok(octets)
+}
+
+/// A segment of new text has left; its octets of sequence space.
+#[inline(always)]
+fn note_new(sw: &mut SendWindow, out: &mut Outbox<'_>, (len, fin): (u32, bool), now: Time) -> u32 {
     out.count(Counter::TextBytesOut, u64::from(len));
     advance(sw, len, fin, now);
     if sw.shaping.is_some() {
         let rate = sw.pacing_rate(out.config);
         sw.shaping.iter_mut().for_each(|shaping| shaping.sent(len, sw.data_segments_out, rate, now));
     }
-    Ok(len + u32::from(fin))
+    len + u32::from(fin)
 }
 
 /// May the pacer let a new segment go? If not, it says when. Else: how much of what is `unsent` belongs to one record.

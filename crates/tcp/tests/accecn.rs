@@ -135,7 +135,11 @@ fn the_mark_of_a_syn_is_told_and_so_is_that_of_the_syn_ack() {
 
 /// A listener with accurate ECN whose SYN-ACK the peer acknowledges with these bits.
 fn accepted(bits: u16, option: bool) -> Script {
-    let mut t = Script::new(setup(Ecn::AccurateAccept));
+    accepted_with(setup(Ecn::AccurateAccept), bits, option)
+}
+
+fn accepted_with(setup: Setup, bits: u16, option: bool) -> Script {
+    let mut t = Script::new(setup);
     t.us.listening = true;
     t.inject(with(peer("S").seq(0).mss(1000), 7));
     sent(&mut t);
@@ -153,7 +157,31 @@ fn the_third_segment_tells_what_the_path_did() {
         let mut t = accepted(bits, true);
         t.send(10);
         assert_eq!(sent(&mut t)[0].mark, if capable { ECT_0 } else { NOT_ECT }, "ACK {bits:03b}");
+        // RFC 9768 table 4: s.cep is 6 where the SYN-ACK arrived marked, else 5.
+        assert_eq!(t.us.status().marks.delivered_ce, u32::from(bits == 0b110), "ACK {bits:03b}");
+    }
+}
+
+/// RFC 9768 section 3.2.2.2: a SYN that arrived marked makes the first window smaller, and is not counted.
+#[test]
+fn a_marked_syn_cuts_the_first_window() {
+    let (unmarked, marked) = (opened(0b010, NOT_ECT).us.status(), opened(0b110, NOT_ECT).us.status());
+    assert!(marked.cwnd < unmarked.cwnd && marked.ssthresh < unmarked.ssthresh, "{} {}", marked.cwnd, unmarked.cwnd);
+    assert_eq!(marked.marks.delivered_ce, 0);
+}
+
+/// RFC 9768 section 3.2.2.5.2 and appendix A.2, by its own formula.
+#[test]
+fn a_large_acknowledgement_may_hide_a_full_circle() {
+    for (packets, bits, marks) in [(2, 5, 0), (7, 4, 7), (8, 5, 8), (9, 5, 8), (9, 7, 2), (10, 7, 10), (17, 5, 16)] {
+        let mut setup = setup(Ecn::AccurateAccept);
+        setup.config.initial_window = 30;
+        let mut t = accepted_with(setup, 0b010, false);
+        t.send(20_000);
+        t.inject(with(peer(".").ack(1001), 5));
         assert_eq!(t.us.status().marks.delivered_ce, 0);
+        t.inject(with(peer(".").ack(1001 + packets * 1000), bits));
+        assert_eq!(t.us.status().marks.delivered_ce, marks, "{packets} packets, {bits:03b}");
     }
 }
 

@@ -32,7 +32,7 @@ pub enum SendError {
     NetworkDown,
     /// An earlier datagram did not fit the path. Reported once.
     PathTooNarrow {
-        /// What the path carries, in bytes with the IP header; 0 when the router did not say.
+        /// What the path is believed to carry, in bytes with the IP header.
         mtu: u32,
     },
     /// The socket is closed.

@@ -2,7 +2,8 @@
 //!
 //! A receiver that knows that more is right behind acknowledges once for all of it (RFC 9293 section 3.10.7.4). The
 //! question is asked of every frame before it is looked at in earnest, so it is answered from a few loads and never with
-//! more than "no" for what is not plain: options in the IP header, extension headers, tags, fragments.
+//! more than "no" for what is not plain: options in the IP header, extension headers, fragments, a second tag. IPv4 and IPv6
+//! are answered alike, and so are frames with one tag, the priority tags of IEEE 802.1Q clause 6.9 among them.
 
 const ETHERTYPE: usize = 12;
 const IP: usize = 14;
@@ -14,7 +15,8 @@ const IP: usize = 14;
 #[inline]
 pub fn continues(frame: &[u8], next: &[u8]) -> bool {
     let (Some(head), Some(next_head)) = (frame.first_chunk::<54>(), next.first_chunk::<54>()) else { return false };
-    // The ports in IPv4, a quarter of the source address in IPv6: most frames that belong to others differ in them.
+    // The ports in IPv4, a quarter of the source address in IPv6, addresses behind a tag: most frames that belong to others
+    // differ in them.
     if head[IP + 20..IP + 24] != next_head[IP + 20..IP + 24] {
         return false;
     }
@@ -24,8 +26,19 @@ pub fn continues(frame: &[u8], next: &[u8]) -> bool {
     match head[ETHERTYPE..=IP] {
         [0x08, 0x00, 0x45] => continues_v4(head, next_head),
         [0x86, 0xdd, 0x60..=0x6f] => continues_v6(frame, next),
+        [0x81, 0x00, _] => continues_tagged(frame, next),
         _ => false,
     }
+}
+
+/// The same behind a tag, which both frames have. Whether the tag is one that this host listens to is found out later.
+#[cold]
+fn continues_tagged(frame: &[u8], next: &[u8]) -> bool {
+    const TAG: usize = 4;
+    let (Some(inner), Some(next_inner)) = (frame.get(TAG..), next.get(TAG..)) else { return false };
+    let same_tag = frame.get(ETHERTYPE..IP + 2) == next.get(ETHERTYPE..IP + 2);
+    let another_tag = inner.get(ETHERTYPE..IP) == Some(&[0x81, 0x00]);
+    same_tag && !another_tag && continues(inner, next_inner)
 }
 
 #[inline]
@@ -62,6 +75,7 @@ fn header_len(octet: u8) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::vec::Vec;
 
     fn v4(port: u8, text: u8) -> [u8; 60] {
         let mut frame = [0; 60];
@@ -87,6 +101,28 @@ mod tests {
     fn text_of_the_same_connection_continues() {
         assert!(continues(&v4(1, 0), &v4(1, 1)));
         assert!(continues(&v6(1, 0), &v6(1, 1)));
+    }
+
+    fn tagged(frame: &[u8], tag: u8) -> Vec<u8> {
+        [&frame[..ETHERTYPE], &[0x81, 0, 0xa0, tag], &frame[ETHERTYPE..]].concat()
+    }
+
+    #[test]
+    fn a_tag_changes_nothing_if_both_have_the_same() {
+        for (frame, next, other, headers) in [
+            (v4(1, 0).to_vec(), v4(1, 1).to_vec(), v4(2, 1).to_vec(), 58),
+            (v6(1, 0).to_vec(), v6(1, 1).to_vec(), v6(2, 1).to_vec(), 78),
+        ] {
+            assert!(continues(&tagged(&frame, 0), &tagged(&next, 0)));
+            assert!(!continues(&tagged(&frame, 0), &tagged(&next, 1)), "another VLAN");
+            assert!(!continues(&tagged(&frame, 0), &next));
+            assert!(!continues(&frame, &tagged(&next, 0)));
+            assert!(!continues(&tagged(&frame, 0), &tagged(&other, 0)));
+            assert!(!continues(&tagged(&tagged(&frame, 0), 0), &tagged(&tagged(&next, 0), 0)), "two tags");
+            for len in 0..headers {
+                assert!(!continues(&tagged(&frame, 0), &tagged(&next, 0)[..len]), "{len} bytes");
+            }
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use wire::{FourTuple, SeqNumber, icmpv4, icmpv6, ipv4, ipv6, mld, protocol};
 
 use crate::datagram::Datagram;
 use crate::interface::{Cast, InterfaceView};
+use crate::path_mtu::FLOOR_V6;
 use crate::redirect::Redirect;
 
 /// What an error says happened to the packet.
@@ -148,6 +149,10 @@ pub(super) fn error_v6(
     counters.increment(Counter::IcmpErrorsIn);
     let kind = match message {
         icmpv6::Message::Unreachable { code } => IcmpErrorKind::Unreachable { code },
+        // RFC 8201 section 4: discarded, and not read as the least MTU of IPv6.
+        icmpv6::Message::PacketTooBig { mtu } if mtu < u32::from(FLOOR_V6) => {
+            return Err(DropReason::IcmpBelowLeastMtu);
+        }
         icmpv6::Message::PacketTooBig { mtu } => IcmpErrorKind::PacketTooBig { mtu },
         icmpv6::Message::TimeExceeded { .. } => IcmpErrorKind::TimeExceeded,
         icmpv6::Message::ParamProblem { .. } => IcmpErrorKind::ParamProblem,

@@ -139,6 +139,20 @@ fn errors_are_reduced_to_the_flow_they_are_about() {
     assert!(matches!(received, Received::Error(IcmpError { kind: IcmpErrorKind::PacketTooBig { mtu: 1300 }, .. })));
 }
 
+/// RFC 8201 section 4.
+#[test]
+fn over_ipv6_reports_below_the_least_mtu_are_discarded() {
+    for mtu in [0, 1, 67, 68, 300, 551, 552, 576, 1279] {
+        for transport in [protocol::TCP, protocol::UDP] {
+            let (received, counters) = outcome(message_v6(V6::PacketTooBig { mtu }, &quoted_v6(transport)));
+            assert!(matches!(received, Received::Nothing), "{mtu}: {received:?}");
+            assert_eq!(counters.dropped(DropReason::IcmpBelowLeastMtu), 1, "{mtu}");
+        }
+    }
+    let (received, _) = outcome(message_v6(V6::PacketTooBig { mtu: 1280 }, &quoted_v6(protocol::TCP)));
+    assert!(matches!(received, Received::Error(IcmpError { kind: IcmpErrorKind::PacketTooBig { mtu: 1280 }, .. })));
+}
+
 #[test]
 fn errors_about_nothing_of_ours_end_in_a_reason() {
     let port = V4::Unreachable { code: 3, mtu: 0 };

@@ -150,13 +150,14 @@ pub trait Arrivals: Place {
         now: Time,
         after: &mut After<Self::Platform>,
     ) {
-        match call::report(error) {
+        let report = call::report(error, |error, mtu| self.shared().estimate(error, mtu, now));
+        match report {
             Report::Error(event) => {
                 self.run_contained(id, held, event, now, after);
             }
-            Report::TooBig(event, mtu) => {
+            Report::TooBig(event, path) => {
                 if self.run_contained(id, held, event, now, after) == Some(true) {
-                    self.shared().learn_path_mtu(error.tuple.remote_addr, mtu, now);
+                    self.shared().learn_path_mtu(error.tuple.remote_addr, path, now);
                 }
             }
             Report::Nothing => {}

@@ -216,6 +216,12 @@ pub static KNOBS: &[Knob] = &[
         "3",
         "with tcp_ecn_option 2 every acknowledgement has the option",
     ),
+    flag(
+        "tcp_ecn_pure_acks",
+        "with AccECN, send acknowledgements without text as ECN-capable (ECN++; Linux has no such knob)",
+        |c| c.ecn_pure_acks.into(),
+        |c, v| c.ecn_pure_acks = v == 1,
+    ),
     number(
         "tcp_fastopen",
         "Fast Open bits: 1 client, 2 server, 4 client without cookie, 0x200 server without cookie, 0x400 all listeners; others are kept and mean nothing",

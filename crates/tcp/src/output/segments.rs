@@ -83,8 +83,16 @@ fn acknowledge_at(
         ho.drop_dsack();
     }
     let flags = ACK | ho.marks.echo();
-    let draft =
-        Draft { seq, len: 0, flags, options, window: ho.window_field(), segment_size: 0, urgent: 0, class: NOT_ECT };
+    let draft = Draft {
+        seq,
+        len: 0,
+        flags,
+        options,
+        window: ho.window_field(),
+        segment_size: 0,
+        urgent: 0,
+        class: ho.marks.pure_class(),
+    };
     let sent = if ho.ecn.is_some() || user_timeout.is_some() {
         let rare = RareOptions { ecn: ho.ecn_option(out.config), user_timeout, ..RareOptions::NONE };
         emit_rare(ho, out, draft, &rare, |_, _| Sum::zero())
@@ -312,6 +320,25 @@ pub(super) fn emit_text(
     if charged {
         out.credit -= 1;
     }
+    true
+}
+
+/// Octets that the option with all counters of accurate ECN takes, padding included.
+pub(super) const COUNTERS: u32 = 12;
+
+/// The same for the first text of a client with accurate ECN, which has the option (RFC 9768 section 3.2.3.2.1).
+#[cold]
+pub(super) fn emit_text_with_counters(
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    draft: Draft,
+    fill: impl FnOnce(&mut [u8], bool) -> Sum,
+) -> bool {
+    let rare = RareOptions { ecn: ho.first_ecn_option(out.config), ..RareOptions::NONE };
+    if !emit_rare(ho, out, draft, &rare, fill) {
+        return false;
+    }
+    out.credit -= 1;
     true
 }
 

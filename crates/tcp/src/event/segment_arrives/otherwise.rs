@@ -60,20 +60,23 @@ pub(super) fn arrives(
     if !segment.header.flags.contains(TcpFlags::ACK) {
         return Disposition::Dropped(out.dropped(DropReason::TcpNoAck));
     }
-    let before = (parts.header_in.state, parts.send_window.una);
+    let (state, before) = (parts.header_in.state, ecn::Before::of(&parts));
     if let Err(disposition) = acknowledge(segment, &mut parts, out, now) {
         return disposition;
     }
     sequence::take_timestamp(parts.receive_window, &segment.header, now);
     parts.header_out.ts_recent = echo.unwrap_or(parts.header_out.ts_recent);
     // The segment that completes a simultaneous open is a SYN, whose bits do not count.
-    let simultaneous = before.0 == State::SynReceived && !parts.header_in.is_passive();
-    let acked = (parts.send_window.una - before.1).max(0) as u32;
-    let marked = !simultaneous && ecn::arrives(segment, acked, &mut parts, out, now);
+    let simultaneous = state == State::SynReceived && !parts.header_in.is_passive();
+    let marked = match before.filter(|_| !simultaneous) {
+        Some(before) => ecn::arrives(segment, before, &mut parts, out, now),
+        None => ecn::Answer::default(),
+    };
     user_timeout::hear(segment, &mut parts, out, now);
     let least = match () {
         () if simultaneous => deliver_syn_text(&mut parts, out, now),
-        () if marked && segment.seq_len() > 0 => Ack::Now,
+        () if marked.now && segment.seq_len() > 0 => Ack::Now,
+        () if marked.pure => Ack::Pure,
         () => Ack::None,
     };
     // Sixth, seventh, eighth.
@@ -267,7 +270,7 @@ fn acknowledge(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, 
             syn_sent::establish(parts, ack, out, now);
             parts.header_in.set_held(true);
         }
-        ecn::established(parts);
+        ecn::established(parts, out.config);
         parts.enter(Cause::AckOfSyn, out, now);
         established_passively(parts, segment, out, now);
     }

@@ -83,7 +83,7 @@ fn connected(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Out
     parts.header_out.owe_ack_of_syn();
     let with_text = parts.send_window.flight() > 1;
     establish(&mut parts, segment.header.ack, out, now);
-    ecn::connected(&mut parts, segment, out);
+    ecn::connected(&mut parts, segment, out, now);
     parts.enter(Cause::SynAck, out, now);
     out.ready |= Readiness::CONNECTED | Readiness::WRITABLE;
     user_timeout::hear(segment, &mut parts, out, now);
