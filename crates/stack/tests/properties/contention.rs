@@ -63,13 +63,31 @@ fn whoever_is_in_the_stack_keeps_everybody_out(plan: Plan) {
 }
 
 /// "The number of groups may far exceed the number of threads" (Willmann, 3.2.2), and so for shards: cells are independent.
-#[every_arch(only(connp_l_4, connp_l_128, connp_l_1024, connp_t, connp_t_spsc, squeue_fill, squeue_nodrain, squeue_process))]
+#[every_arch(only(
+    connp_l_4,
+    connp_l_128,
+    connp_l_1024,
+    connp_t,
+    connp_t_spsc,
+    squeue_fill,
+    squeue_nodrain,
+    squeue_process
+))]
 fn a_busy_cell_keeps_nobody_out_of_another(plan: Plan) {
     second_connection(plan, (0, 1), goes_through);
 }
 
 /// All connections of a cell are served by one lock, thread or flag.
-#[every_arch(only(connp_l_4, connp_l_128, connp_l_1024, connp_t, connp_t_spsc, squeue_fill, squeue_nodrain, squeue_process))]
+#[every_arch(only(
+    connp_l_4,
+    connp_l_128,
+    connp_l_1024,
+    connp_t,
+    connp_t_spsc,
+    squeue_fill,
+    squeue_nodrain,
+    squeue_process
+))]
 fn a_busy_cell_serves_one_connection_at_a_time(plan: Plan) {
     second_connection(plan, (5, 5), waits);
 }

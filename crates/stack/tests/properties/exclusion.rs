@@ -174,7 +174,9 @@ fn msgp_finds_each_connection_under_the_one_table_lock(plan: Plan) {
     for walk in &walks.all()[1..] {
         assert_eq!(count(walk, What::Takes(ConnTable)), 1, "{walk:?}");
         let table = walk.iter().position(|moment| moment.what == What::Takes(ConnTable));
-        let connection = walk.iter().position(|moment| matches!(moment.what, What::Takes(class) if class > Group && class < Handoff));
+        let connection = walk
+            .iter()
+            .position(|moment| matches!(moment.what, What::Takes(class) if class > Group && class < Handoff));
         assert!(table < connection, "the table comes first: {walk:?}");
     }
 }

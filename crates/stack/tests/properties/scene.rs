@@ -111,8 +111,7 @@ impl Scene {
     pub fn until(&self, what: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let mut state = self.state();
         while !what(&state) {
-            let (next, time) =
-                self.changed.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner);
+            let (next, time) = self.changed.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner);
             state = next;
             assert!(!time.timed_out() || what(&state), "nothing happens any more: {:?}", *state);
         }
