@@ -20,7 +20,7 @@ fn explore<P: Platform>(calls: Calls) -> Result<(), String> {
 }
 
 #[test]
-fn what_is_due_before_a_thread_looks_wakes_it() {
+fn an_earlier_deadline_wakes_a_sleeper() {
     for calls in [Calls::Any, Calls::One] {
         explore::<Loom>(calls).expect("the model holds");
     }

@@ -1,4 +1,4 @@
-//! Which thread runs what: seen by who gives the segments to the device.
+//! Which thread runs an event: the one that gives the resulting segments to the device.
 
 use every_arch::every_arch;
 use stack::Plan;
@@ -17,7 +17,7 @@ fn own(plan: Plan, cell: usize) -> String {
     format!("heddle-{}{cell}", if name.starts_with("squeue") { "sq" } else { "pt" })
 }
 
-/// Who has to answer a segment of this connection that the test's thread has received.
+/// The thread that has to answer a segment of this cell which the thread of the test has received.
 fn answers(plan: Plan, cell: usize) -> String {
     match plan.to_string().as_str() {
         "connp-t" | "connp-t:spsc" | "squeue:fill" => own(plan, cell),
@@ -25,12 +25,12 @@ fn answers(plan: Plan, cell: usize) -> String {
     }
 }
 
-/// Who has to run what a caller asks of an idle connection.
+/// The thread that has to run a call on a connection of this cell, which is idle.
 fn runs_calls(plan: Plan, cell: usize) -> String {
     match plan.to_string().as_str() {
         "up" => TEST.to_owned(),
         "connp-t" | "connp-t:spsc" => own(plan, cell),
-        // Of squeue in all three modes: its caller sleeps anyway until the call is done (`squeue_synch_enter`).
+        // Under squeue in all three modes: the caller would only sleep until the call is done (`squeue_synch_enter`).
         _ => CALLER.to_owned(),
     }
 }
@@ -40,8 +40,8 @@ fn fin(connection: &mut Connection) -> Vec<u8> {
     connection.segment(TcpFlags::FIN | TcpFlags::PSH, b"the end")
 }
 
-/// Two connections of each of two cells, from which one batch has a segment each. The batch is received by the test's thread,
-/// which then does nothing more: whoever has to answer is told by the end of the batch.
+/// One batch has a segment for each of two connections in each of two cells. The thread of the test receives it and does
+/// nothing more: the threads that have to answer are woken by the end of the batch.
 #[every_arch]
 fn a_batch_for_several_cells_is_answered_by_the_threads_of_these_cells(plan: Plan) {
     let mut bench = Bench::with_threads(plan);
@@ -63,7 +63,7 @@ fn a_batch_for_several_cells_is_answered_by_the_threads_of_these_cells(plan: Pla
     }
 }
 
-/// The user's thread asks; where somebody else has to do it, that is who does.
+/// A user's thread makes a call; under some architectures another thread runs it.
 #[every_arch]
 fn a_call_is_run_by_the_thread_that_the_architecture_says(plan: Plan) {
     let mut bench = Bench::with_threads(plan);
@@ -79,9 +79,9 @@ fn a_call_is_run_by_the_thread_that_the_architecture_says(plan: Plan) {
     }
 }
 
-/// Under `up` the thread that polls has the stack, also if another one has used it before: that one gives it back.
+/// Under `up` the thread that polls owns the stack, also if another thread has used it before: that one gives it up again.
 #[every_arch(only(up))]
-fn who_polls_owns_the_stack_and_who_set_it_up_does_not(plan: Plan) {
+fn the_thread_that_polls_owns_the_stack(plan: Plan) {
     let mut bench = Bench::with_threads(plan);
     let mut connection = bench.connect(2000);
     bench.driver.rest();
@@ -94,10 +94,10 @@ fn who_polls_owns_the_stack_and_who_set_it_up_does_not(plan: Plan) {
     assert_eq!(bench.scene.state().sent.last().expect("an answer").by, TEST);
 }
 
-/// A shard is in use when a segment arrives: it is queued, and its bringer does not wait. When the shard is left, the segment
-/// is run without anything more happening: by who leaves, in the mode that drains, else by the worker.
+/// A shard is in use when a segment arrives: the segment is queued, and the receive thread does not wait. It is run once the
+/// shard is free, without any further event: by the thread that leaves the shard in mode `process`, else by the worker.
 #[every_arch(only(squeue_fill, squeue_nodrain, squeue_process))]
-fn what_is_queued_is_run_by_who_leaves_or_by_the_worker(plan: Plan) {
+fn a_queued_segment_is_run_by_the_thread_that_leaves_or_by_the_worker(plan: Plan) {
     let mut bench = Bench::with_threads(plan);
     let (first, second) = bench.ports(1024, 5, 5);
     let (one, mut two) = (bench.connect(first), bench.connect(second));
@@ -120,7 +120,7 @@ fn what_is_queued_is_run_by_who_leaves_or_by_the_worker(plan: Plan) {
     assert_eq!(state.sent.iter().map(|sent| sent.len).collect::<Vec<_>>(), [0, 4], "in the order of the queue");
 }
 
-/// Who is not the worker drains a bounded number of events for others: 256 here. The rest is the worker's.
+/// A thread that is not the worker drains at most 256 events for others; the worker runs the rest.
 #[every_arch(only(squeue_process))]
 fn a_caller_does_not_drain_without_end(plan: Plan) {
     /// Batches of 64 segments, each of which is acknowledged once: four are as much as a caller drains.
@@ -145,10 +145,10 @@ fn a_caller_does_not_drain_without_end(plan: Plan) {
     assert_eq!((by("writer"), by(&worker)), (4, BATCHES - 4), "{:?}", state.sent);
 }
 
-/// A call that the owner of a connection makes itself is run at once, and what it has left to do is done when it returns: the
-/// device is told, and whoever waits for the socket.
+/// A call that the owner of a connection makes itself has performed its effects when it returns: the device is told of the
+/// segment, and a poll set of the socket's state.
 #[every_arch]
-fn what_a_call_on_the_owners_thread_leaves_to_do_is_done(plan: Plan) {
+fn a_call_on_the_owners_thread_performs_its_effects(plan: Plan) {
     let mut bench = Bench::on_one_thread(plan);
     let (a, b) = bench.ports(2, 0, 1);
     for port in [a, b] {
@@ -162,7 +162,7 @@ fn what_a_call_on_the_owners_thread_leaves_to_do_is_done(plan: Plan) {
         assert!(bench.collect() > 0);
         bench.call(&connection, Call::Abort(tcp::Abort));
         assert!(!bench.scene.state().unflushed, "the device was told of the reset");
-        assert_eq!(set.try_wait(&mut events, 8), 1, "whoever watches the socket is told that it is closed");
+        assert_eq!(set.try_wait(&mut events, 8), 1, "the poll set is told that the socket is closed");
         assert!(events[0].ready.contains(stack::socket::Readiness::CLOSED));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dev::{Capabilities, Device, QueuePair, TxQueue, mem};
 use pktbuf::PktBuf;
@@ -15,7 +15,7 @@ use testbed::frames::{self, ISS, PEER, STACK, Segment, tcp_of};
 use testbed::node::START;
 use wire::tcp::TcpFlags;
 
-use crate::scene::{self, Observed, Scene, Thread};
+use crate::scene::{self, Observed, PATIENCE, Scene, Thread};
 
 const PORT: u16 = 80;
 /// Cells that an architecture with one for each processor has.
@@ -149,8 +149,9 @@ impl Bench {
 
     /// Lets everything happen that happens at this moment; the frames that the stack sent.
     pub fn settle(&mut self) -> Vec<PktBuf> {
-        let mut sent = Vec::new();
+        let (mut sent, start) = (Vec::new(), Instant::now());
         loop {
+            assert!(start.elapsed() < PATIENCE, "something is never run");
             let taken = self.driver.poll();
             let collected = self.far.rx.receive(&mut sent, 64);
             if taken == 0 && collected == 0 && self.stack.is_quiescent() {
@@ -229,9 +230,11 @@ impl Bench {
 
     /// Polls until this thread has ended.
     pub fn poll_until_done(&mut self, thread: &str) {
+        let start = Instant::now();
         while !self.scene.state().done.contains(thread) {
             self.driver.poll();
             Observed::yield_now();
+            assert!(start.elapsed() < PATIENCE, "{thread} does not end");
         }
     }
 

@@ -1,5 +1,5 @@
-//! Who waits for whom: one thread is stopped in the device while it sends for one connection, with all the locks that it
-//! holds then, and others come.
+//! Which threads wait for which: one thread is stopped in the device while it sends for a connection, with all the locks that
+//! it holds then, and other threads enter the stack.
 
 use every_arch::every_arch;
 use stack::Plan;
@@ -32,12 +32,12 @@ fn comes(bench: &Bench, thread: &str) -> Comes {
 }
 
 /// Two connections, of cells `a` and `b` out of 1024. A thread is stopped while it sends for the first; another reads from
-/// the second. What becomes of that one is judged by `judge`, while the first is still stopped.
+/// the second. `judge` looks at that thread while the first is still stopped.
 fn second_connection(plan: Plan, (a, b): (usize, usize), judge: impl FnOnce(&Bench)) {
     let mut bench = Bench::with_threads(plan);
     let (first, second) = bench.ports(1024, a, b);
     let (one, two) = (bench.connect(first), bench.connect(second));
-    // Whoever owned the stack for as long as it polled leaves it to the callers now.
+    // Under `up` the thread that polls owns the stack; it gives it up here, so that callers may enter.
     bench.driver.rest();
     let opens = bench.scene.opens();
     let writer = bench.stop_in_a_write(WRITER, &one);
@@ -56,9 +56,9 @@ fn waits(bench: &Bench) {
     assert_eq!(comes(bench, OTHER), Comes::UpTo(vec![]));
 }
 
-/// There is one cell: whoever wants anything waits for whoever is inside, whatever the connections are.
+/// There is one cell: a thread waits for the thread inside, whichever connections the two want.
 #[every_arch(only(up, giant))]
-fn whoever_is_in_the_stack_keeps_everybody_out(plan: Plan) {
+fn a_thread_in_the_stack_keeps_all_others_out(plan: Plan) {
     second_connection(plan, (0, 1), waits);
 }
 
@@ -73,7 +73,7 @@ fn whoever_is_in_the_stack_keeps_everybody_out(plan: Plan) {
     squeue_nodrain,
     squeue_process
 ))]
-fn a_busy_cell_keeps_nobody_out_of_another(plan: Plan) {
+fn a_busy_cell_does_not_block_other_cells(plan: Plan) {
     second_connection(plan, (0, 1), goes_through);
 }
 
@@ -95,7 +95,7 @@ fn a_busy_cell_serves_one_connection_at_a_time(plan: Plan) {
 /// Willmann, 3.1: MsgP permits threads "to process messages independently": a connection is a cell of its own, whatever its
 /// hash is. With `+coupled` also, as long as nobody waits for the busy connection.
 #[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
-fn a_busy_connection_keeps_nobody_out_of_another(plan: Plan) {
+fn a_busy_connection_does_not_block_other_connections(plan: Plan) {
     second_connection(plan, (5, 5), goes_through);
 }
 
@@ -116,16 +116,16 @@ fn a_second_for_the_same(plan: Plan) -> [Comes; 2] {
     [second_comes, third_comes]
 }
 
-/// Whoever waits for a connection has let go of the table, and others look theirs up meanwhile.
+/// A thread that waits for a connection has released the table lock, and others look up theirs meanwhile.
 #[every_arch(only(msgp_1, msgp_2, msgp_6))]
-fn who_waits_for_a_connection_holds_nothing(plan: Plan) {
+fn a_thread_that_waits_for_a_connection_holds_nothing(plan: Plan) {
     assert_eq!(a_second_for_the_same(plan), [Comes::UpTo(vec![]), Comes::Through]);
 }
 
 /// Willmann, 4.1: "when a Connection lock is contended (...), a thread blocks longer holding the global Connection Hashtable
 /// lock, preventing other threads from making progress."
 #[every_arch(only(msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
-fn who_waits_for_a_connection_holds_the_table_and_stops_everybody(plan: Plan) {
+fn a_thread_that_waits_for_a_connection_holds_the_table(plan: Plan) {
     assert_eq!(a_second_for_the_same(plan), [Comes::UpTo(vec![ConnTable]), Comes::UpTo(vec![])]);
 }
 
@@ -141,7 +141,7 @@ fn a_segment_for_the_same(plan: Plan) -> (Vec<LockClass>, Comes) {
     bench.put(&frame);
     let (scene, stack, target) = (bench.scene.clone(), bench.stack.clone(), two.socket.target());
     let (tell, told) = std::sync::mpsc::channel();
-    // The test's own thread receives, and will wait: another one looks.
+    // The thread of the test is the receive thread and will wait, so another thread looks.
     let looks = bench.scene.spawn("looks", move || {
         let _opens = scene.opens();
         let held = scene.until(|state| state.asleep.contains_key(TEST)).asleep[TEST].clone();
@@ -166,7 +166,7 @@ fn a_segment_that_waits_for_its_connection_holds_nothing(plan: Plan) {
 
 /// With two locks or six it waits for the send side, in which the acknowledgement number is processed.
 #[every_arch(only(msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
-fn a_segment_that_waits_for_its_connection_stops_everybody(plan: Plan) {
+fn a_segment_that_waits_for_its_connection_holds_the_table(plan: Plan) {
     assert_eq!(a_segment_for_the_same(plan), (vec![ConnTable], Comes::UpTo(vec![])));
 }
 

@@ -105,7 +105,7 @@ fn squeue_runs_events_under_its_flag_and_no_lock(plan: Plan) {
     }
     assert!(walks.sent.iter().all(|sent| sent.held.is_empty()), "{:?}", walks.sent);
     for call in [&walks.read, &walks.write] {
-        assert_eq!(taken(call), [Squeue, Squeue], "a call takes the flag of a free shard, and gives it back");
+        assert_eq!(taken(call), [Squeue, Squeue], "a call takes the flag of a free shard and gives it back");
     }
 }
 
@@ -115,7 +115,7 @@ fn squeue_queues_segments_of_a_free_shard_in_mode_fill_only(plan: Plan) {
     let fills = plan.to_string() == "squeue:fill";
     let walks = walks(plan);
     assert_eq!(count(&walks.data, What::HandsOver), if fills { SEGMENTS } else { 0 });
-    assert_eq!(count(&walks.read, What::HandsOver), 0, "somebody waits for a call: it is never left to the worker");
+    assert_eq!(count(&walks.read, What::HandsOver), 0, "a call is not left to the worker: its caller waits");
 }
 
 /// The locks of a connection, in the one order in which all of them are taken together.

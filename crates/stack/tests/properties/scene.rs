@@ -19,8 +19,8 @@ use sync::{LockClass, Ordering, Platform, Real, walk};
 pub const TEST: &str = "test";
 /// What the walk of a thread shows when it wakes a sleeper.
 pub const WAKES: &str = "wakes a thread that sleeps";
-/// A test whose threads have all come to rest without what it waits for fails after so long.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// A test whose threads have all come to rest without what it waits for fails after so long, and does not hang.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 thread_local! {
     static HERE: RefCell<Option<(Arc<Scene>, String)>> = const { RefCell::new(None) };
@@ -123,12 +123,13 @@ impl Scene {
         self.change(|state| state.closed = Some(port));
     }
 
-    /// Who is stopped in the device goes on.
+    /// Threads that are stopped in the device go on.
     pub fn open(&self) {
         self.change(|state| state.closed = None);
     }
 
-    /// Opens the device again when it goes, also when a test fails: whoever is stopped there would never end.
+    /// A guard that opens the device again when it is dropped, also when a test fails: a thread that is stopped there would
+    /// never end.
     pub fn opens(self: &Arc<Self>) -> Opens {
         Opens(self.clone())
     }

@@ -1,5 +1,4 @@
-//! Who is woken, and when: protocol threads that sleep, several pollers, and users whose socket a call made ready on a thread
-//! of the architecture's own.
+//! Which threads are woken, and when: protocol threads, several pollers, and users of a socket that a call has made ready.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -52,9 +51,9 @@ fn a_message_wakes_its_sleeper_at_once(plan: Plan) {
     assert!(walk.iter().all(|moment| moment.what != Wakes || moment.held.is_empty()), "no lock is held: {walk:?}");
 }
 
-/// One batch makes sockets of several poll sets ready, one that somebody sleeps on, and a listener: everybody is told.
+/// One batch makes sockets ready that belong to different poll sets, and one on which a thread sleeps: each is told.
 #[every_arch]
-fn every_poller_hears_of_a_batch_that_concerns_several(plan: Plan) {
+fn a_batch_wakes_every_poller_that_it_concerns(plan: Plan) {
     let mut bench = Bench::with_threads(plan);
     let (a, b) = bench.ports(2, 0, 1);
     let (mut one, mut two) = (bench.connect(a), bench.connect(b));
@@ -89,7 +88,7 @@ fn every_poller_hears_of_a_batch_that_concerns_several(plan: Plan) {
     assert_eq!(events[0].token, 3);
 }
 
-/// Told of a connection, it calls for two others, on whichever thread it was told.
+/// When its connection becomes readable it makes calls on two others, on the thread that runs it.
 struct Reacts {
     stack: Stack<Observed>,
     writes: stack::flow::Target,
@@ -107,10 +106,10 @@ impl Watch for Reacts {
     }
 }
 
-/// Whoever is told that a connection is readable calls for others of the same cell from there, on the thread that owns them
-/// where threads do. The calls return, the device hears of the segments, and whoever sleeps on a closed connection wakes.
+/// A watch makes calls on connections of the same cell, on the thread that owns them where threads own cells. The calls return,
+/// the device is told of the segments, and a thread that sleeps on a connection wakes when the call closes it.
 #[every_arch]
-fn a_call_made_where_an_event_is_told_leaves_nothing_undone(plan: Plan) {
+fn a_call_from_a_watch_performs_its_effects(plan: Plan) {
     let mut bench = Bench::with_threads(plan);
     let (a, b) = bench.ports(1024, 5, 5);
     let c = bench.port_from(1024, 5, b + 1);

@@ -90,7 +90,7 @@ fn several_pollers(plan: Plan) {
 }
 
 #[test]
-fn what_is_due_before_anybody_looks_wakes_one() {
+fn an_earlier_deadline_wakes_a_sleeper() {
     for threads in [1, 2] {
         holds(move || alarms::due_while_lying_down::<Patient>(threads, Calls::Any));
         holds(move || alarms::due_while_lying_down::<Patient>(threads, Calls::One));
