@@ -135,8 +135,8 @@ impl Scene {
     }
 
     /// Starts a thread that runs `body`.
-    pub fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> Thread {
-        Thread(Some(Observed::spawn(name, None, body)))
+    pub fn spawn(self: &Arc<Self>, name: &str, body: impl FnOnce() + Send + 'static) -> Thread {
+        Thread { handle: Observed::spawn(name, None, body), scene: self.clone(), name: name.to_owned() }
     }
 }
 
@@ -150,12 +150,29 @@ impl Drop for Opens {
 }
 
 /// A thread of a test, which ends well.
-pub struct Thread(Option<<Real as Platform>::JoinHandle>);
+pub struct Thread {
+    handle: <Real as Platform>::JoinHandle,
+    scene: Arc<Scene>,
+    name: String,
+}
 
 impl Thread {
     /// Waits for its end.
-    pub fn join(mut self) {
-        self.0.take().expect("joined once").join().expect("the thread ends well");
+    ///
+    /// # Panics
+    /// If it has panicked, or does not end.
+    pub fn join(self) {
+        drop(self.scene.until(|state| state.done.contains(&self.name)));
+        self.handle.join().expect("the thread ends well");
+    }
+}
+
+/// Reports that its thread has ended, also when that panics.
+struct Ends;
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        report(|state, name| state.done.extend([name.to_owned()]));
     }
 }
 
@@ -210,8 +227,8 @@ impl Platform for Observed {
         let inside = scene.map(|(scene, _)| (scene, name.clone()));
         Real::spawn(&name, None, move || {
             HERE.set(inside);
+            let _ends = Ends;
             body();
-            report(|state, name| state.done.extend([name.to_owned()]));
         })
     }
     fn join(handle: Self::JoinHandle) -> std::thread::Result<()> {
