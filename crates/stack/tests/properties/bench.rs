@@ -172,8 +172,8 @@ impl Bench {
     pub fn connect(&mut self, port: u16) -> Connection {
         self.put(&Segment::syn(port, PORT).frame());
         let sent = self.settle();
-        let headers = sent.iter().filter_map(|frame| tcp_of(frame)).map(|(header, _)| header);
-        let answer = headers.filter(|header| header.dst_port == port).last().expect("a SYN-ACK");
+        let mut headers = sent.iter().filter_map(|frame| tcp_of(frame)).map(|(header, _)| header);
+        let answer = headers.rfind(|header| header.dst_port == port).expect("a SYN-ACK");
         let next = answer.seq.0.wrapping_add(1);
         let ack = Segment { flags: TcpFlags::ACK, seq: ISS.wrapping_add(1), ack: next, ..Segment::syn(port, PORT) };
         self.put(&ack.frame());
