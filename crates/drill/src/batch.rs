@@ -156,7 +156,7 @@ fn capture(directory: &Path, script: &Path, family: Option<Family>, trace: &[Cro
     let file = fs::File::create(directory.join(name))?;
     let mut writer = Writer::new(io::BufWriter::new(file))?;
     let interface = writer.interface("drill")?;
-    for Crossing { at, outbound, frame } in trace {
+    for Crossing { at, outbound, frame, .. } in trace {
         let direction = if *outbound { Direction::Outbound } else { Direction::Inbound };
         writer.frame(interface, at.as_nanos() as u64, direction, frame)?;
     }

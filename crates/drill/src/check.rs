@@ -1,5 +1,6 @@
 //! A script under many architectures: it must go through under each, and the packets must be the same, octet by octet and
-//! at the same virtual time.
+//! at the same virtual time. Their order must be the same, too, but where timers of several connections expire at one
+//! instant (see `order`).
 
 use std::fmt;
 use std::path::Path;
@@ -10,6 +11,7 @@ use crate::error::ScriptError;
 use crate::family::Family;
 use crate::frame;
 use crate::host::Crossing;
+use crate::order::canonical;
 use crate::parse;
 use crate::run::{self, Options};
 
@@ -92,7 +94,8 @@ fn usual_names(family: Family) -> [(&'static str, &'static str); 6] {
 
 /// The first place where two traces part, as one sentence.
 fn difference(first: Plan, reference: &[Crossing], trace: &[Crossing]) -> Option<String> {
-    let place = reference.iter().zip(trace).position(|(a, b)| a != b).unwrap_or(reference.len().min(trace.len()));
+    let (reference, trace) = (canonical(reference), canonical(trace));
+    let place = reference.iter().zip(&trace).position(|(a, b)| a != b).unwrap_or(reference.len().min(trace.len()));
     let (a, b) = (reference.get(place), trace.get(place));
     if a.is_none() && b.is_none() {
         return None;
@@ -102,7 +105,7 @@ fn difference(first: Plan, reference: &[Crossing], trace: &[Crossing]) -> Option
 
 /// A frame with its time, in live numbers.
 fn shown(crossing: Option<&Crossing>) -> String {
-    let Some(Crossing { at, outbound, frame }) = crossing else { return "missing".to_owned() };
+    let Some(Crossing { at, outbound, frame, .. }) = crossing else { return "missing".to_owned() };
     let direction = if *outbound { '>' } else { '<' };
     let what = match frame::read(frame) {
         Ok((_, frame::Payload::Tcp(tcp))) => format!(

@@ -88,6 +88,8 @@ pub struct Crossing {
     pub at: Duration,
     /// From the stack.
     pub outbound: bool,
+    /// It crossed because the clock had moved, and not because of a packet or a call.
+    pub by_timer: bool,
     /// From the link header on.
     pub frame: Vec<u8>,
 }
@@ -107,6 +109,10 @@ pub struct Host {
     pub swallow: bool,
     pub(crate) macs: (MacAddr, MacAddr),
     local: IpAddr,
+    /// The clock has moved, and the stack has not run since.
+    clock_moved: bool,
+    /// The stack runs because the clock has moved.
+    by_timer: bool,
 }
 
 impl Host {
@@ -133,7 +139,8 @@ impl Host {
         let (stack, mut drivers) = Stack::build(config, vec![interface])?;
         let driver = drivers.pop().ok_or_else(|| BuildError::NoQueues("drill".into()))?;
         let (sent, trace) = (VecDeque::new(), Vec::new());
-        Ok(Host { stack, driver, clock, far, sent, trace, swallow: false, macs: MACS, local })
+        let (swallow, clock_moved, by_timer) = (false, false, false);
+        Ok(Host { stack, driver, clock, far, sent, trace, swallow, macs: MACS, local, clock_moved, by_timer })
     }
 
     /// Virtual time.
@@ -143,6 +150,7 @@ impl Host {
 
     /// Moves the clock; a time in the past leaves it.
     pub fn set_time(&mut self, time: Time) {
+        self.clock_moved |= time > self.clock.now();
         self.clock.advance_to(time);
     }
 
@@ -195,11 +203,13 @@ impl Host {
 
     /// Lets everything happen that happens at this moment. Whether anything did.
     pub fn settle(&mut self) -> bool {
+        self.by_timer = std::mem::take(&mut self.clock_moved);
         let mut busy = false;
         loop {
             let taken = self.driver.poll();
             let collected = self.collect();
             if taken == 0 && !collected && self.stack.is_quiescent() {
+                self.by_timer = false;
                 return busy;
             }
             busy = true;
@@ -208,7 +218,7 @@ impl Host {
 
     fn record(&mut self, outbound: bool, frame: Vec<u8>) {
         let at = self.clock.now() - START;
-        self.trace.push(Crossing { at, outbound, frame });
+        self.trace.push(Crossing { at, outbound, by_timer: self.by_timer, frame });
     }
 
     /// Takes what the stack has sent; answers for its neighbours.

@@ -10,7 +10,7 @@
 //! | [`code`] | the assertion blocks `%{ }%` |
 //! | [`posix`] | sockets as a Linux program knows them, over the stack; nothing of scripts |
 //! | [`run`] | events in order, packets compared, calls compared |
-//! | [`check`] | a script under many architectures, and that they agree |
+//! | [`check`] (with `order`) | a script under many architectures, and that they agree |
 //! | [`host`] (with `link`) | the machine under test |
 //! | `family` | the address families that scripts run in |
 //! | `frame`, `icmp`, `notation` | packets as octets and as text |
@@ -30,6 +30,7 @@ mod icmp;
 mod lex;
 mod link;
 mod notation;
+mod order;
 pub mod parse;
 pub mod posix;
 pub mod run;

@@ -19,8 +19,6 @@ fn plans() -> Vec<Plan> {
 /// Scripts that fail in a family because of a known fault of the stack, which the text names. Who mends the fault takes its
 /// line away: a script that goes through is refused here.
 const WAITING: &[(Family, &str, &str)] = &[
-    (Family::V6, "delayed_ack/ten_segments_at_once.pkt", "ACKs are not aggregated over IPv6 (RFC 9293, MUST-58)"),
-    (Family::V6, "audit/rfc9293/ten_segments_one_ack.pkt", "ACKs are not aggregated over IPv6 (RFC 9293, MUST-58)"),
     (
         Family::V4,
         "audit/rfc7323/echo_of_simultaneous_syns.pkt",

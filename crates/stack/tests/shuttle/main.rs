@@ -18,13 +18,16 @@
 //! `connp-l:128` and `connp-l:1024` are the code of `connp-l:4` with more groups; making a thousand of them for each
 //! schedule would leave time for few schedules.
 
+mod alarms;
 mod models;
+mod owners;
 mod patient;
 #[allow(dead_code)] // not every fault can be shown here
 #[path = "../../../sync/tests/planted/mod.rs"]
 mod planted;
 mod twins;
 
+use alarms::Calls;
 use every_arch::every_arch;
 use patient::Patient;
 use planted::{BlindSleep, NoWake, Planted, TornUpdate, outcome};
@@ -69,6 +72,36 @@ fn crowd(plan: Plan) {
 #[every_arch(except(connp_l_128, connp_l_1024))]
 fn two_writers(plan: Plan) {
     holds(move || models::two_writers::<Patient>(plan));
+}
+
+#[every_arch(except(connp_l_128, connp_l_1024))]
+fn several_owners(plan: Plan) {
+    holds(move || owners::several_owners::<Patient>(plan));
+}
+
+#[every_arch(except(connp_l_128, connp_l_1024))]
+fn call_on_the_owners_thread(plan: Plan) {
+    holds(move || owners::call_on_the_owners_thread::<Patient>(plan));
+}
+
+#[every_arch(except(connp_l_128, connp_l_1024))]
+fn several_pollers(plan: Plan) {
+    holds(move || owners::several_pollers::<Patient>(plan));
+}
+
+#[test]
+fn an_earlier_deadline_wakes_a_sleeper() {
+    for threads in [1, 2] {
+        holds(move || alarms::due_while_lying_down::<Patient>(threads, Calls::Any));
+        holds(move || alarms::due_while_lying_down::<Patient>(threads, Calls::One));
+    }
+}
+
+/// The models of the alarms can fail: where nobody is woken, they do.
+#[test]
+fn an_alarm_that_wakes_nobody_is_found() {
+    fails(|| alarms::due_while_lying_down::<Planted<Patient, NoWake>>(2, Calls::Any));
+    fails(|| alarms::due_while_lying_down::<Planted<Patient, NoWake>>(2, Calls::One));
 }
 
 /// The models can fail: on a machine that loses wake-ups, or sleeps without looking, they do. One architecture of each kind

@@ -13,32 +13,39 @@ use wire::tcp::{Header, TcpFlags};
 use testbed::frames::{ISS, STACK, Segment, tcp_of};
 use testbed::node::{Node, Terms, send};
 
-const PORT: u16 = 80;
+pub(super) const PORT: u16 = 80;
 /// How often each of a crowd opens a socket.
 const CALLS: usize = 3;
 
 /// A stack with its receive thread, and the peer's end of its link.
-struct Running<P: Platform> {
-    stack: Stack<P>,
-    peer: Peer,
+pub(super) struct Running<P: Platform> {
+    pub(super) stack: Stack<P>,
+    pub(super) peer: Peer,
     stop: Arc<P::AtomicBool>,
     receiver: P::JoinHandle,
 }
 
-struct Peer {
+pub(super) struct Peer {
     far: QueuePair,
     batch: Vec<PktBuf>,
 }
 
 impl Peer {
-    fn put(&mut self, segment: Segment<'_>) {
-        let buffer = PktBuf::from_slice(&segment.frame()).expect("a packet buffer");
-        assert!(self.far.tx.transmit(buffer).is_ok(), "the ring to the stack is full");
+    pub(super) fn put(&mut self, segment: Segment<'_>) {
+        self.put_all(&[segment.frame()]);
+    }
+
+    /// Puts frames on the link that the stack may take as one batch, and wakes it once.
+    pub(super) fn put_all(&mut self, frames: &[Vec<u8>]) {
+        for frame in frames {
+            let buffer = PktBuf::from_slice(frame).expect("a packet buffer");
+            assert!(self.far.tx.transmit(buffer).is_ok(), "the ring to the stack is full");
+        }
         self.far.tx.flush();
     }
 
     /// Sleeps until the stack has sent a segment like that; what came before it is of no interest.
-    fn expect<R>(&mut self, like: impl Fn(&Header, &[u8]) -> Option<R>) -> R {
+    pub(super) fn expect<R>(&mut self, like: impl Fn(&Header, &[u8]) -> Option<R>) -> R {
         loop {
             while !self.batch.is_empty() {
                 let frame = self.batch.remove(0);
@@ -53,7 +60,7 @@ impl Peer {
     }
 
     /// Sends a SYN from `port`; the sequence number of the SYN-ACK, or `None` for a reset.
-    fn connect(&mut self, port: u16) -> Option<u32> {
+    pub(super) fn connect(&mut self, port: u16) -> Option<u32> {
         self.put(Segment::syn(port, PORT));
         self.expect(|header, _| {
             let reset = header.flags.contains(TcpFlags::RST);
@@ -70,8 +77,12 @@ fn segment(port: u16, ack: u32, text: &[u8]) -> Segment<'_> {
 
 impl<P: Platform> Running<P> {
     fn start(plan: Plan) -> (Running<P>, Arc<ListenerShared<P>>) {
-        let mut node =
-            Node::<P>::introduced(Terms { cpus: 1, own_threads: true, ring_frames: 128, ..Terms::new(plan) });
+        Self::start_on(plan, 1)
+    }
+
+    /// With so many cells where there is one for each processor.
+    pub(super) fn start_on(plan: Plan, cpus: usize) -> (Running<P>, Arc<ListenerShared<P>>) {
+        let mut node = Node::<P>::introduced(Terms { cpus, own_threads: true, ring_frames: 128, ..Terms::new(plan) });
         let listener = node.listen(PORT, 4);
         node.driver.rest();
         let Node { stack, mut driver, far, .. } = node;
@@ -87,7 +98,7 @@ impl<P: Platform> Running<P> {
         (Running { stack, peer: Peer { far, batch: Vec::new() }, stop, receiver }, listener)
     }
 
-    fn end(self) {
+    pub(super) fn end(self) {
         self.stop.store(true, Ordering::Release);
         // The wakers of the stack are its own: a frame that means nothing ends the sleep as well.
         let mut peer = self.peer;

@@ -74,8 +74,9 @@ impl<P: Platform, H: Held> PcbAccess for Passage<'_, '_, P, H> {
         out: &mut Outbox<'_>,
         f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue, &mut HeaderOut, &mut Outbox<'_>) -> R,
     ) -> R {
-        self.held.release();
         let mut guard = self.pcb.send.lock();
+        // Not before: the table lock, where it is kept, is kept while the connection is waited for.
+        self.held.release();
         let half = &mut *guard;
         let result = f(&mut half.window, &mut half.queue, &mut half.header_out, out);
         self.way.emit(&mut half.route, out);

@@ -69,10 +69,11 @@ impl<P: Platform, H: Held> PcbAccess for Passage<'_, '_, P, H> {
         out: &mut Outbox<'_>,
         f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue, &mut HeaderOut, &mut Outbox<'_>) -> R,
     ) -> R {
-        self.held.release();
         let mut window = self.pcb.send_window.lock();
         let mut queue = self.pcb.retransmit_queue.lock();
         let mut header_out = self.pcb.header_out.lock();
+        // Not before: the table lock, where it is kept, is kept while the connection is waited for.
+        self.held.release();
         let (header_out, route) = &mut *header_out;
         let result = f(&mut window, &mut queue, header_out, out);
         self.way.emit(route, out);

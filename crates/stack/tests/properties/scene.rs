@@ -1,0 +1,273 @@
+//! What is known of every thread of a test while it runs: whether it sleeps, which locks it holds then, what it has given to
+//! the device, and whether it has ended.
+//!
+//! [`Observed`] is the real machine, and it reports to the scene of the test: each thread that the stack or the test starts
+//! joins the scene of its parent under the name that it is started with. So a test can wait until a thread sleeps, and see
+//! for which locks others would wait meanwhile. No sleep of an observed thread ends by itself: a wake-up that is lost
+//! leaves its thread asleep, and [`Scene::until`] says so.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sync::lock_order::Held;
+use sync::{LockClass, Ordering, Platform, Real, walk};
+
+/// The thread that runs the test, which is also the receive thread of its stack.
+pub const TEST: &str = "test";
+/// What the walk of a thread shows when it wakes a sleeper.
+pub const WAKES: &str = "wakes a thread that sleeps";
+/// A test whose threads have all come to rest without what it waits for fails after so long, and does not hang.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+thread_local! {
+    static HERE: RefCell<Option<(Arc<Scene>, String)>> = const { RefCell::new(None) };
+}
+
+/// A frame with text or flags of TCP that was given to the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The peer's port.
+    pub to: u16,
+    /// Bytes of payload.
+    pub len: usize,
+    /// The name of the thread that gave it to the device.
+    pub by: String,
+    /// The locks that this thread held, outermost first, without the device's own.
+    pub held: Vec<LockClass>,
+}
+
+/// What is known.
+#[derive(Default)]
+pub struct State {
+    /// Threads that sleep or wait for a lock, with the locks that they hold.
+    pub asleep: BTreeMap<String, Vec<LockClass>>,
+    /// Threads that have ended.
+    pub done: BTreeSet<String>,
+    /// Threads that are stopped in the device.
+    pub stopped: BTreeSet<String>,
+    /// What went to the device, oldest first.
+    pub sent: Vec<Sent>,
+    /// The device has frames and has not been told of them since.
+    pub unflushed: bool,
+    /// Segments to this port stop in the device.
+    closed: Option<u16>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "asleep with these locks: {:?}; stopped in the device: {:?}; ended: {:?}; sent: {:?}",
+            self.asleep, self.stopped, self.done, self.sent
+        )
+    }
+}
+
+impl State {
+    /// Whether this thread sleeps and holds just these locks.
+    pub fn sleeps(&self, thread: &str, held: &[LockClass]) -> bool {
+        self.asleep.get(thread).is_some_and(|classes| classes == held)
+    }
+
+    /// Names of the threads that sent segments to `port`, in order.
+    pub fn senders(&self, port: u16) -> Vec<&str> {
+        self.sent.iter().filter(|sent| sent.to == port).map(|sent| sent.by.as_str()).collect()
+    }
+}
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct Scene {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Scene {
+    /// A scene that the calling thread, which runs the test, has joined.
+    pub fn new() -> Arc<Scene> {
+        let scene = Arc::new(Scene::default());
+        HERE.set(Some((scene.clone(), TEST.to_owned())));
+        scene
+    }
+
+    /// What is known now.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        // A test that fails with the state in hand leaves it whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+        self.changed.notify_all();
+    }
+
+    /// Waits until `what` holds.
+    ///
+    /// # Panics
+    /// With what is known, if nothing changes for half a minute.
+    pub fn until(&self, what: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        let mut state = self.state();
+        while !what(&state) {
+            let (next, time) = self.changed.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner);
+            state = next;
+            assert!(!time.timed_out() || what(&state), "nothing happens any more: {:?}", *state);
+        }
+        state
+    }
+
+    /// From now on the first thread that sends to `port` stops in the device, with all the locks that it holds.
+    pub fn close(&self, port: u16) {
+        self.change(|state| state.closed = Some(port));
+    }
+
+    /// Threads that are stopped in the device go on.
+    pub fn open(&self) {
+        self.change(|state| state.closed = None);
+    }
+
+    /// A guard that opens the device again when it is dropped, also when a test fails: a thread that is stopped there would
+    /// never end.
+    pub fn opens(self: &Arc<Self>) -> Opens {
+        Opens(self.clone())
+    }
+
+    /// Starts a thread that runs `body`.
+    pub fn spawn(self: &Arc<Self>, name: &str, body: impl FnOnce() + Send + 'static) -> Thread {
+        Thread { handle: Observed::spawn(name, None, body), scene: self.clone(), name: name.to_owned() }
+    }
+}
+
+/// See [`Scene::opens`].
+pub struct Opens(Arc<Scene>);
+
+impl Drop for Opens {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// A thread of a test, which ends well.
+pub struct Thread {
+    handle: <Real as Platform>::JoinHandle,
+    scene: Arc<Scene>,
+    name: String,
+}
+
+impl Thread {
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// If it has panicked, or does not end.
+    pub fn join(self) {
+        drop(self.scene.until(|state| state.done.contains(&self.name)));
+        self.handle.join().expect("the thread ends well");
+    }
+}
+
+/// Reports that its thread has ended, also when that panics.
+struct Ends;
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        report(|state, name| state.done.extend([name.to_owned()]));
+    }
+}
+
+fn report(change: impl FnOnce(&mut State, &str)) {
+    let here = HERE.try_with(|here| here.borrow().clone()).ok().flatten();
+    if let Some((scene, name)) = here {
+        scene.change(|state| change(state, &name));
+    }
+}
+
+fn held() -> Vec<LockClass> {
+    let mut classes = Vec::new();
+    Real::with_held(|held| classes = held.classes());
+    classes
+}
+
+/// The calling thread gives a segment to the device, and stops there while its way is closed.
+pub fn send(to: u16, len: usize) {
+    let held: Vec<_> = held().into_iter().filter(|class| *class != LockClass::DeviceTx).collect();
+    report(|state, by| {
+        state.unflushed = true;
+        state.sent.push(Sent { to, len, by: by.to_owned(), held });
+    });
+    let Some((scene, name)) = HERE.with(|here| here.borrow().clone()) else { return };
+    if scene.state().closed == Some(to) {
+        scene.change(|state| state.stopped.extend([name.clone()]));
+        drop(scene.until(|state| state.closed != Some(to)));
+        scene.change(|state| state.stopped.retain(|stopped| *stopped != name));
+    }
+}
+
+/// The calling thread tells the device that its queue has frames.
+pub fn flush() {
+    report(|state, _| state.unflushed = false);
+}
+
+/// The real machine under observation: see the head of this file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Observed;
+
+impl Platform for Observed {
+    type AtomicU32 = <Real as Platform>::AtomicU32;
+    type AtomicU64 = <Real as Platform>::AtomicU64;
+    type AtomicUsize = <Real as Platform>::AtomicUsize;
+    type AtomicBool = <Real as Platform>::AtomicBool;
+    type Cell<T> = <Real as Platform>::Cell<T>;
+    type JoinHandle = <Real as Platform>::JoinHandle;
+    type Doorbell = <Real as Platform>::Doorbell;
+
+    fn spawn(name: &str, _cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -> Self::JoinHandle {
+        let (scene, name) = (HERE.with(|here| here.borrow().clone()), name.to_owned());
+        let inside = scene.map(|(scene, _)| (scene, name.clone()));
+        Real::spawn(&name, None, move || {
+            HERE.set(inside);
+            let _ends = Ends;
+            body();
+        })
+    }
+    fn join(handle: Self::JoinHandle) -> std::thread::Result<()> {
+        Real::join(handle)
+    }
+    fn futex_wait(atom: &Self::AtomicU32, expected: u32, _timeout: Option<Duration>) {
+        report(|state, name| drop(state.asleep.insert(name.to_owned(), held())));
+        Real::futex_wait(atom, expected, None);
+        report(|state, name| drop(state.asleep.remove(name)));
+    }
+    fn futex_wake(atom: &Self::AtomicU32, n: u32) {
+        walk::note(file!(), WAKES);
+        Real::futex_wake(atom, n);
+    }
+    fn relax(spins: u32) {
+        Real::relax(spins);
+    }
+    fn yield_now() {
+        Real::yield_now();
+    }
+    fn now() -> u64 {
+        Real::now()
+    }
+    fn random() -> u64 {
+        Real::random()
+    }
+    fn thread_index() -> usize {
+        Real::thread_index()
+    }
+    fn fence(order: Ordering) {
+        Real::fence(order);
+    }
+    fn light_fence() {
+        Real::light_fence();
+    }
+    fn heavy_fence() {
+        Real::heavy_fence();
+    }
+    fn with_held(look: impl FnOnce(&Held)) {
+        Real::with_held(look);
+    }
+}

@@ -1,0 +1,94 @@
+//! Reading a recorded walk: which locks a thread took, what it held then, and when it ran events, sent messages and woke
+//! others.
+
+use sync::LockClass;
+use sync::walk::Step;
+
+use crate::scene::WAKES;
+
+/// Something on a walk that a test asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A lock is taken.
+    Takes(LockClass),
+    /// A lock is released; it is not held any more.
+    Releases(LockClass),
+    /// An event of TCP is run on a connection.
+    Runs,
+    /// A message is put into another thread's queue.
+    HandsOver,
+    /// A thread that sleeps is woken.
+    Wakes,
+}
+
+/// One moment of a walk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moment {
+    pub what: What,
+    /// The locks that are held, outermost first; those of devices and of users' sockets are left out.
+    pub held: Vec<LockClass>,
+}
+
+/// The locks of the architecture are those of the stack's tables and connections and those of its queues. What a device or a
+/// socket's user has is not the architecture's.
+fn counts(class: LockClass) -> bool {
+    !matches!(class, LockClass::DeviceTx | LockClass::SocketBuffer | LockClass::AcceptQueue)
+}
+
+/// The moments of a walk.
+pub fn moments(steps: &[Step]) -> Vec<Moment> {
+    let mut held: Vec<LockClass> = Vec::new();
+    let mut moments = Vec::new();
+    for step in steps {
+        let what = match step {
+            Step::Take(class) if counts(*class) => What::Takes(*class),
+            Step::Release(class) if counts(*class) => {
+                let place = held.iter().rposition(|other| other == class).expect("a lock that was taken");
+                held.remove(place);
+                What::Releases(*class)
+            }
+            Step::Note { text, .. } if *text == WAKES => What::Wakes,
+            Step::Note { text, .. } if text.starts_with("runs the event") => What::Runs,
+            Step::HandOff => What::HandsOver,
+            _ => continue,
+        };
+        moments.push(Moment { what, held: held.clone() });
+        if let What::Takes(class) = what {
+            held.push(class);
+        }
+    }
+    moments
+}
+
+/// The classes of the locks that a walk takes, in order.
+pub fn taken(moments: &[Moment]) -> Vec<LockClass> {
+    moments
+        .iter()
+        .filter_map(|moment| match moment.what {
+            What::Takes(class) => Some(class),
+            _ => None,
+        })
+        .collect()
+}
+
+/// How often something happens.
+pub fn count(moments: &[Moment], what: What) -> usize {
+    moments.iter().filter(|moment| moment.what == what).count()
+}
+
+/// The locks held whenever an event is run.
+pub fn held_by_events(moments: &[Moment]) -> Vec<&[LockClass]> {
+    moments.iter().filter(|moment| moment.what == What::Runs).map(|moment| &moment.held[..]).collect()
+}
+
+/// The locks of connections that a walk takes, in order, each with what is held then.
+pub fn connection_locks(moments: &[Moment]) -> Vec<(LockClass, &[LockClass])> {
+    let of_connection = |class: LockClass| (LockClass::PcbHeaderIn..=LockClass::PcbHeaderOut).contains(&class);
+    moments
+        .iter()
+        .filter_map(|moment| match moment.what {
+            What::Takes(class) if of_connection(class) => Some((class, &moment.held[..])),
+            _ => None,
+        })
+        .collect()
+}

@@ -1,0 +1,75 @@
+//! A receive thread that is about to sleep, and callers that make something due before it would look. See `alarm.rs`.
+//!
+//! Generic over the platform: shuttle runs this here, and loom, which knows weak memory, in `tests/loom.rs`.
+
+use std::sync::Arc;
+
+use dev::Wake;
+use observe::Time;
+use stack::alarm::Alarms;
+use sync::{Atomic, Ordering, Parker, Platform};
+
+/// When something is due, in nanoseconds.
+const DUE: u64 = 5;
+
+/// Where a thread sleeps.
+struct Bed<P: Platform>(Parker<P>);
+
+impl<P: Platform> Wake for Bed<P> {
+    fn wake(&self) {
+        self.0.unpark();
+    }
+}
+
+/// Whom the caller calls.
+#[derive(Clone, Copy)]
+pub enum Calls {
+    /// Any thread that can do it.
+    Any,
+    /// The one thread that can.
+    One,
+}
+
+/// `threads` receive threads work out how long they may sleep while a caller makes something due: not all of them, and not
+/// the one that is called, sleep past it. A sleep here ends by a wake-up and by nothing else, so that one that is lost is a
+/// deadlock.
+pub fn due_while_lying_down<P: Platform>(threads: usize, calls: Calls) {
+    let alarms = Arc::new(Alarms::<P>::new(threads));
+    let deadline = Arc::new(P::AtomicU64::new(u64::MAX));
+    let seen = Arc::new(Parker::<P>::new());
+    let sleepers: Vec<_> = (0..threads)
+        .map(|thread| {
+            let bed = Arc::new(Bed::<P>(Parker::new()));
+            alarms.add_wakers(thread, std::iter::once(bed.clone() as Arc<dyn Wake>));
+            let (alarms, deadline, seen) = (alarms.clone(), deadline.clone(), seen.clone());
+            let sleep = bed.clone();
+            let handle = P::spawn("sleeper", None, move || {
+                let earliest = || match deadline.load(Ordering::Relaxed) {
+                    u64::MAX => Time::MAX,
+                    nanos => Time::from_nanos(nanos),
+                };
+                if alarms.lie_down(thread, earliest) == Time::MAX {
+                    sleep.0.park(None);
+                    alarms.get_up(thread);
+                }
+                if deadline.load(Ordering::Relaxed) == DUE {
+                    seen.unpark();
+                }
+            });
+            (bed, handle)
+        })
+        .collect();
+    deadline.store(DUE, Ordering::Relaxed);
+    match calls {
+        Calls::Any => alarms.due(DUE),
+        Calls::One => alarms.due_at(0, DUE),
+    }
+    // Whoever was called, or looked in time, has seen what is due.
+    seen.park(None);
+    // The others may sleep on.
+    alarms.wake_all();
+    for (bed, handle) in sleepers {
+        bed.wake();
+        P::join(handle).expect("the sleeper ends well");
+    }
+}

@@ -1,0 +1,108 @@
+//! Several cells, and calls from where events are told: batches for more than one owner, calls made on the owner's own
+//! thread, several pollers.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use stack::call::Call;
+use stack::flow::Target;
+use stack::socket::readiness::Watch;
+use stack::socket::{ListenerShared, PollSet, Readiness};
+use stack::{Plan, Stack};
+use sync::Platform;
+use testbed::frames::{PEER, STACK, Segment, datagram};
+use wire::tcp::TcpFlags;
+
+use super::models::{PORT, Running};
+
+/// Cells, where there is one for each processor.
+const CELLS: usize = 2;
+
+/// Ports of peers from `from` on, one for each cell.
+fn ports<P: Platform>(stack: &Stack<P>, to: u16, from: u16) -> [u16; CELLS] {
+    let cell = |port: u16| stack.flow((STACK, to).into(), (PEER, port).into()).index(CELLS);
+    [0, 1].map(|wanted| (from..).find(|port| cell(*port) == wanted).expect("a port"))
+}
+
+/// A batch with a SYN for each of two cells: both are answered, whichever thread has the cell, though nothing follows that
+/// would wake anybody.
+pub fn several_owners<P: Platform>(plan: Plan) {
+    let (mut running, listener) = Running::<P>::start_on(plan, CELLS);
+    let ports = ports(&running.stack, PORT, 2000);
+    running.peer.put_all(&ports.map(|port| Segment::syn(port, PORT).frame()));
+    let mut left = ports.to_vec();
+    while !left.is_empty() {
+        let from = running.peer.expect(|header, _| left.contains(&header.dst_port).then_some(header.dst_port));
+        left.retain(|port| *port != from);
+    }
+    running.stack.unlisten(&listener);
+    running.end();
+}
+
+/// Told of a listener's child, it resets it from there.
+struct Resets<P: Platform> {
+    stack: Stack<P>,
+    listener: Arc<ListenerShared<P>>,
+}
+
+impl<P: Platform> Watch for Resets<P> {
+    fn ready(&self, _level: Readiness) {
+        while let Some(child) = self.listener.accept() {
+            let target: Target = child.target();
+            self.stack.call(&target, Call::Abort(tcp::Abort));
+        }
+    }
+}
+
+/// A call that is made where an event is told, on the thread that owns the connection where threads do: the segment that
+/// comes of it reaches a peer that sleeps.
+pub fn call_on_the_owners_thread<P: Platform>(plan: Plan) {
+    let (mut running, listener) = Running::<P>::start_on(plan, 1);
+    listener.ready.watch(Arc::new(Resets { stack: running.stack.clone(), listener: listener.clone() }));
+    let next = running.peer.connect(2000).expect("the listener is open");
+    let last = Segment {
+        flags: TcpFlags::ACK,
+        ack: next,
+        seq: testbed::frames::ISS.wrapping_add(1),
+        ..Segment::syn(2000, PORT)
+    };
+    running.peer.put(last);
+    running.peer.expect(|header, _| header.flags.contains(TcpFlags::RST).then_some(()));
+    running.stack.unlisten(&listener);
+    // A watch and its listener keep each other alive otherwise.
+    listener.ready.watch(Arc::new(Deaf));
+    running.end();
+}
+
+struct Deaf;
+
+impl Watch for Deaf {
+    fn ready(&self, _level: Readiness) {}
+}
+
+/// A batch with a datagram for each of two sockets in two cells, each watched by a thread that sleeps in a set of its own:
+/// both wake.
+pub fn several_pollers<P: Platform>(plan: Plan) {
+    let (mut running, listener) = Running::<P>::start_on(plan, CELLS);
+    let pollers = [53, 54].map(|port| {
+        let socket = running.stack.bind_udp(SocketAddr::new(STACK.into(), port)).expect("the port is free");
+        let set = PollSet::<P>::new(false).expect("a set");
+        socket.ready.register(&socket, &set, usize::from(port));
+        let poller = P::spawn("poller", None, move || {
+            let mut events = Vec::new();
+            // Writable from the beginning.
+            while !events.iter().any(|event: &stack::socket::PollEvent| event.ready.contains(Readiness::READABLE)) {
+                set.wait(&mut events, 4, None);
+            }
+        });
+        (socket, poller)
+    });
+    let frames = [53, 54].map(|to| datagram(ports(&running.stack, to, 3000)[usize::from(to) % CELLS], to, b"text"));
+    running.peer.put_all(&frames);
+    for (socket, poller) in pollers {
+        P::join(poller).expect("the poller ends well");
+        running.stack.unbind_udp(&socket);
+    }
+    running.stack.unlisten(&listener);
+    running.end();
+}
