@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use heddle::tokio::TcpStream;
 use http_body_util::Full;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, SERVER};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -91,14 +91,13 @@ async fn respond(site: &Site, request: Request<Incoming>, pieces: &SharedPieces)
     let described = site.verbose.then(|| format!("{} {}", request.method(), request.uri()));
     let mut response = match *request.method() {
         Method::GET | Method::HEAD => files::respond(&site.root, &request, pieces),
-        Method::POST | Method::PUT => upload::respond(site.upload.as_ref(), request, &site.totals).await,
+        Method::POST | Method::PUT => upload::respond(site.upload.as_ref(), request).await,
         Method::OPTIONS => allowed(StatusCode::NO_CONTENT),
         _ => allowed(StatusCode::METHOD_NOT_ALLOWED),
     };
     response.headers_mut().insert(SERVER, HeaderValue::from_static("heddle"));
     let status = response.status();
     site.totals.answered(status.is_client_error() || status.is_server_error());
-    site.totals.sent(response.body().size_hint().exact().unwrap_or(0) as usize);
     if let Some(described) = described {
         eprintln!("{described} -> {}", status.as_u16());
     }

@@ -1,9 +1,12 @@
-//! What a service has done, counted by its tasks and printed when it ends.
+//! What a service has done, counted by its tasks and by the stack, and printed when it ends.
+//!
+//! Bytes of connections are counted by the stack, when a segment with them arrives in sequence or leaves for the first
+//! time: what a service has written may stay in a send buffer, because its client has stopped reading or is gone.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use heddle::Stack;
+use heddle::{Counter, Stack};
 
 use crate::failure::Failure;
 
@@ -47,8 +50,8 @@ pub struct Totals {
     cut_off: AtomicU64,
     requests: AtomicU64,
     refused: AtomicU64,
-    bytes_in: AtomicU64,
-    bytes_out: AtomicU64,
+    datagram_bytes_in: AtomicU64,
+    datagram_bytes_out: AtomicU64,
 }
 
 fn add(counter: &AtomicU64, by: u64) {
@@ -72,14 +75,14 @@ impl Totals {
         add(&self.refused, u64::from(refused));
     }
 
-    /// Bytes of content came in.
-    pub fn received(&self, bytes: usize) {
-        add(&self.bytes_in, bytes as u64);
+    /// A datagram with so many bytes came in.
+    pub fn datagram_in(&self, bytes: usize) {
+        add(&self.datagram_bytes_in, bytes as u64);
     }
 
-    /// Bytes of content were given to the stack.
-    pub fn sent(&self, bytes: usize) {
-        add(&self.bytes_out, bytes as u64);
+    /// A datagram with so many bytes was sent.
+    pub fn datagram_out(&self, bytes: usize) {
+        add(&self.datagram_bytes_out, bytes as u64);
     }
 
     /// Prints them, with the stack's own counters.
@@ -88,6 +91,9 @@ impl Totals {
     /// They cannot be written as JSON.
     pub fn print(&self, stack: &Stack, ending: Ending, after: Duration, json: bool) -> Result<(), Failure> {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = stack.census().counters;
+        let bytes_in = counters.get(Counter::TextBytesIn) + get(&self.datagram_bytes_in);
+        let bytes_out = counters.get(Counter::TextBytesOut) + get(&self.datagram_bytes_out);
         if json {
             let ended = serde_json::json!({
                 "event": "ended",
@@ -97,8 +103,8 @@ impl Totals {
                 "connections_cut_off": get(&self.cut_off),
                 "requests": get(&self.requests),
                 "requests_refused": get(&self.refused),
-                "bytes_in": get(&self.bytes_in),
-                "bytes_out": get(&self.bytes_out),
+                "bytes_in": bytes_in,
+                "bytes_out": bytes_out,
                 "counters": counters_by_name(stack),
             });
             println!("{ended}");
@@ -106,13 +112,13 @@ impl Totals {
         }
         println!();
         println!(
-            "{} connections ({} cut off by the client), {} requests ({} refused), {} in, {} out in {:.1} s",
+            "{} connections ({} cut off by the client), {} requests ({} refused), {} received, {} sent in {:.1} s",
             get(&self.connections),
             get(&self.cut_off),
             get(&self.requests),
             get(&self.refused),
-            indicatif::BinaryBytes(get(&self.bytes_in)),
-            indicatif::BinaryBytes(get(&self.bytes_out)),
+            indicatif::BinaryBytes(bytes_in),
+            indicatif::BinaryBytes(bytes_out),
             after.as_secs_f64()
         );
         print_counters(stack);

@@ -13,6 +13,7 @@ mod pairs;
 mod process;
 mod programs;
 mod relaying;
+mod service;
 mod serving;
 mod wire_image;
 
