@@ -21,6 +21,7 @@ use heddle::{AddressEvent, Addressing, Casualty, Cidr, LockKind, Plan, Stack, St
 use tokio::sync::Notify;
 
 use crate::failure::Failure;
+use crate::{headroom, runtime};
 
 /// How long a command waits for a router to speak: it is asked after one, five and thirteen seconds.
 const ADDRESS_PATIENCE: std::time::Duration = std::time::Duration::from_secs(15);
@@ -162,6 +163,16 @@ impl NetworkArgs {
 
     fn queues(&self) -> usize {
         self.queues.map_or(self.threads(), |queues| queues as usize).min(MOST_QUEUES as usize)
+    }
+
+    /// Makes sure that the threads of a command can be started, with the memory that they need: those of its stacks, of which
+    /// there are two over mem, and of its runtime.
+    ///
+    /// # Errors
+    /// The system does not give them.
+    pub fn check_headroom(&self) -> Result<(), Failure> {
+        let stacks = if self.dev == DeviceName::Mem { 2 } else { 1 };
+        headroom::check(stacks * (self.queues() + self.threads()) + runtime::threads())
     }
 
     /// A stack on a TAP interface.

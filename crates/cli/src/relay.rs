@@ -102,6 +102,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
             "over mem there is nobody to relay to, for the other end would be in this process: use --dev tap:NAME",
         ));
     };
+    args.network.check_headroom()?;
     let network = args.network.on_tap(name)?;
     let relay = Arc::new(Relay::new(network, &args));
     if let Some(remedy) = too_few_descriptors(u64::from(args.max_connections)) {

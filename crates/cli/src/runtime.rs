@@ -12,6 +12,11 @@ use crate::failure::Failure;
 /// Descriptors that a runtime takes: an epoll set with its waker, and a pair for signals with copies of one end.
 const DESCRIPTORS: usize = 8;
 
+/// Threads that a runtime takes: its workers, and as many again to take their place while one of them waits for a disk.
+pub fn threads() -> usize {
+    2 * std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// A runtime with one worker per CPU.
 ///
 /// # Errors

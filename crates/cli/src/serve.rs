@@ -153,6 +153,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
              try `heddle get http://10.0.0.1/`, which brings its own server",
         ));
     };
+    args.network.check_headroom()?;
     let network = args.network.on_tap(name)?;
     let served = runtime::new()?.block_on(serve(&network, &offer, &args, &totals));
     served.and(network.finish())

@@ -208,3 +208,52 @@ fn a_limit_of_open_files_at_any_place_is_named() {
     }
     assert!(outcomes.contains(&Some(1)) && outcomes.ends_with(&[Some(0)]), "{outcomes:?}");
 }
+
+/// Every limit of address space: either it is done, or a sentence says what is missing and what to do. Where not even the
+/// version can be printed, the program has not begun.
+#[test]
+fn a_limit_of_memory_at_any_place_is_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("file"), vec![7; 100_000]).expect("a file");
+    let run = |kibibytes: u32, words: &str| {
+        let limited = format!("ulimit -v {kibibytes}; exec timeout -k 5 60 {} {words}", env!("CARGO_BIN_EXE_heddle"));
+        let mut shell = Command::new("sh");
+        shell.env("RUST_BACKTRACE", "0").args(["-c", &limited]).current_dir(directory.path());
+        shell.output().expect("a shell")
+    };
+    std::fs::write(directory.path().join("empty.pkt"), "0 `true`\n").expect("a script");
+    // Closely where a start needs all there is, with long steps where the allocator would set aside 64 MiB for each thread.
+    let close = (8_000..84_000).step_by(2_300);
+    let limits: Vec<u32> = close.chain((90_000..400_000).step_by(60_000)).chain([8_000_000]).collect();
+    for words in [
+        "get http://10.0.0.1/file --root . -o got --queues 2 --threads 2 --arch connp-t",
+        "ping 10.0.0.1 -c 1 --queues 2 --threads 2 --arch squeue",
+        "ttcp -n 50 --warmup 1 --threads 2",
+        "drill empty.pkt",
+    ] {
+        let mut outcomes = Vec::new();
+        for kibibytes in &limits {
+            let output = run(*kibibytes, words);
+            let (code, error) = (output.status.code(), text(&output.stderr));
+            match code {
+                Some(0) => {}
+                Some(1) => {
+                    let named = error.contains("memory") && error.contains("ulimit -v");
+                    assert!(named && error.lines().count() == 1, "{kibibytes} KiB: {words}: {error}");
+                }
+                _ => {
+                    let begins = run(*kibibytes, "--version").status.success();
+                    assert!(!begins, "{kibibytes} KiB: {words}: {code:?} {error}");
+                }
+            }
+            outcomes.push(code);
+        }
+        assert!(outcomes.contains(&Some(1)), "{words}: {outcomes:?}");
+        let enough = outcomes.iter().position(|code| *code == Some(0)).expect("8 GB is enough");
+        assert!(
+            outcomes[enough..].iter().all(|code| *code == Some(0)),
+            "{words}: more is never too little: {outcomes:?}"
+        );
+    }
+    assert_eq!(std::fs::read(directory.path().join("got")).expect("the file"), [7; 100_000]);
+}

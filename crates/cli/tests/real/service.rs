@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use crate::namespace::{OURS_V4, OURS_V6, in_namespace};
-use crate::process::PATIENCE;
-use crate::serving::Serving;
+use crate::process::{PATIENCE, Process};
+use crate::serving::{Serving, curl};
 
 const MIB: usize = 1 << 20;
 
@@ -24,6 +24,34 @@ fn exchange(host: &str, request: &str) -> Vec<u8> {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("an answer and its end");
     answer
+}
+
+/// With every limit of address space either it serves, or it ends and says why.
+#[test]
+fn a_service_with_too_little_memory_says_so() {
+    in_namespace(&["curl", "sh"], |space| {
+        let site = space.site(MIB);
+        let mut served = Vec::new();
+        for mebibytes in (20..100).step_by(6) {
+            let limited = format!("ulimit -v {}; exec \"$@\"", mebibytes * 1024);
+            let words = space.heddle(&["serve", "http", "--json", "--root", &site.path("."), "--threads", "2"]);
+            let shell = ["sh", "-c", &limited, "sh"].map(str::to_owned);
+            let process = Process::start(&[&shell[..], &words].concat());
+            let Some(line) = process.line() else {
+                let (status, error) = process.end();
+                assert_eq!(status.code(), Some(1), "{mebibytes} MiB: {error}");
+                assert!(error.contains("too little memory") && error.lines().count() == 1, "{mebibytes} MiB: {error}");
+                assert!(served.is_empty(), "{mebibytes} MiB are too little, {served:?} are not");
+                continue;
+            };
+            assert!(line.contains("listening"), "{line}");
+            assert_eq!(curl(&[&format!("http://{OURS_V4}/big")]), site.big, "{mebibytes} MiB");
+            served.push(mebibytes);
+            process.interrupt();
+            assert!(process.end().0.success(), "{mebibytes} MiB");
+        }
+        assert!(!served.is_empty() && served[0] > 20, "{served:?}");
+    });
 }
 
 #[test]
