@@ -6,6 +6,7 @@
 mod body;
 mod directory;
 mod files;
+mod host;
 mod range;
 mod upload;
 mod wire;
@@ -89,11 +90,9 @@ pub async fn connection(stream: TcpStream, site: Arc<Site>, mut quitting: watch:
 
 async fn respond(site: &Site, request: Request<Incoming>, pieces: &SharedPieces) -> Response<Body> {
     let described = site.verbose.then(|| format!("{} {}", request.method(), request.uri()));
-    let mut response = match *request.method() {
-        Method::GET | Method::HEAD => files::respond(&site.root, &request, pieces),
-        Method::POST | Method::PUT => upload::respond(site.upload.as_ref(), request).await,
-        Method::OPTIONS => allowed(StatusCode::NO_CONTENT),
-        _ => allowed(StatusCode::METHOD_NOT_ALLOWED),
+    let mut response = match host::check(request.version(), request.headers()) {
+        Ok(()) => answer(site, request, pieces).await,
+        Err(problem) => plain(StatusCode::BAD_REQUEST, problem),
     };
     response.headers_mut().insert(SERVER, HeaderValue::from_static("heddle"));
     let status = response.status();
@@ -102,6 +101,15 @@ async fn respond(site: &Site, request: Request<Incoming>, pieces: &SharedPieces)
         eprintln!("{described} -> {}", status.as_u16());
     }
     response
+}
+
+async fn answer(site: &Site, request: Request<Incoming>, pieces: &SharedPieces) -> Response<Body> {
+    match *request.method() {
+        Method::GET | Method::HEAD => files::respond(&site.root, &request, pieces),
+        Method::POST | Method::PUT => upload::respond(site.upload.as_ref(), request).await,
+        Method::OPTIONS => allowed(StatusCode::NO_CONTENT),
+        _ => allowed(StatusCode::METHOD_NOT_ALLOWED),
+    }
 }
 
 fn allowed(status: StatusCode) -> Response<Body> {

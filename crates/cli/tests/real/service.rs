@@ -54,6 +54,35 @@ fn a_service_with_too_little_memory_says_so() {
     });
 }
 
+/// RFC 9112, section 3.2.
+#[test]
+fn requests_without_a_host_or_with_two_get_400() {
+    in_namespace(&[], |space| {
+        let site = space.site(1000);
+        let serving = Serving::start(space, &site, "connp-l:128", &[]);
+        for address in [OURS_V4, OURS_V6] {
+            for (head, hosts, status) in [
+                ("GET / HTTP/1.1", "", "400"),
+                ("GET / HTTP/1.1", "Host: a\r\nHost: a\r\n", "400"),
+                ("GET / HTTP/1.1", "Host: a b\r\n", "400"),
+                ("POST /x HTTP/1.1", "Content-Length: 0\r\n", "400"),
+                ("BREW / HTTP/1.1", "", "400"),
+                ("GET / HTTP/1.1", "Host: a\r\n", "200"),
+                ("GET / HTTP/1.1", "Host:\r\n", "200"),
+                ("GET http://a/ HTTP/1.1", "Host: a\r\n", "200"),
+                ("GET http://a/ HTTP/1.1", "", "400"),
+                ("GET / HTTP/1.0", "", "200"),
+                ("GET / HTTP/1.0", "Host: a\r\nHost: b\r\n", "400"),
+            ] {
+                let answer = exchange(address, &format!("{head}\r\n{hosts}Connection: close\r\n\r\n"));
+                let line = String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned();
+                assert!(line.split(' ').nth(1) == Some(status), "{address}: {head}, {hosts:?}: {line}");
+            }
+        }
+        assert_eq!(field(&serving.stop(), "requests_refused"), 14);
+    });
+}
+
 #[test]
 fn totals_count_what_was_sent_and_not_what_was_promised() {
     in_namespace(&[], |space| {
