@@ -54,6 +54,26 @@ fn a_peer_in_the_process_answers_under_every_architecture() {
     }
 }
 
+/// Without IPv6 a link may carry as little as RFC 791 asks for.
+#[test]
+fn small_packets_are_enough_for_ipv4() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let content: Vec<u8> = (0..20_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    std::fs::write(directory.path().join("file"), &content).expect("written");
+    for arch in ALL_PLANS {
+        for mtu in [68, 1279] {
+            let output = heddle_in(
+                directory.path(),
+                &format!("get http://10.0.0.1/file -o copy --queues 2 --arch {arch} --mtu {mtu}"),
+            );
+            assert!(output.status.success(), "{arch}, {mtu}: {}", text(&output.stderr));
+            assert!(std::fs::read(directory.path().join("copy")).expect("the copy") == content, "{arch}, {mtu}");
+        }
+        let pings = heddle(&format!("ping 10.0.0.1 -c 2 -i 0.001 -W 30 -s 1000 --arch {arch} --mtu 68 -j"));
+        assert_eq!(json(&pings)["received"], 2, "{arch}");
+    }
+}
+
 #[test]
 fn a_ping_that_nobody_answers_fails_without_another_word() {
     let lost = Command::new(env!("CARGO_BIN_EXE_heddle"))
@@ -117,6 +137,13 @@ fn what_cannot_be_is_a_usage_error_of_one_sentence() {
         ("relay --listen kernel:127.0.0.1:80 --listen kernel:127.0.0.1:81 --to 10.0.0.1:80", "--to for each"),
         ("relay --listen kernel:127.0.0.1:80 --to 10.0.0.1:80", "--dev tap:NAME"),
         ("relay --listen kernel:127.0.0.1:80 --to 10.0.0.1:80 --dev tap:x", "--addr"),
+        ("ping 10.0.0.1 --mtu 67", "68 to 65521"),
+        ("ping 10.0.0.1 --mtu 65522", "68 to 65521"),
+        ("ping 10.0.0.1 --mtu x", "68 to 65521"),
+        ("ping fd00::1 --mtu 1279", "1280"),
+        ("ping 10.0.0.1 --addr 10.0.0.2/24 --addr fd00::2/64 --mtu 1279", "leave out the IPv6"),
+        ("serve echo --dev tap:x --addr fd00::2/64 --mtu 576", "1280"),
+        ("serve echo --dev tap:x --addr 10.0.0.2/24 --slaac --mtu 576", "--slaac"),
         ("weave", "--help"),
     ] {
         let output = heddle(arguments);

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use crate::namespace::{OURS_V4, OURS_V6, in_namespace};
-use crate::process::{PATIENCE, Process};
+use crate::process::{PATIENCE, Process, run};
 use crate::serving::{Serving, curl};
 
 const MIB: usize = 1 << 20;
@@ -80,6 +80,29 @@ fn requests_without_a_host_or_with_two_get_400() {
             }
         }
         assert_eq!(field(&serving.stop(), "requests_refused"), 14);
+    });
+}
+
+/// A small MTU is for hosts without IPv6; the kernel's end has none either then.
+#[test]
+fn a_small_mtu_serves_over_ipv4() {
+    in_namespace(&["curl", "ip"], |space| {
+        let site = space.site(200_000);
+        for mtu in ["576", "68"] {
+            let words = ["serve", "http", "--json", "--root", &site.path("."), "--mtu", mtu];
+            let refused = Process::start(&space.heddle(&words)).end();
+            assert!(refused.0.code() == Some(2) && refused.1.contains("1280"), "{}", refused.1);
+            run(&["ip", "link", "set", "tap0", "mtu", mtu]);
+            let refused = Process::start(&space.heddle(&["serve", "echo"])).end();
+            assert!(refused.0.code() == Some(2) && refused.1.contains("MTU of tap0"), "{}", refused.1);
+            let device = ["--dev", "tap:tap0", "--addr", "10.9.0.2/24", "--queues", "2"];
+            let words = [&[env!("CARGO_BIN_EXE_heddle")][..], &words, &device].concat();
+            let process = Process::start(&words);
+            assert!(process.line().is_some_and(|line| line.contains("listening")), "{mtu}: {}", process.end().1);
+            assert_eq!(curl(&[&format!("http://{OURS_V4}/big")]), site.big, "{mtu}");
+            process.interrupt();
+            assert!(process.end().0.success());
+        }
     });
 }
 
