@@ -635,6 +635,7 @@ impl<P: Platform> Cell<P> {
         Census {
             counters: self.counters.snapshot(),
             connections: self.table.len() + self.half_open.len(),
+            time_wait: 0,
             timers: self.wheel.len() + self.half_open.len(),
             bytes: self.table.footprint() + self.table.len() * size_of::<TcpSocket<P>>() + self.half_open.footprint(),
         }

@@ -482,6 +482,7 @@ impl<P: Platform> Architecture<P> for MsgP<P> {
         Census {
             counters: self.counters.snapshot(),
             connections: connections + half_open,
+            time_wait: 0,
             timers: timers + half_open,
             bytes: directory.connections.footprint() + connections * each + directory.half_open.footprint(),
         }
