@@ -14,6 +14,7 @@ mod headroom;
 mod knobs;
 mod network;
 mod ping;
+mod privileges;
 mod relay;
 mod runtime;
 mod serve;

@@ -21,6 +21,7 @@ use heddle::{AddressEvent, Addressing, BuildError, Casualty, Cidr, LockKind, Pla
 use tokio::sync::Notify;
 
 use crate::failure::Failure;
+use crate::privileges::User;
 use crate::{headroom, runtime};
 
 /// How long a command waits for a router to speak: it is asked after one, five and thirteen seconds.
@@ -108,6 +109,11 @@ pub struct NetworkArgs {
     /// Faults to inject, such as "loss 1% reorder 2% out delay 5ms seed 7" (docs/faults.md)
     #[arg(long, value_name = "PLAN", long_help = fault_help())]
     pub fault: Option<FaultPlan>,
+
+    /// Give up root and become this user once the interface and the recording are open: NAME or UID, or UID:GID. The user
+    /// needs the right to read what is served; see SECURITY.md. With tap
+    #[arg(long, value_name = "NAME|UID[:GID]")]
+    pub user: Option<User>,
 
     /// Record every frame to FILE, for Wireshark or tcpdump (pcapng)
     #[arg(long, value_name = "FILE")]
@@ -270,6 +276,11 @@ impl NetworkArgs {
             return Err(Failure::Usage(format!("{peer} is our own address: give --addr another one, or none")));
         }
         self.check_mtu("--mtu", self.mtu, &own)?;
+        if self.user.is_some() {
+            return Err(Failure::usage(
+                "over mem nothing needs the rights of root: leave --user out, or use --dev tap:NAME",
+            ));
+        }
         let config = MemConfig {
             queues: self.queues().min(heddle::mem::MAX_QUEUES),
             mtu: self.mtu.unwrap_or(1500),
@@ -302,6 +313,9 @@ impl NetworkArgs {
         let gone = Arc::new(Notify::new());
         let told = gone.clone();
         let mut builder = self.builder(device, addresses).on_device_gone(move || told.notify_one());
+        if let Some(user) = self.user {
+            user.become_it()?;
+        }
         for gateway in &self.gateway {
             builder = builder.gateway(*gateway);
         }

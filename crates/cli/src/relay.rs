@@ -103,11 +103,12 @@ pub fn run(args: Args) -> Result<(), Failure> {
         ));
     };
     args.network.check_headroom()?;
-    let network = args.network.on_tap(name)?;
-    let relay = Arc::new(Relay::new(network, &args));
+    // Before --user is followed: root may raise the limit.
     if let Some(remedy) = too_few_descriptors(u64::from(args.max_connections)) {
         eprintln!("heddle: {remedy}");
     }
+    let network = args.network.on_tap(name)?;
+    let relay = Arc::new(Relay::new(network, &args));
     let done = runtime::new()?.block_on(relay.clone().run(&routes, args.json));
     done.and(relay.network.finish())
 }
