@@ -144,6 +144,10 @@ fn what_cannot_be_is_a_usage_error_of_one_sentence() {
         ("ping 10.0.0.1 --addr 10.0.0.2/24 --addr fd00::2/64 --mtu 1279", "leave out the IPv6"),
         ("serve echo --dev tap:x --addr fd00::2/64 --mtu 576", "1280"),
         ("serve echo --dev tap:x --addr 10.0.0.2/24 --slaac --mtu 576", "--slaac"),
+        ("ping 10.0.0.1 --user 65534:65534", "--dev tap:NAME"),
+        ("ping 10.0.0.1 --user 0:0", "rights of root"),
+        ("serve echo --rate-per-client 0/s", "50/s"),
+        ("serve echo --max-per-client 0", "--max-per-client"),
         ("weave", "--help"),
     ] {
         let output = heddle(arguments);

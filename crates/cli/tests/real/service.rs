@@ -133,3 +133,115 @@ fn totals_count_what_was_sent_and_not_what_was_promised() {
         }
     });
 }
+
+#[test]
+fn a_running_service_tells_its_counters() {
+    in_namespace(&["curl"], |space| {
+        for arch in heddle::ALL_PLANS {
+            let site = space.site(100_000);
+            let serving = Serving::start(space, &site, arch, &[]);
+            let url = serving.url(OURS_V4, "big");
+            assert_eq!(curl(&[&url]), site.big);
+            let _idle = serving.connect(80);
+            // It goes on: the second answer comes from a service that was asked.
+            let said = serving.ask_and_stop(|| assert_eq!(curl(&[&url]), site.big));
+            let report: serde_json::Value = serde_json::from_str(said.lines().next().expect("a line")).expect("JSON");
+            let totals = &report["totals"];
+            assert_eq!(report["event"], "report", "{arch}: {said}");
+            assert!(
+                totals["connections"].as_u64() >= Some(1) && totals["bytes_out"].as_u64() >= Some(100_000),
+                "{arch}: {said}"
+            );
+            assert!(totals["live"].is_u64() && totals["time_wait"].is_u64(), "{arch}: {said}");
+            assert!(totals["counters"]["segments-in"].as_u64() > Some(1), "{arch}: {said}");
+        }
+    });
+}
+
+/// Whether a new connection is served, and not reset at once, which may end the very call that opens it.
+fn is_served(host: &str) -> bool {
+    TcpStream::connect((host, 7)).is_ok_and(|mut stream| echoes(&mut stream))
+}
+
+/// Whether a byte comes back.
+fn echoes(stream: &mut TcpStream) -> bool {
+    let mut answer = [0];
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    stream.write_all(b"x").is_ok() && stream.read_exact(&mut answer).is_ok() && answer == *b"x"
+}
+
+#[test]
+fn one_client_has_so_many_connections_and_no_more() {
+    in_namespace(&[], |space| {
+        for arch in ["connp-l:128", "connp-t", "msgp:2", "up"] {
+            let words = space.heddle(&["serve", "echo", "--json", "--arch", arch, "--max-per-client", "3"]);
+            let process = Process::start(&words);
+            assert!(process.line().is_some(), "{arch}");
+            for host in [OURS_V4, OURS_V6] {
+                let mut held: Vec<TcpStream> =
+                    (0..3).map(|_| TcpStream::connect((host, 7)).expect("a connection")).collect();
+                assert!(held.iter_mut().all(echoes), "{arch}, {host}");
+                assert!((0..5).all(|_| !is_served(host)), "{arch}, {host}: the fourth is reset");
+                assert!(held.iter_mut().all(echoes), "{arch}, {host}: the others stay");
+                drop(held.pop());
+                // Its end is noticed when it has come.
+                assert!((0..1000).any(|_| is_served(host)), "{arch}, {host}: there is room again");
+            }
+            process.interrupt();
+            let ended = process.line().expect("totals");
+            assert!(field(&ended, "connections_refused_as_too_many") >= 10, "{ended}");
+            assert_eq!(field(&ended, "connections"), 8, "{ended}");
+        }
+    });
+}
+
+#[test]
+fn one_client_opens_so_many_connections_in_a_second() {
+    in_namespace(&[], |space| {
+        let words = space.heddle(&["serve", "echo", "--json", "--rate-per-client", "5/s"]);
+        let process = Process::start(&words);
+        assert!(process.line().is_some());
+        let start = std::time::Instant::now();
+        let served = (0..50).filter(|_| is_served(OURS_V4)).count();
+        // Five at once, and five for each second that it took.
+        let most = 6 + 5 * start.elapsed().as_secs() as usize + 5;
+        assert!((5..=most).contains(&served), "{served} of 50, {most} at most");
+        process.interrupt();
+        let ended = process.line().expect("totals");
+        assert_eq!(field(&ended, "connections_refused_as_too_fast"), 50 - served as u64, "{ended}");
+    });
+}
+
+/// Every thread of the process has given up what root has; it serves all the same.
+#[test]
+fn with_user_root_is_given_up() {
+    in_namespace(&["curl"], |space| {
+        for arch in heddle::ALL_PLANS {
+            let site = space.site(MIB);
+            run(&["chmod", "-R", "a+rX", &space.directory("")]);
+            let serving = Serving::start(space, &site, arch, &["--user", "65534:65533"]);
+            assert_eq!(curl(&[&serving.url(OURS_V6, "big")]), site.big, "{arch}");
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", serving.id())).expect("it runs");
+            let statuses: Vec<String> =
+                tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok()).collect();
+            assert!(statuses.len() > 2, "{arch}: {} threads", statuses.len());
+            for status in statuses {
+                let has = |line: &str| assert!(status.contains(line), "{arch}: no {line:?} in {status}");
+                has("\nUid:\t65534\t65534\t65534\t65534\n");
+                has("\nGid:\t65533\t65533\t65533\t65533\n");
+                has("\nNoNewPrivs:\t1\n");
+                for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+                    has(&format!("\n{set}:\t0000000000000000\n"));
+                }
+                let groups = status.lines().find(|line| line.starts_with("Groups:")).expect("a line");
+                assert_eq!(groups["Groups:".len()..].trim(), "", "{arch}");
+            }
+            serving.stop();
+        }
+        // Who may not change users is told so, and nothing is served.
+        let bound = ["setpriv", "--bounding-set", "-setuid,-setgid,-setpcap"].map(str::to_owned);
+        let words = space.heddle(&["serve", "echo", "--user", "65533:65533"]);
+        let (status, error) = Process::start(&[&bound[..], &words].concat()).end();
+        assert!(status.code() == Some(1) && error.contains("start as root") && error.lines().count() == 1, "{error}");
+    });
+}
