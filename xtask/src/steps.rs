@@ -9,8 +9,20 @@ use std::time::Instant;
 use crate::{coverage, deps, exclusive, instructions, licences, metadata};
 
 /// All steps, in order.
-pub const ALL: &[&str] =
-    &["fmt", "clippy", "deps", "coverage", "docs", "test", "models", "bench", "exclusive", "instructions", "licences"];
+pub const ALL: &[&str] = &[
+    "fmt",
+    "clippy",
+    "deps",
+    "coverage",
+    "docs",
+    "test",
+    "descriptors",
+    "models",
+    "bench",
+    "exclusive",
+    "instructions",
+    "licences",
+];
 
 /// The steps that do not run anything of the product.
 pub const CHECK: &[&str] = &["fmt", "clippy", "deps", "coverage", "docs"];
@@ -84,6 +96,7 @@ fn step(name: &str) -> Result<Done, String> {
         "coverage" => coverage::check().map(|()| Done::Passed),
         "docs" => docs(),
         "test" => cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]),
+        "descriptors" => descriptors(),
         "models" => models(),
         // As tests and not with `cargo bench`: the same profile, hence nothing to compile again, and no measurement.
         "bench" => cargo(&["test", "--locked", "--workspace", "--bench=*", "--", "--smoke"]),
@@ -125,6 +138,28 @@ fn docs() -> Result<Done, String> {
     let mut command = command(&["doc", "--locked", "--workspace", "--all-features", "--no-deps", "--lib"]);
     command.env("RUSTDOCFLAGS", "--deny=warnings");
     finish(command)
+}
+
+/// The tests that count descriptors or set their limit: the arguments of `cargo test` for each.
+const COUNTING: [&[&str]; 4] = [
+    &["--package", "heddle-dev-tap", "--tests"],
+    &["--package", "heddle-cli", "--bin", "heddle"],
+    &["--package", "heddle-cli", "--test", "cli", "limit_of_open_files"],
+    &["--package", "heddle", "--test", "polling"],
+];
+
+/// These tests once more, with what a parent may leave to a program: open descriptors, one of them with a high number, a low
+/// limit, and no standard input.
+fn descriptors() -> Result<Done, String> {
+    const INHERITED: &str = "exec 9</dev/null 200</dev/null; ulimit -n 256; exec 0<&-; exec \"$@\"";
+    for arguments in COUNTING {
+        let plain = command(&[&["test", "--quiet", "--locked"], arguments].concat());
+        let mut shell = Command::new("bash");
+        shell.args(["-c", INHERITED, "bash"]).arg(plain.get_program()).args(plain.get_args());
+        shell.current_dir(metadata::root()).envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        finish(shell)?;
+    }
+    Ok(Done::Passed)
 }
 
 /// What the architecture costs where access is exclusive.

@@ -12,6 +12,7 @@ use lab::result::{Results, Workload};
 use lab::workload::SendMode;
 
 use crate::failure::Failure;
+use crate::headroom;
 
 /// Compare process architectures, and the Linux kernel, under the parallel TCP benchmark.
 ///
@@ -171,6 +172,8 @@ impl Common {
         if let Some(zero) = options.connections.iter().find(|n| **n == 0 || **n > 100_000) {
             return Err(Failure::usage(format!("{zero} connections cannot be measured: ask for 1 to 100000")));
         }
+        // All architectures of one load are open at a time, and the kernel; each has two stacks and the threads that load it.
+        headroom::check(3 * options.threads as usize * (options.plans.len() + 1))?;
         let quiet = self.to_stdout || self.json.as_deref().is_some_and(|path| path.as_os_str() == "-");
         let bar = progress_bar();
         let results = compare::run(options, &mut |standing| show(&bar, &standing));

@@ -10,6 +10,7 @@ use heddle::config::{Profile, knobs};
 use heddle::{ALL_PLANS, Plan};
 
 use crate::failure::Failure;
+use crate::headroom;
 
 /// Run packet scripts (packetdrill's language) against the stack, in virtual time.
 ///
@@ -73,8 +74,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
     options.mtu = args.mtu;
     options.knobs = knobs(&args)?;
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let batch = Batch { plans, families, options, defines: pairs(&args.define)?, jobs, captures: args.pcap };
     let paths = batch::find(&args.files).map_err(Failure::usage)?;
+    headroom::check(jobs.min(paths.len()))?;
+    let batch = Batch { plans, families, options, defines: pairs(&args.define)?, jobs, captures: args.pcap };
     let outcomes = batch.run(&paths);
     let mut failed = 0;
     for outcome in &outcomes {

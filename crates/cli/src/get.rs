@@ -121,6 +121,7 @@ struct Report {
 /// # Errors
 /// The file did not come, or could not be written.
 pub fn run(args: Args) -> Result<(), Failure> {
+    args.network.check_headroom()?;
     let runtime = runtime::new()?;
     let (network, server) = match &args.network.dev {
         DeviceName::Tap(name) => (args.network.on_tap(name)?, None),

@@ -10,9 +10,11 @@ mod compare;
 mod drill;
 mod failure;
 mod get;
+mod headroom;
 mod knobs;
 mod network;
 mod ping;
+mod privileges;
 mod relay;
 mod runtime;
 mod serve;
@@ -61,6 +63,7 @@ enum Command {
 
 fn main() -> ExitCode {
     end_with_the_reader();
+    headroom::prepare();
     // On a usage error clap prints the sentence itself and exits with 2.
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,

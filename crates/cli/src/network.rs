@@ -17,16 +17,24 @@ use heddle::device::pcap::{Recording, Tap as Recorder};
 use heddle::device::{Device, with_faults};
 use heddle::mem::MemConfig;
 use heddle::tap::{Offloads, Tap, TapError, TapOptions};
-use heddle::{AddressEvent, Addressing, Casualty, Cidr, LockKind, Plan, Stack, StatedRoute};
+use heddle::{AddressEvent, Addressing, BuildError, Casualty, Cidr, LockKind, Plan, Stack, StatedRoute};
 use tokio::sync::Notify;
 
 use crate::failure::Failure;
+use crate::privileges::User;
+use crate::{headroom, runtime};
 
 /// How long a command waits for a router to speak: it is asked after one, five and thirteen seconds.
 const ADDRESS_PATIENCE: std::time::Duration = std::time::Duration::from_secs(15);
 
 /// Largest number of queue pairs and threads that may be asked for: what the devices can have.
 const MOST_QUEUES: u64 = 64;
+
+/// Smallest MTU of a link that carries IPv4 (RFC 791, section 3.2), and of one that carries IPv6 (RFC 8200, section 5).
+const LEAST_MTU_V4: usize = 68;
+const LEAST_MTU_V6: usize = 1280;
+/// Largest MTU of a TAP interface: 65535 bytes less its link header.
+const MOST_MTU: usize = 65_521;
 
 /// The network that the command uses.
 #[derive(Args)]
@@ -80,9 +88,10 @@ pub struct NetworkArgs {
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Offload::All)]
     pub offload: Offload,
 
-    /// Largest packet in bytes [default: as the interface has it; 1500 for mem]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1280..=65_521))]
-    pub mtu: Option<u64>,
+    /// Largest packet in bytes, 68 to 65521; with IPv6 addresses at least 1280 [default: as the interface has it; 1500 for
+    /// mem]
+    #[arg(long, value_name = "BYTES", value_parser = mtu)]
+    pub mtu: Option<usize>,
 
     /// What TCP looks like from the wire: linux, freebsd or rfc
     #[arg(long, value_name = "NAME", default_value = "linux")]
@@ -100,6 +109,11 @@ pub struct NetworkArgs {
     /// Faults to inject, such as "loss 1% reorder 2% out delay 5ms seed 7" (docs/faults.md)
     #[arg(long, value_name = "PLAN", long_help = fault_help())]
     pub fault: Option<FaultPlan>,
+
+    /// Give up root and become this user once the interface and the recording are open: NAME or UID, or UID:GID. The user
+    /// needs the right to read what is served; see SECURITY.md. With tap
+    #[arg(long, value_name = "NAME|UID[:GID]")]
+    pub user: Option<User>,
 
     /// Record every frame to FILE, for Wireshark or tcpdump (pcapng)
     #[arg(long, value_name = "FILE")]
@@ -164,6 +178,16 @@ impl NetworkArgs {
         self.queues.map_or(self.threads(), |queues| queues as usize).min(MOST_QUEUES as usize)
     }
 
+    /// Makes sure that the threads of a command can be started, with the memory that they need: those of its stacks, of which
+    /// there are two over mem, and of its runtime.
+    ///
+    /// # Errors
+    /// The system does not give them.
+    pub fn check_headroom(&self) -> Result<(), Failure> {
+        let stacks = if self.dev == DeviceName::Mem { 2 } else { 1 };
+        headroom::check(stacks * (self.queues() + self.threads()) + runtime::threads())
+    }
+
     /// A stack on a TAP interface.
     ///
     /// # Errors
@@ -180,8 +204,9 @@ impl NetworkArgs {
             Offload::Checksum => Offloads::Checksum,
             Offload::None => Offloads::None,
         };
-        let mtu = self.mtu.map(|mtu| mtu as usize);
-        let options = TapOptions { queues: self.queues(), offloads, mtu, ..TapOptions::default() };
+        // Before the interface is changed: with a small MTU the kernel takes its own IPv6 addresses off it.
+        self.check_mtu("--mtu", self.mtu, &self.addr)?;
+        let options = TapOptions { queues: self.queues(), offloads, mtu: self.mtu, ..TapOptions::default() };
         let tap = Tap::open(name, options).map_err(|error| match error {
             TapError::BadName { .. } | TapError::BadQueueCount { .. } => Failure::usage(error),
             _ => Failure::failed(error),
@@ -191,6 +216,21 @@ impl NetworkArgs {
             self.await_address(name, &network.stack)?;
         }
         Ok(network)
+    }
+
+    /// Refuses an MTU that IPv6 cannot live with. `whose` it is stands before the number.
+    fn check_mtu(&self, whose: &str, mtu: Option<usize>, addresses: &[Cidr]) -> Result<(), Failure> {
+        let Some(mtu) = mtu.filter(|mtu| *mtu < LEAST_MTU_V6) else { return Ok(()) };
+        let mut six = addresses.iter().filter(|cidr| cidr.address.is_ipv6());
+        let what = match six.next() {
+            Some(cidr) => format!("the IPv6 address {cidr}"),
+            None if self.slaac => "--slaac".to_owned(),
+            None => return Ok(()),
+        };
+        Err(Failure::Usage(format!(
+            "{whose} {mtu} is too small for {what}: IPv6 needs {LEAST_MTU_V6} (RFC 8200, section 5); raise it with --mtu, or \
+             leave out the IPv6 addresses"
+        )))
     }
 
     /// Waits until an address is in use that leads off the link or was asked for, and says which.
@@ -235,9 +275,15 @@ impl NetworkArgs {
         if beside.address == peer {
             return Err(Failure::Usage(format!("{peer} is our own address: give --addr another one, or none")));
         }
+        self.check_mtu("--mtu", self.mtu, &own)?;
+        if self.user.is_some() {
+            return Err(Failure::usage(
+                "over mem nothing needs the rights of root: leave --user out, or use --dev tap:NAME",
+            ));
+        }
         let config = MemConfig {
             queues: self.queues().min(heddle::mem::MAX_QUEUES),
-            mtu: self.mtu.map_or(1500, |mtu| mtu as usize),
+            mtu: self.mtu.unwrap_or(1500),
             ..MemConfig::default()
         };
         let (ours, theirs) = heddle::mem::pair(config);
@@ -253,6 +299,7 @@ impl NetworkArgs {
     /// The recording cannot be opened, or the addresses are wrong.
     pub fn build(&self, device: Box<dyn Device>, addresses: &[Cidr]) -> Result<Network, Failure> {
         let name = device.name().to_owned();
+        self.check_mtu(&format!("the MTU of {name},"), Some(device.capabilities().mtu), addresses)?;
         let mut device = device;
         if let Some(plan) = &self.fault {
             device = Box::new(with_faults(device, plan.clone()));
@@ -266,13 +313,19 @@ impl NetworkArgs {
         let gone = Arc::new(Notify::new());
         let told = gone.clone();
         let mut builder = self.builder(device, addresses).on_device_gone(move || told.notify_one());
+        if let Some(user) = self.user {
+            user.become_it()?;
+        }
         for gateway in &self.gateway {
             builder = builder.gateway(*gateway);
         }
         for route in &self.route {
             builder = builder.route(&route.to_string());
         }
-        let stack = builder.build().map_err(Failure::usage)?;
+        let stack = builder.build().map_err(|error| match error {
+            BuildError::Thread(_) | BuildError::NoBuffer => Failure::failed(error),
+            _ => Failure::usage(error),
+        })?;
         Ok(Network { stack, device: name, gone, recording })
     }
 
@@ -323,6 +376,16 @@ impl Network {
             ))),
         }
     }
+}
+
+/// Reads an MTU.
+fn mtu(text: &str) -> Result<usize, String> {
+    let mtu = text.parse().ok().filter(|mtu| (LEAST_MTU_V4..=MOST_MTU).contains(mtu));
+    mtu.ok_or_else(|| {
+        format!(
+            "give {LEAST_MTU_V4} to {MOST_MTU} bytes: every host must take IPv4 packets of {LEAST_MTU_V4} (RFC 791)"
+        )
+    })
 }
 
 /// Reads a secret of 32 hexadecimal digits.

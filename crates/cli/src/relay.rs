@@ -102,11 +102,13 @@ pub fn run(args: Args) -> Result<(), Failure> {
             "over mem there is nobody to relay to, for the other end would be in this process: use --dev tap:NAME",
         ));
     };
-    let network = args.network.on_tap(name)?;
-    let relay = Arc::new(Relay::new(network, &args));
+    args.network.check_headroom()?;
+    // Before --user is followed: root may raise the limit.
     if let Some(remedy) = too_few_descriptors(u64::from(args.max_connections)) {
         eprintln!("heddle: {remedy}");
     }
+    let network = args.network.on_tap(name)?;
+    let relay = Arc::new(Relay::new(network, &args));
     let done = runtime::new()?.block_on(relay.clone().run(&routes, args.json));
     done.and(relay.network.finish())
 }
@@ -149,12 +151,16 @@ fn too_few_descriptors(connections: u64) -> Option<String> {
     if setrlimit(Resource::Nofile, raised).is_ok() && enough(raised.current) {
         return None;
     }
-    let current = getrlimit(Resource::Nofile).current.unwrap_or(0);
-    let room = current.saturating_sub(SPARE_DESCRIPTORS);
-    Some(format!(
-        "{current} open files allow about {room} connections, not {connections}: raise the limit (`ulimit -n {wanted}`) \
-         or give --max-connections {room}"
-    ))
+    Some(too_few(getrlimit(Resource::Nofile).current.unwrap_or(0), connections))
+}
+
+fn too_few(current: u64, connections: u64) -> String {
+    let (wanted, room) = (connections + SPARE_DESCRIPTORS, current.saturating_sub(SPARE_DESCRIPTORS));
+    let fewer = if room > 0 { format!(" or give --max-connections {room}") } else { String::new() };
+    format!(
+        "{current} open files allow about {room} connections, not {connections}: raise the limit (`ulimit -n {wanted}`)\
+         {fewer}"
+    )
 }
 
 impl Relay {
@@ -299,8 +305,10 @@ mod tests {
 
     #[test]
     fn a_limit_of_open_files_that_is_too_low_is_named() {
-        assert_eq!(too_few_descriptors(1), None);
         let message = too_few_descriptors(1 << 40).unwrap();
-        assert!(message.contains("ulimit -n") && message.contains("--max-connections"), "{message}");
+        assert!(message.contains("ulimit -n 1099511628032"), "{message}");
+        assert!(too_few(1024, 2000).contains("give --max-connections 768"));
+        // None at all cannot be asked for.
+        assert!(!too_few(256, 1).contains("--max-connections"));
     }
 }

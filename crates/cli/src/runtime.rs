@@ -12,6 +12,11 @@ use crate::failure::Failure;
 /// Descriptors that a runtime takes: an epoll set with its waker, and a pair for signals with copies of one end.
 const DESCRIPTORS: usize = 8;
 
+/// Threads that a runtime takes: its workers, and as many again to take their place while one of them waits for a disk.
+pub fn threads() -> usize {
+    2 * std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// A runtime with one worker per CPU.
 ///
 /// # Errors
@@ -29,6 +34,29 @@ fn has_descriptors(count: usize) -> io::Result<()> {
     (1..count).map(|_| first.try_clone()).collect::<io::Result<Vec<_>>>().map(drop)
 }
 
+/// The signal that asks a service how it does.
+pub struct Asked(Signal);
+
+impl Asked {
+    /// Starts to listen for SIGUSR1, which would end the process otherwise. Must be called inside the runtime.
+    ///
+    /// # Errors
+    /// The system has no room for another signal handler.
+    pub fn listen() -> Result<Asked, Failure> {
+        register(SignalKind::user_defined1()).map(Asked)
+    }
+
+    /// Waits for the next one.
+    pub async fn wait(&mut self) {
+        // It never ends: the runtime outlives whoever waits.
+        let _ = self.0.recv().await;
+    }
+}
+
+fn register(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|error| Failure::Failed(format!("cannot listen for signals: {error}; close some programs")))
+}
+
 /// Ctrl-C, and the signal that ends services.
 pub struct Stop {
     interrupt: Signal,
@@ -41,10 +69,6 @@ impl Stop {
     /// # Errors
     /// The system has no room for another signal handler.
     pub fn listen() -> Result<Stop, Failure> {
-        let register = |kind| {
-            signal(kind)
-                .map_err(|error| Failure::Failed(format!("cannot listen for Ctrl-C: {error}; close some programs")))
-        };
         Ok(Stop { interrupt: register(SignalKind::interrupt())?, terminate: register(SignalKind::terminate())? })
     }
 

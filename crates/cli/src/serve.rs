@@ -4,6 +4,7 @@
 //! by a task of its own; a signal or the device's end stops it, what is under way gets a moment to finish, and the totals
 //! are printed. What a service says to its clients is in `serve/`.
 
+mod clients;
 mod http;
 mod simple;
 pub mod totals;
@@ -22,8 +23,9 @@ use tokio::task::JoinSet;
 
 use crate::failure::Failure;
 use crate::network::{DeviceName, Network, NetworkArgs};
-use crate::runtime::{self, Stop};
+use crate::runtime::{self, Asked, Stop};
 
+use self::clients::{Clients, Limits};
 use self::http::Site;
 use self::totals::{Ending, Totals};
 
@@ -32,7 +34,7 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// Serve HTTP files, or one of the classic test services, from Heddle's own stack.
 ///
-/// The service runs until Ctrl-C and then prints what it has done. Clients are other programs: the service needs a TAP
+/// The service runs until Ctrl-C and then prints what it has done; SIGUSR1 has it print that to standard error meanwhile. Clients are other programs: the service needs a TAP
 /// interface, behind which this machine's own kernel is the first of them.
 #[derive(Arguments)]
 #[command(arg_required_else_help = true, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
@@ -50,6 +52,8 @@ Example, as root:
   heddle serve http --dev tap:heddle0 --addr 10.0.0.2/24 --addr fd00::2/64 --root .
   ip addr add 10.0.0.1/24 dev heddle0; ip addr add fd00::1/64 dev heddle0 nodad      (in a second terminal)
   curl http://10.0.0.2/        curl 'http://[fd00::2]/'
+  heddle serve http --dev tap:heddle0 --addr 10.0.0.2/24 --user nobody --max-per-client 100 --rate-per-client 50/s
+  kill -USR1 $(pidof heddle)                    prints counters to the service's standard error
 
 Without root, make the interface once beforehand:
   sudo ip tuntap add mode tap user $USER multi_queue vnet_hdr name heddle0
@@ -96,6 +100,16 @@ struct ServiceArgs {
     #[arg(short, long, value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
+    /// Connections that one client may have at a time; more are reset. A client is an IPv4 address or an IPv6 /64 network
+    /// [default: no limit, for many people may share one address]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_per_client: Option<u32>,
+
+    /// New connections that one client may open in a second, as N or N/s; more are reset. After a pause so many may come at
+    /// once [default: no limit]
+    #[arg(long, value_name = "N/s", value_parser = rate)]
+    rate_per_client: Option<u32>,
+
     /// Print one JSON object when the service is ready and one when it has ended
     #[arg(short, long)]
     json: bool,
@@ -120,6 +134,12 @@ struct HttpArgs {
 
     #[command(flatten)]
     service: ServiceArgs,
+}
+
+/// Reads a number of connections in a second.
+fn rate(text: &str) -> Result<u32, String> {
+    let number = text.strip_suffix("/s").unwrap_or(text).parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "give a number of connections in a second, as in 50/s".to_owned())
 }
 
 /// What is served.
@@ -153,6 +173,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
              try `heddle get http://10.0.0.1/`, which brings its own server",
         ));
     };
+    args.network.check_headroom()?;
     let network = args.network.on_tap(name)?;
     let served = runtime::new()?.block_on(serve(&network, &offer, &args, &totals));
     served.and(network.finish())
@@ -184,20 +205,29 @@ impl Offer {
 /// Serves until a signal comes or the device goes.
 async fn serve(network: &Network, offer: &Offer, args: &ServiceArgs, totals: &Arc<Totals>) -> Result<(), Failure> {
     let started = Instant::now();
-    let mut stop = Stop::listen()?;
+    let (mut stop, mut asked) = (Stop::listen()?, Asked::listen()?);
     let port = args.port.unwrap_or(offer.port());
     let (quit, quitting) = watch::channel(());
     let mut tasks = JoinSet::new();
     let accepting = listen(&network.stack, port, offer, quitting, totals)?;
+    let limits = Limits { connections: args.max_per_client, rate: args.rate_per_client };
+    let accepting = Accepting { clients: Clients::new(limits), ..accepting };
     if let Offer::Simple(protocol) = offer {
         let socket = UdpSocket::bind(&network.stack, everywhere(&network.stack, port)).map_err(Failure::failed)?;
         tasks.spawn(simple::datagrams(*protocol, socket, totals.clone()));
     }
     announce(network, offer, port, args.json);
+    let report = async {
+        loop {
+            asked.wait().await;
+            totals.report(&network.stack, started.elapsed(), args.json);
+        }
+    };
     let ending = tokio::select! {
         () = stop.wait() => Ending::Signal,
         () = network.gone.notified() => Ending::DeviceGone,
         () = accepting.run(&mut tasks) => Ending::Signal,
+        () = report => Ending::Signal,
     };
     drop(quit);
     if ending == Ending::Signal {
@@ -216,6 +246,8 @@ async fn serve(network: &Network, offer: &Offer, args: &ServiceArgs, totals: &Ar
 /// A listening port and what to do with whoever comes.
 struct Accepting<F> {
     listener: TcpListener,
+    clients: Arc<Clients>,
+    totals: Arc<Totals>,
     serve: F,
 }
 
@@ -226,8 +258,22 @@ where
 {
     async fn run(self, tasks: &mut JoinSet<()>) {
         loop {
-            let (stream, _) = self.listener.accept().await;
-            tasks.spawn((self.serve)(stream));
+            let (stream, peer) = self.listener.accept().await;
+            match self.clients.admit(peer.ip(), Instant::now()) {
+                Ok(admitted) => {
+                    self.totals.connected();
+                    let served = (self.serve)(stream);
+                    tasks.spawn(async move {
+                        served.await;
+                        drop(admitted);
+                    });
+                }
+                Err(refusal) => {
+                    self.totals.refused(refusal);
+                    // Dropping it then resets it, so that nothing is kept of it. It may have been reset already.
+                    let _ = stream.get_ref().set_linger(Some(Duration::ZERO));
+                }
+            }
             // What has ended is forgotten, so that a service may run for ever.
             while tasks.try_join_next().is_some() {}
         }
@@ -244,19 +290,18 @@ fn listen(
     totals: &Arc<Totals>,
 ) -> Result<Accepting<impl Fn(TcpStream) -> Task + use<>>, Failure> {
     let listener = TcpListener::bind(stack, everywhere(stack, port)).map_err(Failure::failed)?;
-    let totals = totals.clone();
+    let (totals, counted) = (totals.clone(), totals.clone());
     let site = match offer {
         Offer::Http(site) => Ok(site.clone()),
         Offer::Simple(protocol) => Err(*protocol),
     };
     let serve = move |stream: TcpStream| -> Task {
-        totals.connected();
         match &site {
             Ok(site) => Box::pin(http::connection(stream, site.clone(), quitting.clone())),
-            Err(protocol) => Box::pin(simple::connection(*protocol, stream, totals.clone())),
+            Err(protocol) => Box::pin(simple::connection(*protocol, stream, counted.clone())),
         }
     };
-    Ok(Accepting { listener, serve })
+    Ok(Accepting { listener, clients: Clients::new(Limits::default()), totals, serve })
 }
 
 /// Serves files of the directory `root` on port `port` of `stack`, for as long as the future lives.

@@ -9,6 +9,7 @@ use lab::sampling::Contender;
 use lab::workload::{Bench, Params, SendMode};
 
 use crate::failure::Failure;
+use crate::headroom;
 
 /// Send messages over several connections and time them, as ttcp does.
 ///
@@ -73,6 +74,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
             "the null lock excludes nobody: choose tas, ttas, ticket, mcs, spin-park, blocking or reserved",
         ));
     }
+    let most = args.arch.iter().map(|plan| params(&args, *plan).effective_threads()).max();
+    // Those of two stacks, and those that load them.
+    headroom::check(3 * most.unwrap_or(0) as usize)?;
     let mut runs = Vec::new();
     for plan in &args.arch {
         runs.push(measure(&args, *plan).map_err(|error| Failure::failed(format!("{plan}: {error}")))?);
@@ -86,7 +90,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     Ok(())
 }
 
-fn measure(args: &Args, plan: Plan) -> std::io::Result<Run> {
+fn params(args: &Args, plan: Plan) -> Params {
     let mut params = Params::new(plan);
     params.lock = args.lock;
     params.connections = args.conns;
@@ -94,6 +98,11 @@ fn measure(args: &Args, plan: Plan) -> std::io::Result<Run> {
     params.message = args.length as usize;
     params.send = SendMode::Write;
     params.fault.clone_from(&args.fault);
+    params
+}
+
+fn measure(args: &Args, plan: Plan) -> std::io::Result<Run> {
+    let params = params(args, plan);
     let mut bench = Bench::open(&params)?;
     let length = u64::from(args.length);
     deliver(&mut bench, args.warmup * length, plan)?;

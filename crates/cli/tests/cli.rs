@@ -54,6 +54,26 @@ fn a_peer_in_the_process_answers_under_every_architecture() {
     }
 }
 
+/// Without IPv6 a link may carry as little as RFC 791 asks for.
+#[test]
+fn small_packets_are_enough_for_ipv4() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let content: Vec<u8> = (0..20_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    std::fs::write(directory.path().join("file"), &content).expect("written");
+    for arch in ALL_PLANS {
+        for mtu in [68, 1279] {
+            let output = heddle_in(
+                directory.path(),
+                &format!("get http://10.0.0.1/file -o copy --queues 2 --arch {arch} --mtu {mtu}"),
+            );
+            assert!(output.status.success(), "{arch}, {mtu}: {}", text(&output.stderr));
+            assert!(std::fs::read(directory.path().join("copy")).expect("the copy") == content, "{arch}, {mtu}");
+        }
+        let pings = heddle(&format!("ping 10.0.0.1 -c 2 -i 0.001 -W 30 -s 1000 --arch {arch} --mtu 68 -j"));
+        assert_eq!(json(&pings)["received"], 2, "{arch}");
+    }
+}
+
 #[test]
 fn a_ping_that_nobody_answers_fails_without_another_word() {
     let lost = Command::new(env!("CARGO_BIN_EXE_heddle"))
@@ -117,6 +137,17 @@ fn what_cannot_be_is_a_usage_error_of_one_sentence() {
         ("relay --listen kernel:127.0.0.1:80 --listen kernel:127.0.0.1:81 --to 10.0.0.1:80", "--to for each"),
         ("relay --listen kernel:127.0.0.1:80 --to 10.0.0.1:80", "--dev tap:NAME"),
         ("relay --listen kernel:127.0.0.1:80 --to 10.0.0.1:80 --dev tap:x", "--addr"),
+        ("ping 10.0.0.1 --mtu 67", "68 to 65521"),
+        ("ping 10.0.0.1 --mtu 65522", "68 to 65521"),
+        ("ping 10.0.0.1 --mtu x", "68 to 65521"),
+        ("ping fd00::1 --mtu 1279", "1280"),
+        ("ping 10.0.0.1 --addr 10.0.0.2/24 --addr fd00::2/64 --mtu 1279", "leave out the IPv6"),
+        ("serve echo --dev tap:x --addr fd00::2/64 --mtu 576", "1280"),
+        ("serve echo --dev tap:x --addr 10.0.0.2/24 --slaac --mtu 576", "--slaac"),
+        ("ping 10.0.0.1 --user 65534:65534", "--dev tap:NAME"),
+        ("ping 10.0.0.1 --user 0:0", "rights of root"),
+        ("serve echo --rate-per-client 0/s", "50/s"),
+        ("serve echo --max-per-client 0", "--max-per-client"),
         ("weave", "--help"),
     ] {
         let output = heddle(arguments);
@@ -207,4 +238,53 @@ fn a_limit_of_open_files_at_any_place_is_named() {
         outcomes.push(code);
     }
     assert!(outcomes.contains(&Some(1)) && outcomes.ends_with(&[Some(0)]), "{outcomes:?}");
+}
+
+/// Every limit of address space: either it is done, or a sentence says what is missing and what to do. Where not even the
+/// version can be printed, the program has not begun.
+#[test]
+fn a_limit_of_memory_at_any_place_is_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("file"), vec![7; 100_000]).expect("a file");
+    let run = |kibibytes: u32, words: &str| {
+        let limited = format!("ulimit -v {kibibytes}; exec timeout -k 5 60 {} {words}", env!("CARGO_BIN_EXE_heddle"));
+        let mut shell = Command::new("sh");
+        shell.env("RUST_BACKTRACE", "0").args(["-c", &limited]).current_dir(directory.path());
+        shell.output().expect("a shell")
+    };
+    std::fs::write(directory.path().join("empty.pkt"), "0 `true`\n").expect("a script");
+    // Closely where a start needs all there is, with long steps where the allocator would set aside 64 MiB for each thread.
+    let close = (8_000..84_000).step_by(2_300);
+    let limits: Vec<u32> = close.chain((90_000..400_000).step_by(60_000)).chain([8_000_000]).collect();
+    for words in [
+        "get http://10.0.0.1/file --root . -o got --queues 2 --threads 2 --arch connp-t",
+        "ping 10.0.0.1 -c 1 --queues 2 --threads 2 --arch squeue",
+        "ttcp -n 50 --warmup 1 --threads 2",
+        "drill empty.pkt",
+    ] {
+        let mut outcomes = Vec::new();
+        for kibibytes in &limits {
+            let output = run(*kibibytes, words);
+            let (code, error) = (output.status.code(), text(&output.stderr));
+            match code {
+                Some(0) => {}
+                Some(1) => {
+                    let named = error.contains("memory") && error.contains("ulimit -v");
+                    assert!(named && error.lines().count() == 1, "{kibibytes} KiB: {words}: {error}");
+                }
+                _ => {
+                    let begins = run(*kibibytes, "--version").status.success();
+                    assert!(!begins, "{kibibytes} KiB: {words}: {code:?} {error}");
+                }
+            }
+            outcomes.push(code);
+        }
+        assert!(outcomes.contains(&Some(1)), "{words}: {outcomes:?}");
+        let enough = outcomes.iter().position(|code| *code == Some(0)).expect("8 GB is enough");
+        assert!(
+            outcomes[enough..].iter().all(|code| *code == Some(0)),
+            "{words}: more is never too little: {outcomes:?}"
+        );
+    }
+    assert_eq!(std::fs::read(directory.path().join("got")).expect("the file"), [7; 100_000]);
 }

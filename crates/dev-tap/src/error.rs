@@ -99,9 +99,12 @@ impl fmt::Display for TapError {
                 f,
                 "{name:?} is no name for an interface: take 1 to 15 characters without '/', ':', '%' and white space"
             ),
-            TapError::Busy { name } => {
-                write!(f, "TAP interface {name} is in use by another process: stop that one, or take another name")
-            }
+            TapError::Busy { name } => write!(
+                f,
+                "TAP interface {name} is in use by another process, and two would each lose the packets that the other \
+                 gets: stop that process (`fuser -v /dev/net/tun` lists those that have a TAP interface open), or take \
+                 another interface"
+            ),
             TapError::WrongKind { name } => write!(
                 f,
                 "interface {name} exists but is no multi-queue TAP device with offload headers: delete it with \

@@ -10,6 +10,11 @@
 //! The kernel chooses the queue of a frame by flow: it remembers on which queue it last heard from a flow and sends
 //! that flow's frames there, so replies come to the queue whose thread transmitted.
 //!
+//! A second process could attach queues of its own, and each would lose what the kernel sends to the other's. So an
+//! interface that has an open queue already is refused. The number is the kernel's, so nothing stays locked when a
+//! process crashes. It is read before the queues are attached, for a clear error, and again afterwards: of two
+//! processes that open an interface at the same moment never both go on (and possibly neither does).
+//!
 //! # Offloads
 //!
 //! With [`Offloads::All`] frames from the kernel come with unfinished checksums (marked `Partial`: they were never on
@@ -23,6 +28,7 @@
 //! write or wait, and reported by [`gone`](dev::RxQueue::gone); an interface that is merely down is not gone.
 
 mod error;
+mod link_info;
 mod queue;
 mod sys;
 mod vnet;
@@ -101,6 +107,7 @@ impl Tap {
         if !(1..=MAX_QUEUES).contains(&options.queues) {
             return Err(TapError::BadQueueCount { name: name.to_owned(), queues: options.queues });
         }
+        alone(name, 0)?;
         let flags = sys::IFF_TAP | sys::IFF_NO_PI | sys::IFF_MULTI_QUEUE | sys::IFF_VNET_HDR;
         let mut name = name.to_owned();
         let mut fds = Vec::with_capacity(options.queues);
@@ -109,11 +116,12 @@ impl Tap {
             name = sys::attach(fd.as_fd(), &name, flags).map_err(|error| attaching(&name, queue, error))?;
             fds.push(fd);
         }
+        alone(&name, options.queues)?;
         Tap::set_up(name, fds, vnet::LEN, options)
     }
 
     /// Takes descriptors that somebody with more rights has opened and attached: one per queue, all of one TAP
-    /// interface. `options.queues` is ignored. Without offload headers on the interface (`IFF_VNET_HDR`) there are no
+    /// interface, which has no further queue open. `options.queues` is ignored. Without offload headers on the interface (`IFF_VNET_HDR`) there are no
     /// offloads.
     pub fn from_fds(fds: Vec<OwnedFd>, mut options: TapOptions) -> Result<Tap, TapError> {
         options.queues = fds.len();
@@ -133,6 +141,7 @@ impl Tap {
         let Some((name, flags)) = of else {
             return Err(TapError::BadQueueCount { name: "(none)".to_owned(), queues: 0 });
         };
+        alone(&name, fds.len())?;
         for fd in &fds {
             sys::set_nonblocking(fd.as_fd()).map_err(|source| failed(&name, "setting O_NONBLOCK", source))?;
         }
@@ -212,6 +221,15 @@ fn check_name(name: &str) -> Result<(), TapError> {
         return Err(TapError::BadName { name: name.to_owned() });
     }
     Ok(())
+}
+
+/// Refuses an interface that has more queues open than the caller's `own`. A new interface has none.
+fn alone(name: &str, own: usize) -> Result<(), TapError> {
+    let open = link_info::open_queues(name).map_err(|source| failed(name, "asking who has it open", source))?;
+    match open {
+        Some(open) if open as usize > own => Err(TapError::Busy { name: name.to_owned() }),
+        _ => Ok(()),
+    }
 }
 
 /// Sets the header length and the device-wide mask; returns the mask that the kernel took.

@@ -170,6 +170,26 @@ impl Netdevice {
     }
 }
 
+/// Longest answer about one interface: the kernel's own messages are shorter than a page of 8 KiB (`NLMSG_GOODSIZE`).
+const LONGEST_ANSWER: usize = 32 << 10;
+
+/// Sends one `rtnetlink` request and returns the kernel's answer, in the network namespace of the calling thread.
+pub fn ask_rtnetlink(request: &[u8]) -> io::Result<Vec<u8>> {
+    // SAFETY: takes plain integers.
+    let fd =
+        check(unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE) })?;
+    // SAFETY: the descriptor is new and nobody else's.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: reads `request.len()` bytes of borrowed memory. An unconnected socket of this family sends to the kernel.
+    check_len(unsafe { libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) })?;
+    let mut answer = vec![0; LONGEST_ANSWER];
+    // The kernel answers within `send`: there is nothing to wait for.
+    // SAFETY: writes at most `answer.len()` bytes into exclusively borrowed memory.
+    let read = unsafe { libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), libc::MSG_DONTWAIT) };
+    answer.truncate(check_len(read)?);
+    Ok(answer)
+}
+
 /// Reads one frame: its header into `header`, the rest into `frame`. Returns the number of bytes, both together.
 pub fn read_frame(fd: BorrowedFd<'_>, header: &mut [u8], frame: &mut [u8]) -> io::Result<usize> {
     let parts = [

@@ -14,31 +14,58 @@ const QUEUES: usize = 3;
 /// Two for each queue, and one for questions to the kernel.
 const NEEDED: u64 = 2 * QUEUES as u64 + 1;
 
-fn open_files() -> usize {
-    std::fs::read_dir("/proc/self/fd").expect("it is there").count()
+/// The numbers of the descriptors that are open, in order. The last one, or one in a gap, is that of the directory read.
+fn open_files() -> Vec<u64> {
+    let directory = std::fs::read_dir("/proc/self/fd").expect("it is there");
+    let number = |entry: std::io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+    let mut numbers: Vec<u64> = directory.filter_map(number).collect();
+    numbers.sort_unstable();
+    numbers
 }
 
-/// Lets the process open files up to this number.
-fn limit(files: u64) {
+/// Lets the process open files up to this number; returns the limit before.
+fn limit(files: u64) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the pointer is to a live local of the type that the call fills in.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
+    let before = limit.rlim_cur;
     limit.rlim_cur = files;
     // SAFETY: as above; it is only read.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+    before
 }
 
-/// The child. Numbers below the limit are all taken, so that what is left is what the limit leaves.
+/// Has the descriptors that this process has inherited closed in its children, where they would take numbers below the
+/// limit.
+fn close_in_children() {
+    for number in open_files().into_iter().filter(|number| *number > 2) {
+        // SAFETY: takes plain integers, and closes nothing in this process. The number of the directory that was read is
+        // closed already, which is an error and nothing else.
+        unsafe { libc::fcntl(number as libc::c_int, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}
+
+/// Opens files until no number is free below the highest that is open. Whoever opens files after that gets the numbers
+/// behind it, one after the other.
+fn fill_gaps() -> Vec<OwnedFd> {
+    let highest = open_files().pop().expect("the directory itself");
+    let mut fillers = Vec::new();
+    while fillers.last().is_none_or(|last: &OwnedFd| (last.as_raw_fd() as u64) < highest) {
+        fillers.push(std::fs::File::open("/dev/null").expect("it opens").into());
+    }
+    fillers
+}
+
+/// The child.
 fn attempts() {
-    let first: OwnedFd = std::fs::File::open("/dev/null").expect("it opens").into();
-    let next = first.as_raw_fd() as u64;
-    drop(first);
+    let fillers = fill_gaps();
+    let next = fillers.last().expect("one at least").as_raw_fd() as u64 + 1;
     let before = open_files();
     let options = TapOptions { queues: QUEUES, ..TapOptions::default() };
     for left in 0..NEEDED {
-        limit(next + left);
+        let usual = limit(next + left);
         let error = Tap::open("tap0", options.clone()).expect_err("a descriptor is missing");
-        limit(1000);
+        limit(usual);
         let said = error.to_string();
         assert!(matches!(error, TapError::NoDescriptor { .. }), "{left} left: {error:?}");
         assert!(said.contains("tap0") && said.contains("ulimit -n"), "{left} left: {said}");
@@ -62,6 +89,7 @@ fn the_limit_may_come_at_any_descriptor() {
         println!("skipped: a network namespace, /dev/net/tun or the command `unshare` is not to be had here");
         return;
     }
+    close_in_children();
     let output = child.env(CHILD, "1").output().expect("a child");
     let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{error}");

@@ -389,10 +389,18 @@ fn open_descriptors_can_be_handed_in() {
 
 /// A descriptor attached by hand, without offload headers, as a management daemon might pass it.
 fn attached_elsewhere(name: &str) -> Vec<std::os::fd::OwnedFd> {
+    attached_with(name, 0x1002)
+}
+
+/// `IFF_TAP | IFF_NO_PI | IFF_MULTI_QUEUE`.
+const MULTI_QUEUE: u16 = 0x1102;
+
+/// A descriptor attached by hand with these flags.
+fn attached_with(name: &str, flags: u16) -> Vec<std::os::fd::OwnedFd> {
     let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun").expect("opened");
     let mut request = [0u8; 40];
     request[..name.len()].copy_from_slice(name.as_bytes());
-    request[16..18].copy_from_slice(&0x1002u16.to_ne_bytes());
+    request[16..18].copy_from_slice(&flags.to_ne_bytes());
     // SAFETY: TUNSETIFF reads and writes an `ifreq` of 40 bytes: a name of 16, then flags.
     let attached = unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&file), 0x4004_54ca, request.as_mut_ptr()) };
     assert_eq!(attached, 0, "{}", std::io::Error::last_os_error());
@@ -418,6 +426,44 @@ fn errors_say_what_is_wrong_and_what_to_do() {
         drop(single);
         let error = Tap::open("lo", TapOptions::default()).expect_err("no TAP device");
         assert!(error.to_string().contains("ip link del lo"), "{error}");
+    });
+}
+
+/// A second opener would get some of the first one's frames: the kernel spreads them over all queues of the interface.
+#[test]
+fn an_interface_that_is_open_is_refused_to_everyone_else() {
+    in_namespace(|| {
+        let options = TapOptions { queues: 2, ..TapOptions::default() };
+        ip("tuntap add mode tap multi_queue vnet_hdr name tap1").expect("a persistent interface");
+        // One that goes with its last descriptor, and one that stays.
+        for name in ["tap0", "tap1"] {
+            let first = Tap::open(name, options.clone()).expect("nobody has it");
+            for queues in [1, 2, 8] {
+                let error = Tap::open(name, TapOptions { queues, ..options.clone() }).expect_err("it is in use");
+                assert!(matches!(error, TapError::Busy { .. }), "{name}, {queues} queues: {error}");
+                let said = error.to_string();
+                assert!(said.contains(name) && said.contains("in use") && said.contains("stop"), "{said}");
+            }
+            drop(first);
+            // A process that another test starts holds copies of the descriptors between its fork and its exec.
+            let deadline = std::time::Instant::now() + PATIENCE;
+            while let Err(error) = Tap::open(name, options.clone()) {
+                assert!(matches!(error, TapError::Busy { .. }) && std::time::Instant::now() < deadline, "{error}");
+            }
+        }
+    });
+}
+
+/// Whoever opens the queues of an interface passes on all of them, or none.
+#[test]
+fn descriptors_of_an_interface_that_has_more_queues_are_refused() {
+    in_namespace(|| {
+        let mut fds = attached_with("tap0", MULTI_QUEUE);
+        fds.append(&mut attached_with("tap0", MULTI_QUEUE));
+        let kept = fds.pop();
+        let error = Tap::from_fds(fds, TapOptions::default()).expect_err("one queue is somebody else's");
+        assert!(matches!(error, TapError::Busy { .. }), "{error}");
+        drop(kept);
     });
 }
 

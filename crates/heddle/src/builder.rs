@@ -1,5 +1,6 @@
 //! Building a stack, and the threads that drive it.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -57,6 +58,9 @@ pub struct Builder {
     device_gone: Option<DeviceGone>,
     error: Option<BuildError>,
 }
+
+/// Bytes of an ordinary frame: a packet of 1500 bytes and its link header.
+const FRAME: usize = 1514;
 
 /// Whom to tell when every device has vanished.
 type DeviceGone = Arc<dyn Fn() + Send + Sync>;
@@ -321,9 +325,18 @@ impl Builder {
         let gone = self.device_gone.clone();
         self.config.contain = true;
         let (stack, drivers) = self.parts()?;
+        // A stack without buffers would hear nobody, and nobody would hear of it.
+        if pktbuf::PktBuf::alloc(FRAME).is_none() {
+            return Err(BuildError::NoBuffer);
+        }
         let stop = Arc::new(<Real as Platform>::AtomicBool::new(false));
-        let threads = drivers.into_iter().map(|driver| spawn_driver(driver, stop.clone(), gone.clone())).collect();
-        Ok(Stack { inner: Arc::new(Running { stack, stop, threads }) })
+        // Where a thread is refused, those that run already end with this.
+        let mut running = Running { stack, stop, threads: Vec::new() };
+        for driver in drivers {
+            let thread = spawn_driver(driver, running.stop.clone(), gone.clone()).map_err(BuildError::Thread)?;
+            running.threads.push(thread);
+        }
+        Ok(Stack { inner: Arc::new(running) })
     }
 
     /// Builds the stack and starts no thread for its devices: the caller polls. Under `up` the thread that polls first
@@ -354,7 +367,9 @@ fn spawn_driver(
     mut driver: Polled,
     stop: Arc<<Real as Platform>::AtomicBool>,
     told: Option<DeviceGone>,
-) -> <Real as Platform>::JoinHandle {
+) -> io::Result<<Real as Platform>::JoinHandle> {
     let index = driver.index();
-    Real::spawn(&format!("heddle-rx{index}"), None, move || driver.serve(&stop, || told.iter().for_each(|told| told())))
+    Real::try_spawn(&format!("heddle-rx{index}"), None, move || {
+        driver.serve(&stop, || told.iter().for_each(|told| told()))
+    })
 }

@@ -21,6 +21,11 @@ pub enum BuildError {
     Knob(tcp::knobs::KnobError),
     /// A directory of knobs cannot be used.
     KnobFile(crate::knob_files::KnobFileError),
+    /// The system gives no thread for a queue pair of a device: there is no memory for its stack, or the process may have no
+    /// more threads.
+    Thread(io::Error),
+    /// There is no memory for a packet buffer, or none is left of the limit that was set for all of them.
+    NoBuffer,
 }
 
 impl fmt::Display for BuildError {
@@ -31,6 +36,14 @@ impl fmt::Display for BuildError {
             BuildError::Stack(error) => error.fmt(f),
             BuildError::Knob(error) => error.fmt(f),
             BuildError::KnobFile(error) => error.fmt(f),
+            BuildError::Thread(error) => write!(
+                f,
+                "cannot start a receive thread ({error}): raise the limits of memory and of processes (`ulimit -v`, \
+                 `ulimit -u`), or give the device fewer queues"
+            ),
+            BuildError::NoBuffer => f.write_str(
+                "no memory for packet buffers: raise the limit of memory (`ulimit -v`), or the limit of packet buffers",
+            ),
         }
     }
 }

@@ -45,6 +45,7 @@ pub use address::{Cidr, ToAddr};
 pub use builder::{Builder, Polled, Stack};
 pub use error::{AcceptError, BindError, BuildError, ConnectError};
 pub use listener::{Incoming, TcpListener};
+pub use observe::Counter;
 pub use poller::{Event, Poller, Source};
 pub use stack::socket::Readiness;
 pub use stack::{

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 
 use every_arch::every_arch;
-use heddle::{ConnectError, Plan, TcpListener, TcpStream, UdpSocket};
+use heddle::{BuildError, ConnectError, Plan, Stack, TcpListener, TcpStream, UdpSocket, mem};
 use world::World;
 
 /// More than any conversation takes here.
@@ -162,4 +162,20 @@ fn three_in_a_row_may_be_refused(plan: Plan) {
         assert!(before < MOST);
     }
     assert!(before > 10, "the conversation took only {before} buffers");
+}
+
+/// A stack that has no buffer for a frame would hear nobody: it is not built.
+#[every_arch]
+fn a_stack_is_not_built_without_a_buffer(plan: Plan) {
+    let build = || {
+        let (device, _peer) = mem::pair(mem::MemConfig::default());
+        Stack::builder().device(device, ["10.0.0.1/24"]).plan(plan).cpus(1).build()
+    };
+    pktbuf::refuse(0, u64::MAX);
+    let refused = build();
+    pktbuf::refuse(0, 0);
+    let error = refused.err().expect("there is no buffer");
+    assert!(matches!(error, BuildError::NoBuffer), "{error}");
+    assert!(error.to_string().contains("ulimit -v"), "{error}");
+    assert!(build().is_ok());
 }

@@ -405,3 +405,32 @@ fn a_refused_datagram_is_reported_to_a_connected_socket(plan: Plan) {
         assert_eq!(client.recv(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock, "told once");
     }
 }
+
+#[every_arch]
+fn a_census_tells_time_wait_from_live_connections(plan: Plan) {
+    for server in ["10.0.0.1:80", "[fd00::1]:80", "[::]:80"] {
+        let mut world = World::new(plan);
+        let listener = TcpListener::bind(&world.a, server).expect("the port is free");
+        listener.set_nonblocking(true);
+        let to: SocketAddr = server.replace("[::]", "10.0.0.1").parse().expect("an address");
+        let mut clients: Vec<_> =
+            (0..3).map(|_| TcpStream::start_connect(&world.b, None, to).expect("the open starts")).collect();
+        world.settle();
+        let accepted: Vec<_> = (0..3).map(|_| listener.accept().expect("it is established")).collect();
+        let seen = |world: &World| {
+            let census = world.b.census();
+            (census.live(), census.time_wait, census.connections)
+        };
+        assert_eq!(seen(&world), (3, 0, 3), "{server}");
+        // Who closes first is in TIME-WAIT.
+        let stays = clients.pop();
+        drop(clients);
+        world.settle();
+        drop(accepted);
+        world.settle();
+        assert_eq!(seen(&world), (1, 2, 3), "{server}");
+        drop(stays);
+        world.pass(Duration::from_secs(120));
+        assert_eq!(seen(&world), (0, 0, 0), "{server}");
+    }
+}

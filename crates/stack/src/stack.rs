@@ -218,6 +218,7 @@ impl<P: Platform> Stack<P> {
     pub fn census(&self) -> Census {
         let mut census = self.core.arch.census();
         census.counters = census.counters.clone() + self.core.shared.counters.snapshot();
+        census.time_wait = self.core.shared.tcp().gauges.get(observe::Gauge::TimeWaits) as usize;
         census
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use heddle::Stack;
 use tokio::sync::Notify;
 
-use crate::serve::totals::{Ending, counters_by_name, print_counters};
+use crate::serve::totals::{Ending, counter_lines, counters_by_name};
 
 /// Counts of one relay.
 #[derive(Debug, Default)]
@@ -88,7 +88,7 @@ impl Totals {
                 "connections_reset": get(&self.reset),
                 "bytes_forth": get(&self.forth),
                 "bytes_back": get(&self.back),
-                "counters": counters_by_name(stack),
+                "counters": counters_by_name(&stack.census()),
             });
             println!("{ended}");
             return;
@@ -103,6 +103,6 @@ impl Totals {
             indicatif::BinaryBytes(get(&self.back)),
             after.as_secs_f64()
         );
-        print_counters(stack);
+        print!("{}", counter_lines(&stack.census()));
     }
 }

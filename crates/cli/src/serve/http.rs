@@ -6,6 +6,7 @@
 mod body;
 mod directory;
 mod files;
+mod host;
 mod range;
 mod upload;
 mod wire;
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use heddle::tokio::TcpStream;
 use http_body_util::Full;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, SERVER};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -89,20 +90,26 @@ pub async fn connection(stream: TcpStream, site: Arc<Site>, mut quitting: watch:
 
 async fn respond(site: &Site, request: Request<Incoming>, pieces: &SharedPieces) -> Response<Body> {
     let described = site.verbose.then(|| format!("{} {}", request.method(), request.uri()));
-    let mut response = match *request.method() {
-        Method::GET | Method::HEAD => files::respond(&site.root, &request, pieces),
-        Method::POST | Method::PUT => upload::respond(site.upload.as_ref(), request, &site.totals).await,
-        Method::OPTIONS => allowed(StatusCode::NO_CONTENT),
-        _ => allowed(StatusCode::METHOD_NOT_ALLOWED),
+    let mut response = match host::check(request.version(), request.headers()) {
+        Ok(()) => answer(site, request, pieces).await,
+        Err(problem) => plain(StatusCode::BAD_REQUEST, problem),
     };
     response.headers_mut().insert(SERVER, HeaderValue::from_static("heddle"));
     let status = response.status();
     site.totals.answered(status.is_client_error() || status.is_server_error());
-    site.totals.sent(response.body().size_hint().exact().unwrap_or(0) as usize);
     if let Some(described) = described {
         eprintln!("{described} -> {}", status.as_u16());
     }
     response
+}
+
+async fn answer(site: &Site, request: Request<Incoming>, pieces: &SharedPieces) -> Response<Body> {
+    match *request.method() {
+        Method::GET | Method::HEAD => files::respond(&site.root, &request, pieces),
+        Method::POST | Method::PUT => upload::respond(site.upload.as_ref(), request).await,
+        Method::OPTIONS => allowed(StatusCode::NO_CONTENT),
+        _ => allowed(StatusCode::METHOD_NOT_ALLOWED),
+    }
 }
 
 fn allowed(status: StatusCode) -> Response<Body> {

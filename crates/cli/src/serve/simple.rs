@@ -52,16 +52,16 @@ impl Protocol {
 /// Serves one connection to its end.
 pub async fn connection(protocol: Protocol, stream: TcpStream, totals: Arc<Totals>) {
     let ended = match protocol {
-        Protocol::Echo => echo(stream, &totals).await,
-        Protocol::Discard => discard(stream, &totals).await,
-        Protocol::Chargen => generate(stream, &totals).await,
+        Protocol::Echo => echo(stream).await,
+        Protocol::Discard => discard(stream).await,
+        Protocol::Chargen => generate(stream).await,
     };
     if ended.is_err() {
         totals.broke();
     }
 }
 
-async fn echo(mut stream: TcpStream, totals: &Totals) -> io::Result<()> {
+async fn echo(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut buffer = vec![0; BUFFER];
     loop {
@@ -69,25 +69,22 @@ async fn echo(mut stream: TcpStream, totals: &Totals) -> io::Result<()> {
         if count == 0 {
             return stream.shutdown().await;
         }
-        totals.received(count);
         stream.write_all(&buffer[..count]).await?;
-        totals.sent(count);
         consume_budget().await;
     }
 }
 
-async fn discard(mut stream: TcpStream, totals: &Totals) -> io::Result<()> {
+async fn discard(mut stream: TcpStream) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER];
     loop {
-        match stream.read(&mut buffer).await? {
-            0 => return Ok(()),
-            count => totals.received(count),
+        if stream.read(&mut buffer).await? == 0 {
+            return Ok(());
         }
         consume_budget().await;
     }
 }
 
-async fn generate(mut stream: TcpStream, totals: &Totals) -> io::Result<()> {
+async fn generate(mut stream: TcpStream) -> io::Result<()> {
     let mut at = 0;
     loop {
         let count = match stream.write(&PATTERN[at..]).await {
@@ -98,7 +95,6 @@ async fn generate(mut stream: TcpStream, totals: &Totals) -> io::Result<()> {
             }
             Err(error) => return Err(error),
         };
-        totals.sent(count);
         at = (at + count) % PATTERN.len();
         consume_budget().await;
     }
@@ -123,7 +119,7 @@ pub async fn datagrams(protocol: Protocol, socket: UdpSocket, totals: Arc<Totals
     loop {
         // An error here is about an earlier answer that somebody did not want.
         let Ok((count, sender)) = socket.recv_from(&mut buffer).await else { continue };
-        totals.received(count);
+        totals.datagram_in(count);
         consume_budget().await;
         if ANSWERING.contains(&sender.port()) {
             continue;
@@ -137,7 +133,7 @@ pub async fn datagrams(protocol: Protocol, socket: UdpSocket, totals: Arc<Totals
             }
         };
         if let Ok(count) = socket.send_to(answer, sender).await {
-            totals.sent(count);
+            totals.datagram_out(count);
             totals.answered(false);
         }
     }

@@ -1,10 +1,15 @@
-//! What a service has done, counted by its tasks and printed when it ends.
+//! What a service has done, counted by its tasks and by the stack, and printed when it ends.
+//!
+//! Bytes of connections are counted by the stack, when a segment with them arrives in sequence or leaves for the first
+//! time: what a service has written may stay in a send buffer, because its client has stopped reading or is gone.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use heddle::Stack;
+use heddle::{Census, Counter, Stack};
 
+use super::clients::Refusal;
 use crate::failure::Failure;
 
 /// Why a service ended.
@@ -27,17 +32,15 @@ impl Ending {
 }
 
 /// The stack's counters that are not 0, for a JSON object.
-pub fn counters_by_name(stack: &Stack) -> serde_json::Map<String, serde_json::Value> {
-    let census = stack.census();
+pub fn counters_by_name(census: &Census) -> serde_json::Map<String, serde_json::Value> {
     let counted = census.counters.iter().filter(|(_, value)| *value > 0);
     counted.map(|(name, value)| (name.to_owned(), value.into())).collect()
 }
 
-/// Prints the stack's counters that are not 0, one a line.
-pub fn print_counters(stack: &Stack) {
-    for (name, value) in stack.census().counters.iter().filter(|(_, value)| *value > 0) {
-        println!("  {name:<32} {value:>14}");
-    }
+/// The stack's counters that are not 0, one a line.
+pub fn counter_lines(census: &Census) -> String {
+    let counted = census.counters.iter().filter(|(_, value)| *value > 0);
+    counted.map(|(name, value)| format!("  {name:<32} {value:>14}\n")).collect()
 }
 
 /// Counts of one service.
@@ -46,9 +49,11 @@ pub struct Totals {
     connections: AtomicU64,
     cut_off: AtomicU64,
     requests: AtomicU64,
-    refused: AtomicU64,
-    bytes_in: AtomicU64,
-    bytes_out: AtomicU64,
+    requests_refused: AtomicU64,
+    too_many: AtomicU64,
+    too_fast: AtomicU64,
+    datagram_bytes_in: AtomicU64,
+    datagram_bytes_out: AtomicU64,
 }
 
 fn add(counter: &AtomicU64, by: u64) {
@@ -61,6 +66,14 @@ impl Totals {
         add(&self.connections, 1);
     }
 
+    /// A connection was refused, because its client is at a limit.
+    pub fn refused(&self, refusal: Refusal) {
+        match refusal {
+            Refusal::TooMany => add(&self.too_many, 1),
+            Refusal::TooFast => add(&self.too_fast, 1),
+        }
+    }
+
     /// A connection was reset, or ended with another error.
     pub fn broke(&self) {
         add(&self.cut_off, 1);
@@ -69,17 +82,29 @@ impl Totals {
     /// A request, or a datagram, was answered; `refused`: with an error status.
     pub fn answered(&self, refused: bool) {
         add(&self.requests, 1);
-        add(&self.refused, u64::from(refused));
+        add(&self.requests_refused, u64::from(refused));
     }
 
-    /// Bytes of content came in.
-    pub fn received(&self, bytes: usize) {
-        add(&self.bytes_in, bytes as u64);
+    /// A datagram with so many bytes came in.
+    pub fn datagram_in(&self, bytes: usize) {
+        add(&self.datagram_bytes_in, bytes as u64);
     }
 
-    /// Bytes of content were given to the stack.
-    pub fn sent(&self, bytes: usize) {
-        add(&self.bytes_out, bytes as u64);
+    /// A datagram with so many bytes was sent.
+    pub fn datagram_out(&self, bytes: usize) {
+        add(&self.datagram_bytes_out, bytes as u64);
+    }
+
+    /// Prints them to standard error while the service runs, with what is alive in the stack, and goes on.
+    pub fn report(&self, stack: &Stack, after: Duration, json: bool) {
+        let mut text = if json {
+            serde_json::json!({"event": "report", "totals": self.object(stack, after)}).to_string() + "\n"
+        } else {
+            self.text(stack, after)
+        };
+        text.insert_str(0, if json { "" } else { "\n" });
+        // Nobody may be there to read it: no reason to stop serving.
+        let _ = std::io::stderr().write_all(text.as_bytes());
     }
 
     /// Prints them, with the stack's own counters.
@@ -87,35 +112,79 @@ impl Totals {
     /// # Errors
     /// They cannot be written as JSON.
     pub fn print(&self, stack: &Stack, ending: Ending, after: Duration, json: bool) -> Result<(), Failure> {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         if json {
-            let ended = serde_json::json!({
-                "event": "ended",
-                "reason": ending.name(),
-                "seconds": after.as_secs_f64(),
-                "connections": get(&self.connections),
-                "connections_cut_off": get(&self.cut_off),
-                "requests": get(&self.requests),
-                "requests_refused": get(&self.refused),
-                "bytes_in": get(&self.bytes_in),
-                "bytes_out": get(&self.bytes_out),
-                "counters": counters_by_name(stack),
-            });
-            println!("{ended}");
-            return Ok(());
+            let mut ended = self.object(stack, after);
+            ended.insert("event".to_owned(), "ended".into());
+            ended.insert("reason".to_owned(), ending.name().into());
+            println!("{}", serde_json::Value::Object(ended));
+        } else {
+            print!("\n{}", self.text(stack, after));
         }
-        println!();
-        println!(
-            "{} connections ({} cut off by the client), {} requests ({} refused), {} in, {} out in {:.1} s",
+        Ok(())
+    }
+
+    fn object(&self, stack: &Stack, after: Duration) -> serde_json::Map<String, serde_json::Value> {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let census = stack.census();
+        let (bytes_in, bytes_out) = self.bytes(&census);
+        let fields = serde_json::json!({
+            "seconds": after.as_secs_f64(),
+            "connections": get(&self.connections),
+            "connections_cut_off": get(&self.cut_off),
+            "connections_refused_as_too_many": get(&self.too_many),
+            "connections_refused_as_too_fast": get(&self.too_fast),
+            "requests": get(&self.requests),
+            "requests_refused": get(&self.requests_refused),
+            "bytes_in": bytes_in,
+            "bytes_out": bytes_out,
+            "live": census.live(),
+            "time_wait": census.time_wait,
+            "timers": census.timers,
+            "table_bytes": census.bytes,
+            "counters": counters_by_name(&census),
+        });
+        match fields {
+            serde_json::Value::Object(fields) => fields,
+            _ => serde_json::Map::new(),
+        }
+    }
+
+    fn text(&self, stack: &Stack, after: Duration) -> String {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let census = stack.census();
+        let (bytes_in, bytes_out) = self.bytes(&census);
+        let mut text = format!(
+            "{} connections ({} cut off by the client), {} requests ({} refused), {} received, {} sent in {:.1} s\n",
             get(&self.connections),
             get(&self.cut_off),
             get(&self.requests),
-            get(&self.refused),
-            indicatif::BinaryBytes(get(&self.bytes_in)),
-            indicatif::BinaryBytes(get(&self.bytes_out)),
+            get(&self.requests_refused),
+            indicatif::BinaryBytes(bytes_in),
+            indicatif::BinaryBytes(bytes_out),
             after.as_secs_f64()
         );
-        print_counters(stack);
-        Ok(())
+        let (too_many, too_fast) = (get(&self.too_many), get(&self.too_fast));
+        if too_many + too_fast > 0 {
+            text +=
+                &format!("{too_many} connections refused because their clients had too many, {too_fast} as too fast\n");
+        }
+        text += &format!(
+            "{} connections are live, {} in TIME-WAIT; {} timers; {} of tables\n",
+            census.live(),
+            census.time_wait,
+            census.timers,
+            indicatif::BinaryBytes(census.bytes as u64)
+        );
+        text + &counter_lines(&census)
+    }
+
+    /// Received, and sent.
+    fn bytes(&self, census: &Census) -> (u64, u64) {
+        let datagrams = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let text = |counter| census.counters.get(counter);
+        (
+            text(Counter::TextBytesIn) + datagrams(&self.datagram_bytes_in),
+            text(Counter::TextBytesOut) + datagrams(&self.datagram_bytes_out),
+        )
     }
 }

@@ -13,6 +13,7 @@ mod pairs;
 mod process;
 mod programs;
 mod relaying;
+mod service;
 mod serving;
 mod wire_image;
 
@@ -262,10 +263,30 @@ fn a_device_that_vanishes_ends_the_service_with_a_sentence() {
     });
 }
 
+/// The kernel itself would let a second process have queues of a multi-queue interface.
 #[test]
-fn an_interface_in_use_is_named() {
+fn a_second_process_on_an_interface_is_refused_and_the_first_goes_on() {
+    in_namespace(&["curl"], |space| {
+        let site = space.site(MIB);
+        let serving = Serving::start(space, &site, "connp-l:128", &[]);
+        let calls = [&["serve", "echo"][..], &["ping", namespace::KERNEL_V4, "-c", "1"], &["get", "http://10.9.0.1/"]];
+        for call in calls {
+            let (status, error) = Process::start(&space.heddle(call)).end();
+            assert_eq!(status.code(), Some(1), "{call:?}: {error}");
+            assert!(error.contains("tap0 is in use by another process") && error.lines().count() == 1, "{error}");
+        }
+        assert_eq!(curl(&[&serving.url(OURS_V4, "big")]), site.big);
+        // Dropping it kills it (SIGKILL): a crash leaves nothing locked.
+        drop(serving);
+        let again = Serving::start(space, &site, "connp-l:128", &[]);
+        assert_eq!(curl(&[&again.url(OURS_V4, "big")]), site.big);
+        again.stop();
+    });
+}
+
+#[test]
+fn an_interface_of_another_kind_is_named() {
     in_namespace(&[], |space| {
-        // A queue of a multi-queue interface is free as long as there are fewer than it may have: a plain one is not.
         run(&["ip", "tuntap", "add", "mode", "tap", "name", "plain0"]);
         let (status, error) = Process::start(&[
             env!("CARGO_BIN_EXE_heddle"),

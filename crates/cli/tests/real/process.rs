@@ -89,6 +89,16 @@ impl Process {
         let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
     }
 
+    /// Asks it how it does.
+    pub fn ask(&self) {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::USR1);
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for its end: its status, and what it printed to standard error.
     pub fn end(mut self) -> (ExitStatus, String) {
         while self.line().is_some() {}

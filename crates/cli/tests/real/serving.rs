@@ -178,6 +178,21 @@ impl Serving {
         ended
     }
 
+    /// Asks it how it does; ends it as Ctrl-C does, and returns what it said to standard error.
+    pub fn ask_and_stop(self, answered: impl FnOnce()) -> String {
+        self.process.ask();
+        answered();
+        self.process.interrupt();
+        let (status, error) = self.process.end();
+        assert!(status.success(), "{status}: {error}");
+        error
+    }
+
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Waits until it ends by itself: its status and what it said to standard error.
     pub fn end(self) -> (ExitStatus, String) {
         self.process.end()

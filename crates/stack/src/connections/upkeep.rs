@@ -79,6 +79,7 @@ pub trait Upkeep: Place {
             Census {
                 counters,
                 connections: connections + half_open,
+                time_wait: 0,
                 timers: timers + half_open,
                 bytes: directory.connections.footprint() + connections * Self::BESIDE + directory.half_open.footprint(),
             }

@@ -59,6 +59,34 @@ impl Real {
         Ok(())
     }
 
+    /// As [`Platform::spawn`], for a caller that can do without the thread.
+    ///
+    /// # Errors
+    /// The machine refuses another thread: there is no memory for its stack, or the process may not have so many.
+    pub fn try_spawn(
+        name: &str,
+        cpu: Option<usize>,
+        body: impl FnOnce() + Send + 'static,
+    ) -> io::Result<thread::JoinHandle<()>> {
+        let pinned = move || {
+            // A CPU that may not be used is a matter of speed: whoever must know calls `Real::pin` itself.
+            let _ = cpu.map(Real::pin);
+            body();
+        };
+        thread::Builder::new().name(name.to_owned()).spawn(pinned)
+    }
+
+    /// Has all threads allocate from one heap. Otherwise the C library (glibc) sets 64 MiB of address space aside for each
+    /// thread as long as it gets them, which leaves nothing for the others where address space is limited (`ulimit -v`).
+    /// Allocations of several threads then wait for each other. To be called before threads are started.
+    pub fn allocate_from_one_heap() {
+        #[cfg(target_env = "gnu")]
+        // SAFETY: takes plain integers, and changes nothing about memory that is allocated already.
+        unsafe {
+            libc::mallopt(libc::M_ARENA_MAX, 1);
+        }
+    }
+
     /// The lock profile of the process.
     pub(crate) fn profile() -> &'static Table<Real> {
         &PROFILE
@@ -75,12 +103,7 @@ impl Platform for Real {
     type Doorbell = Doorbell;
 
     fn spawn(name: &str, cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -> Self::JoinHandle {
-        let pinned = move || {
-            // A CPU that may not be used is a matter of speed: whoever must know calls `Real::pin` itself.
-            let _ = cpu.map(Real::pin);
-            body();
-        };
-        match thread::Builder::new().name(name.to_owned()).spawn(pinned) {
+        match Real::try_spawn(name, cpu, body) {
             Ok(handle) => handle,
             Err(reason) => panic!(
                 "cannot start thread `{name}`: {reason}; lower the number of threads, or raise the limit (ulimit -u)"

@@ -11,13 +11,12 @@ use tokio::task::block_in_place;
 use super::body::Body;
 use super::directory::{Directory, Provisional};
 use super::{plain, with_text};
-use crate::serve::totals::Totals;
 
 /// The name of an upload whose path has none.
 const NAMELESS: &str = "upload";
 
 /// Takes the content of a request and answers with its length and its SHA-256.
-pub async fn respond(store: Option<&Directory>, request: Request<Incoming>, totals: &Totals) -> Response<Body> {
+pub async fn respond(store: Option<&Directory>, request: Request<Incoming>) -> Response<Body> {
     let Some(name) = name(request.uri().path()) else {
         return plain(StatusCode::BAD_REQUEST, "an upload's name is one that a file may have, and not hidden\n");
     };
@@ -33,7 +32,6 @@ pub async fn respond(store: Option<&Directory>, request: Request<Incoming>, tota
             return plain(StatusCode::BAD_REQUEST, "the content ended before its end\n");
         };
         let Ok(data) = frame.into_data() else { continue };
-        totals.received(data.len());
         hash.update(&data);
         bytes += data.len() as u64;
         if let Some(file) = &mut file

@@ -1,0 +1,106 @@
+//! Whether the threads and the memory of a start can be had, found out before anything is opened.
+//!
+//! An allocation that fails ends the process, a runtime that gets no thread panics, and a stack without packet buffers
+//! hears nobody. So a command first starts as many threads as it is going to need, has them all at once, and takes the
+//! memory of a start beside them; then it gives everything back.
+//!
+//! Where address space is limited all threads allocate from one heap ([`prepare`]). Otherwise the C library would set
+//! aside 64 MiB for each thread until there is nothing left, and whether a start succeeds would be a matter of luck.
+
+use std::sync::mpsc::channel;
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, Builder};
+
+use rustix::process::{Resource, getrlimit};
+use sync::Real;
+
+use crate::failure::Failure;
+
+const MIB: usize = 1 << 20;
+/// Memory that a start takes besides its threads' stacks: tables, packet buffers, and room for the first connections.
+const START: usize = 32 * MIB;
+/// More than one thread takes when it starts: a stack of 2 MiB with its guard, and a stack for signals.
+const THREAD: usize = 4 * MIB;
+/// What is set free before an error is put into words.
+const CUSHION: usize = 256 << 10;
+/// Address space of the program itself, with its libraries; about a third of it is used.
+const PROGRAM: usize = 64 * MIB;
+
+/// Makes the most of a limited address space. To be called first of all, before there are threads.
+pub fn prepare() {
+    if getrlimit(Resource::As).current.is_some() {
+        Real::allocate_from_one_heap();
+    }
+}
+
+/// Makes sure that `threads` threads more can be started, with the memory that they need at first.
+///
+/// # Errors
+/// The system does not give them.
+pub fn check(threads: usize) -> Result<(), Failure> {
+    let cushion = reserve(CUSHION);
+    let had = cushion.is_some() && try_out(threads);
+    drop(cushion);
+    if had { Ok(()) } else { Err(Failure::Failed(sentence(threads))) }
+}
+
+/// As many bytes, if they can be had.
+fn reserve(bytes: usize) -> Option<Vec<u8>> {
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(bytes).ok().map(|()| memory)
+}
+
+fn try_out(threads: usize) -> bool {
+    if reserve(START).is_none() {
+        return false;
+    }
+    let gate = Mutex::new(());
+    thread::scope(|scope| {
+        // Nobody panics under it.
+        let closed = gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let (started, starts) = channel();
+        let all = (0..threads).all(|_| {
+            let (started, gate) = (started.clone(), &gate);
+            let body = move || {
+                let _ = started.send(());
+                drop(gate.lock());
+            };
+            let spawned = reserve(THREAD).is_some() && Builder::new().spawn_scoped(scope, body).is_ok();
+            // One at a time, so that the next sees what this one has left.
+            spawned && starts.recv().is_ok()
+        });
+        let had = all && reserve(START).is_some();
+        drop(closed);
+        had
+    })
+}
+
+fn sentence(threads: usize) -> String {
+    let ample = (PROGRAM + START + threads * THREAD) / 1024;
+    let limit = match getrlimit(Resource::As).current {
+        Some(bytes) => format!("; `ulimit -v` is {}, and {ample} is always enough", bytes / 1024),
+        None => String::new(),
+    };
+    format!(
+        "too little memory, or too few processes, to start {threads} threads: raise the limits (`ulimit -v`, `ulimit -u`) \
+         or ask for fewer threads{limit}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_can_be_had_are_had_and_ended() {
+        assert_eq!(check(3), Ok(()));
+        assert_eq!(check(0), Ok(()));
+    }
+
+    #[test]
+    fn what_nobody_has_is_refused() {
+        assert!(reserve(isize::MAX as usize).is_none());
+        let said = sentence(9);
+        assert!(said.contains("9 threads") && said.contains("ulimit -v") && said.contains("fewer"), "{said}");
+    }
+}

@@ -1,0 +1,247 @@
+//! What `heddle serve` owes its operator: totals that are true, requests that are refused as HTTP says, limits for each
+//! client, counters of a running service, and no more rights than it needs.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::namespace::{OURS_V4, OURS_V6, in_namespace};
+use crate::process::{PATIENCE, Process, run};
+use crate::serving::{Serving, curl};
+
+const MIB: usize = 1 << 20;
+
+/// A field of the JSON object that a service prints at its end.
+fn field(ended: &str, name: &str) -> u64 {
+    let ended: serde_json::Value = serde_json::from_str(ended).expect("one JSON object");
+    ended[name].as_u64().unwrap_or_else(|| panic!("no number {name} in {ended}"))
+}
+
+/// Sends `request` to port 80 and reads to the end of the connection.
+fn exchange(host: &str, request: &str) -> Vec<u8> {
+    let mut stream = TcpStream::connect((host, 80)).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    stream.write_all(request.as_bytes()).expect("written");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer and its end");
+    answer
+}
+
+/// With every limit of address space either it serves, or it ends and says why.
+#[test]
+fn a_service_with_too_little_memory_says_so() {
+    in_namespace(&["curl", "sh"], |space| {
+        let site = space.site(MIB);
+        let mut served = Vec::new();
+        for mebibytes in (20..100).step_by(6) {
+            let limited = format!("ulimit -v {}; exec \"$@\"", mebibytes * 1024);
+            let words = space.heddle(&["serve", "http", "--json", "--root", &site.path("."), "--threads", "2"]);
+            let shell = ["sh", "-c", &limited, "sh"].map(str::to_owned);
+            let process = Process::start(&[&shell[..], &words].concat());
+            let Some(line) = process.line() else {
+                let (status, error) = process.end();
+                assert_eq!(status.code(), Some(1), "{mebibytes} MiB: {error}");
+                assert!(error.contains("too little memory") && error.lines().count() == 1, "{mebibytes} MiB: {error}");
+                assert!(served.is_empty(), "{mebibytes} MiB are too little, {served:?} are not");
+                continue;
+            };
+            assert!(line.contains("listening"), "{line}");
+            assert_eq!(curl(&[&format!("http://{OURS_V4}/big")]), site.big, "{mebibytes} MiB");
+            served.push(mebibytes);
+            process.interrupt();
+            assert!(process.end().0.success(), "{mebibytes} MiB");
+        }
+        assert!(!served.is_empty() && served[0] > 20, "{served:?}");
+    });
+}
+
+/// RFC 9112, section 3.2.
+#[test]
+fn requests_without_a_host_or_with_two_get_400() {
+    in_namespace(&[], |space| {
+        let site = space.site(1000);
+        let serving = Serving::start(space, &site, "connp-l:128", &[]);
+        for address in [OURS_V4, OURS_V6] {
+            for (head, hosts, status) in [
+                ("GET / HTTP/1.1", "", "400"),
+                ("GET / HTTP/1.1", "Host: a\r\nHost: a\r\n", "400"),
+                ("GET / HTTP/1.1", "Host: a b\r\n", "400"),
+                ("POST /x HTTP/1.1", "Content-Length: 0\r\n", "400"),
+                ("BREW / HTTP/1.1", "", "400"),
+                ("GET / HTTP/1.1", "Host: a\r\n", "200"),
+                ("GET / HTTP/1.1", "Host:\r\n", "200"),
+                ("GET http://a/ HTTP/1.1", "Host: a\r\n", "200"),
+                ("GET http://a/ HTTP/1.1", "", "400"),
+                ("GET / HTTP/1.0", "", "200"),
+                ("GET / HTTP/1.0", "Host: a\r\nHost: b\r\n", "400"),
+            ] {
+                let answer = exchange(address, &format!("{head}\r\n{hosts}Connection: close\r\n\r\n"));
+                let line = String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned();
+                assert!(line.split(' ').nth(1) == Some(status), "{address}: {head}, {hosts:?}: {line}");
+            }
+        }
+        assert_eq!(field(&serving.stop(), "requests_refused"), 14);
+    });
+}
+
+/// A small MTU is for hosts without IPv6; the kernel's end has none either then.
+#[test]
+fn a_small_mtu_serves_over_ipv4() {
+    in_namespace(&["curl", "ip"], |space| {
+        let site = space.site(200_000);
+        for mtu in ["576", "68"] {
+            let words = ["serve", "http", "--json", "--root", &site.path("."), "--mtu", mtu];
+            let refused = Process::start(&space.heddle(&words)).end();
+            assert!(refused.0.code() == Some(2) && refused.1.contains("1280"), "{}", refused.1);
+            run(&["ip", "link", "set", "tap0", "mtu", mtu]);
+            let refused = Process::start(&space.heddle(&["serve", "echo"])).end();
+            assert!(refused.0.code() == Some(2) && refused.1.contains("MTU of tap0"), "{}", refused.1);
+            let device = ["--dev", "tap:tap0", "--addr", "10.9.0.2/24", "--queues", "2"];
+            let words = [&[env!("CARGO_BIN_EXE_heddle")][..], &words, &device].concat();
+            let process = Process::start(&words);
+            assert!(process.line().is_some_and(|line| line.contains("listening")), "{mtu}: {}", process.end().1);
+            assert_eq!(curl(&[&format!("http://{OURS_V4}/big")]), site.big, "{mtu}");
+            process.interrupt();
+            assert!(process.end().0.success());
+        }
+    });
+}
+
+#[test]
+fn totals_count_what_was_sent_and_not_what_was_promised() {
+    in_namespace(&[], |space| {
+        for arch in heddle::ALL_PLANS {
+            let site = space.site(16 * MIB);
+            let serving = Serving::start(space, &site, arch, &[]);
+            let request = "GET /big HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+            let mut exact = 0;
+            for host in [OURS_V4, OURS_V6] {
+                exact += exchange(host, request).len() as u64;
+                // A client that reads the first bytes of its answer and then no more.
+                let mut idle = TcpStream::connect((host, 80)).expect("a connection");
+                idle.write_all(request.as_bytes()).expect("written");
+                idle.read_exact(&mut [0; 1000]).expect("the first bytes");
+            }
+            let ended = serving.stop();
+            let counted = field(&ended, "bytes_out");
+            assert!(counted >= exact, "{arch}: {counted} of {exact} bytes that arrived were counted");
+            let idle = counted - exact;
+            assert!(
+                idle < 16 * MIB as u64,
+                "{arch}: {idle} bytes for two clients that took no more than their buffers"
+            );
+            assert_eq!(field(&ended, "bytes_in"), 4 * request.len() as u64, "{arch}: {ended}");
+        }
+    });
+}
+
+#[test]
+fn a_running_service_tells_its_counters() {
+    in_namespace(&["curl"], |space| {
+        for arch in heddle::ALL_PLANS {
+            let site = space.site(100_000);
+            let serving = Serving::start(space, &site, arch, &[]);
+            let url = serving.url(OURS_V4, "big");
+            assert_eq!(curl(&[&url]), site.big);
+            let _idle = serving.connect(80);
+            // It goes on: the second answer comes from a service that was asked.
+            let said = serving.ask_and_stop(|| assert_eq!(curl(&[&url]), site.big));
+            let report: serde_json::Value = serde_json::from_str(said.lines().next().expect("a line")).expect("JSON");
+            let totals = &report["totals"];
+            assert_eq!(report["event"], "report", "{arch}: {said}");
+            assert!(
+                totals["connections"].as_u64() >= Some(1) && totals["bytes_out"].as_u64() >= Some(100_000),
+                "{arch}: {said}"
+            );
+            assert!(totals["live"].is_u64() && totals["time_wait"].is_u64(), "{arch}: {said}");
+            assert!(totals["counters"]["segments-in"].as_u64() > Some(1), "{arch}: {said}");
+        }
+    });
+}
+
+/// Whether a new connection is served, and not reset at once, which may end the very call that opens it.
+fn is_served(host: &str) -> bool {
+    TcpStream::connect((host, 7)).is_ok_and(|mut stream| echoes(&mut stream))
+}
+
+/// Whether a byte comes back.
+fn echoes(stream: &mut TcpStream) -> bool {
+    let mut answer = [0];
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    stream.write_all(b"x").is_ok() && stream.read_exact(&mut answer).is_ok() && answer == *b"x"
+}
+
+#[test]
+fn one_client_has_so_many_connections_and_no_more() {
+    in_namespace(&[], |space| {
+        for arch in ["connp-l:128", "connp-t", "msgp:2", "up"] {
+            let words = space.heddle(&["serve", "echo", "--json", "--arch", arch, "--max-per-client", "3"]);
+            let process = Process::start(&words);
+            assert!(process.line().is_some(), "{arch}");
+            for host in [OURS_V4, OURS_V6] {
+                let mut held: Vec<TcpStream> =
+                    (0..3).map(|_| TcpStream::connect((host, 7)).expect("a connection")).collect();
+                assert!(held.iter_mut().all(echoes), "{arch}, {host}");
+                assert!((0..5).all(|_| !is_served(host)), "{arch}, {host}: the fourth is reset");
+                assert!(held.iter_mut().all(echoes), "{arch}, {host}: the others stay");
+                drop(held.pop());
+                // Its end is noticed when it has come.
+                assert!((0..1000).any(|_| is_served(host)), "{arch}, {host}: there is room again");
+            }
+            process.interrupt();
+            let ended = process.line().expect("totals");
+            assert!(field(&ended, "connections_refused_as_too_many") >= 10, "{ended}");
+            assert_eq!(field(&ended, "connections"), 8, "{ended}");
+        }
+    });
+}
+
+#[test]
+fn one_client_opens_so_many_connections_in_a_second() {
+    in_namespace(&[], |space| {
+        let words = space.heddle(&["serve", "echo", "--json", "--rate-per-client", "5/s"]);
+        let process = Process::start(&words);
+        assert!(process.line().is_some());
+        let start = std::time::Instant::now();
+        let served = (0..50).filter(|_| is_served(OURS_V4)).count();
+        // Five at once, and five for each second that it took.
+        let most = 6 + 5 * start.elapsed().as_secs() as usize + 5;
+        assert!((5..=most).contains(&served), "{served} of 50, {most} at most");
+        process.interrupt();
+        let ended = process.line().expect("totals");
+        assert_eq!(field(&ended, "connections_refused_as_too_fast"), 50 - served as u64, "{ended}");
+    });
+}
+
+/// Every thread of the process has given up what root has; it serves all the same.
+#[test]
+fn with_user_root_is_given_up() {
+    in_namespace(&["curl"], |space| {
+        for arch in heddle::ALL_PLANS {
+            let site = space.site(MIB);
+            run(&["chmod", "-R", "a+rX", &space.directory("")]);
+            let serving = Serving::start(space, &site, arch, &["--user", "65534:65533"]);
+            assert_eq!(curl(&[&serving.url(OURS_V6, "big")]), site.big, "{arch}");
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", serving.id())).expect("it runs");
+            let statuses: Vec<String> =
+                tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok()).collect();
+            assert!(statuses.len() > 2, "{arch}: {} threads", statuses.len());
+            for status in statuses {
+                let has = |line: &str| assert!(status.contains(line), "{arch}: no {line:?} in {status}");
+                has("\nUid:\t65534\t65534\t65534\t65534\n");
+                has("\nGid:\t65533\t65533\t65533\t65533\n");
+                has("\nNoNewPrivs:\t1\n");
+                for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+                    has(&format!("\n{set}:\t0000000000000000\n"));
+                }
+                let groups = status.lines().find(|line| line.starts_with("Groups:")).expect("a line");
+                assert_eq!(groups["Groups:".len()..].trim(), "", "{arch}");
+            }
+            serving.stop();
+        }
+        // Who may not change users is told so, and nothing is served.
+        let bound = ["setpriv", "--bounding-set", "-setuid,-setgid,-setpcap"].map(str::to_owned);
+        let words = space.heddle(&["serve", "echo", "--user", "65533:65533"]);
+        let (status, error) = Process::start(&[&bound[..], &words].concat()).end();
+        assert!(status.code() == Some(1) && error.contains("start as root") && error.lines().count() == 1, "{error}");
+    });
+}
