@@ -9,6 +9,7 @@ mod exclusive;
 mod instructions;
 mod licences;
 mod metadata;
+mod rules;
 mod steps;
 
 use std::process::ExitCode;
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask deps            print the rooms and their edges; fail on one that xtask/deps.txt does not have
 cargo xtask deps --bless    write the edges as they are to xtask/deps.txt (edges that go up are refused all the same)
+cargo xtask rules           no protocol word in an architecture; no counter that is never counted
 cargo xtask check           formatting, clippy, deps, documentation
 cargo xtask ci              everything that `make test` runs: check, tests, models, benches, licences
 cargo xtask ci STEP..       some steps of it
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
     let outcome = match words[..] {
         ["deps"] => deps::check(),
         ["deps", "--bless"] => deps::bless(),
+        ["rules"] => rules::check(),
         ["check"] => steps::run(steps::CHECK),
         ["coverage"] => coverage::check(),
         ["coverage", "--bless"] => coverage::bless(),

@@ -337,7 +337,11 @@ impl<P: Platform> Shared<P> {
         }
         let ident = self.internet.identifications.lock().next(source, destination, protocol);
         match ip::output::fragment(packet, mtu, ident) {
-            Ok(fragments) => fragments.into_iter().for_each(send),
+            Ok(fragments) => {
+                counters.increment(Counter::PacketsFragmented);
+                counters.add(Counter::FragmentsOut, fragments.len() as u64);
+                fragments.into_iter().for_each(send);
+            }
             Err(reason) => counters.drop(reason),
         }
     }

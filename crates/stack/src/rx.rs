@@ -11,7 +11,7 @@ use dev::{RxQueue, WaitOutcome, Wake};
 use ip::Input;
 use ip::icmp::Received;
 use ip::input::{Ipv6Packet, Other};
-use observe::{Counters, DropReason, Time};
+use observe::{Counter, Counters, DropReason, Time};
 use pktbuf::PktBuf;
 use sync::{Atomic, Ordering, Parker, Platform, model_is_over};
 use tcp::Verify;
@@ -271,6 +271,10 @@ impl<P: Platform> Driver<P> {
             self.at = index;
             let count = queue.receive(&mut batch, BATCH);
             taken.frames += count;
+            if count != 0 {
+                self.counters.add(Counter::FramesIn, count as u64);
+                self.counters.increment(Counter::RxBatches);
+            }
             taken.full |= count == BATCH;
             let runs = runs(&batch);
             self.unserved = batch.len() as u64;

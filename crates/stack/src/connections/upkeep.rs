@@ -1,6 +1,6 @@
 //! Timers, changes that concern every connection of a place, and what is counted.
 
-use observe::Time;
+use observe::{Counter, Time};
 use tcp::Event;
 
 use super::events::Events;
@@ -22,6 +22,7 @@ pub trait Upkeep: Place {
     /// Runs the timers of connections that are due.
     fn connection_timers(&mut self, now: Time, after: &mut After<Self::Platform>) {
         let due = self.expire(now);
+        self.counters().add(Counter::TimersFired, due.len() as u64);
         for slot in &due {
             if let Some((id, held)) = self.find_due(*slot) {
                 self.run_contained(&id, held, tcp::Timeouts, now, after);
