@@ -10,8 +10,8 @@ use std::sync::Arc;
 use observe::Time;
 use smallvec::SmallVec;
 use sync::Platform;
+use tcp::listen::{self, Claim};
 use wire::FourTuple;
-use wire::tcp::TcpFlags;
 
 use crate::call::Control;
 use crate::socket::{ListenerShared, UdpShared};
@@ -69,16 +69,12 @@ impl<P: Platform> Replicas<P> {
 
     /// Who takes `segment`, which belongs to no connection.
     pub fn unmatched(&self, segment: &tcp::Segment, now: Time) -> Unmatched<P> {
-        // Whether the segment is one that a listener wants is for TCP to say. An old acknowledgement is answered as in
-        // CLOSED, unless the listener has sent cookies; what has neither SYN nor ACK a listener drops.
-        let flags = segment.header.flags;
-        if flags.contains(TcpFlags::RST) {
+        let claim = listen::claim(segment);
+        if claim == Claim::Nothing {
             return Unmatched::Nobody;
         }
         match self.listener(&segment.tuple) {
-            Some(listener) if flags.contains(TcpFlags::SYN) || !flags.contains(TcpFlags::ACK) => {
-                Unmatched::Listener(listener)
-            }
+            Some(listener) if claim == Claim::Listener => Unmatched::Listener(listener),
             Some(listener) if listener.awaits_cookie(now) => Unmatched::Cookie(listener),
             _ => Unmatched::Nobody,
         }

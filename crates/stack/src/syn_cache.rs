@@ -18,7 +18,7 @@ use tcp::{
 use wire::FourTuple;
 
 use crate::after::After;
-use crate::call::{self, Report};
+use crate::connections::{Report, report};
 use crate::fast_open::Verdict;
 use crate::flow::Flow;
 use crate::secrets::Secrets;
@@ -314,7 +314,7 @@ impl<P: Platform> Shared<P> {
 
     /// An ICMP error about a segment of a half-open connection, which it may end.
     pub fn half_open_error(&self, cache: &mut SynCache<P>, slot: u32, error: &ip::IcmpError, counters: &Counters) {
-        let Report::Error(error) = call::report(error, |_, _| None) else { return };
+        let Report::Error(error) = report(error, |_, _| None) else { return };
         let Some(waiting) = cache.table.at(slot) else { return };
         if !waiting.half_open.is_quoted(&error) {
             counters.drop(DropReason::IcmpOutOfWindow);

@@ -19,7 +19,6 @@ use pktbuf::PktBuf;
 use smallvec::SmallVec;
 use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
 use tcp::{Outbox, PathNews};
-use wire::tcp::TcpFlags;
 
 use crate::after::After;
 use crate::flow::{self, Flow, Target};
@@ -130,8 +129,7 @@ impl RecentRoutes {
 /// The low half of a segment's acknowledgement number, if it has one. A SYN has none, nor has the reset that answers an
 /// impossible acknowledgement, which anybody can have sent.
 fn acknowledgement(segment: &[u8]) -> Option<u16> {
-    let (low, flags) = (segment.get(10..12)?, *segment.get(13)?);
-    TcpFlags(flags.into()).contains(TcpFlags::ACK).then(|| u16::from_be_bytes([low[0], low[1]]))
+    wire::tcp::acknowledgement(segment).map(|number| number.0 as u16)
 }
 
 /// Traffic class and hop limit that the transport wants in the segment's IP header.
@@ -159,7 +157,7 @@ fn headers(segment: &mut PktBuf, flow: &Flow, link: &LinkHeader) {
 /// Whether a path carries a segment, of at most `most` octets with the TCP header, by way of a device that cuts up to `cuts`
 /// octets of text. What has no text has no other size.
 fn fits(segment: &PktBuf, most: usize, cuts: usize) -> bool {
-    let header = segment.get(12).map_or(0, |offset| usize::from(offset >> 4) * 4);
+    let header = wire::tcp::header_len(segment);
     let text = segment.len().saturating_sub(header);
     match usize::from(segment.meta().segment_size) {
         0 => text == 0 || segment.len() <= most,

@@ -117,6 +117,21 @@ pub fn parse_quoted(segment: &[u8]) -> Result<(u16, u16, SeqNumber), ParseError>
     Ok((view.src_port.get(), view.dst_port.get(), SeqNumber(view.seq.get())))
 }
 
+/// The acknowledgement number of a segment that the sender has made, if its ACK bit is set; `None` also where the header is cut
+/// short.
+#[inline]
+pub fn acknowledgement(segment: &[u8]) -> Option<SeqNumber> {
+    let (number, flags) = (segment.get(8..12)?, *segment.get(13)?);
+    let number: [u8; 4] = number.try_into().ok()?;
+    TcpFlags(flags.into()).contains(TcpFlags::ACK).then(|| SeqNumber(u32::from_be_bytes(number)))
+}
+
+/// Bytes of a segment's header with its options, as the header says; 0 where it is cut short.
+#[inline]
+pub fn header_len(segment: &[u8]) -> usize {
+    segment.get(12).map_or(0, |offset| usize::from(offset >> 4) * 4)
+}
+
 impl View {
     #[inline(always)]
     fn header(&self, options: Options) -> Header {

@@ -7,8 +7,9 @@ use observe::{DropReason, Time};
 use tcp::TableChange;
 
 use super::events::{Doomed, Events};
+use super::icmp::{Report, report};
 use crate::after::After;
-use crate::call::{self, Datagram, Ingress, Report, Segment};
+use crate::call::{Datagram, Ingress, Segment};
 use crate::flow::Flow;
 use crate::place::{DirectoryOf, Effects, NewConnection, Place, Site};
 use crate::replicas::Unmatched;
@@ -150,8 +151,7 @@ pub trait Arrivals: Place {
         now: Time,
         after: &mut After<Self::Platform>,
     ) {
-        let report = call::report(error, |error, mtu| self.shared().estimate(error, mtu, now));
-        match report {
+        match report(error, |error, mtu| self.shared().estimate(error, mtu, now)) {
             Report::Error(event) => {
                 self.run_contained(id, held, event, now, after);
             }

@@ -6,6 +6,7 @@
 //! | file | what happens |
 //! |---|---|
 //! | `arrivals.rs` ([`Arrivals`]) | a segment, a datagram or an ICMP error arrives: look-up order, half-open connections, cookies, adoption |
+//! | `icmp.rs` | what an ICMP error means to a connection |
 //! | `events.rs` ([`Events`]) | an event runs, and its effects on timers, tables and listeners; containment of a panic |
 //! | `calls.rs` ([`Calls`]) | a user's call, active opens included |
 //! | `upkeep.rs` ([`Upkeep`]) | timers, changes that concern every connection, statistics |
@@ -16,9 +17,11 @@
 mod arrivals;
 mod calls;
 mod events;
+mod icmp;
 mod upkeep;
 
 pub use arrivals::Arrivals;
 pub use calls::Calls;
 pub use events::Events;
+pub(crate) use icmp::{Report, report};
 pub use upkeep::Upkeep;

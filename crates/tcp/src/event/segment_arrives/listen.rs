@@ -38,6 +38,32 @@ pub fn syn_arrives(
     Ok(half_open)
 }
 
+/// What a listener may want of a segment that belongs to no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The listener takes the segment ([`syn_arrives`]): it is a SYN, or it has neither SYN nor ACK and is dropped.
+    Listener,
+    /// The listener takes the segment if it has sent cookies and this brings one back ([`crate::syn_cookie`]); otherwise it is
+    /// answered as in CLOSED.
+    Cookie,
+    /// No listener takes the segment: it is answered as in CLOSED.
+    Nothing,
+}
+
+/// What a listener may want of `segment`, which belongs to no connection (RFC 9293 section 3.10.7.2: first RST, second ACK,
+/// third SYN).
+#[inline]
+pub fn claim(segment: &Segment) -> Claim {
+    let flags = segment.header.flags;
+    if flags.contains(TcpFlags::RST) {
+        Claim::Nothing
+    } else if flags.contains(TcpFlags::SYN) || !flags.contains(TcpFlags::ACK) {
+        Claim::Listener
+    } else {
+        Claim::Cookie
+    }
+}
+
 /// The checks of LISTEN: only a SYN goes on.
 pub(crate) fn admit_syn(segment: &Segment, out: &mut Outbox<'_>) -> Result<(), DropReason> {
     let flags = segment.header.flags;
