@@ -22,7 +22,7 @@ use crate::segment::Segment;
 /// [`take_text`].
 ///
 /// In two steps, so that only the handle of the text is moved and the header stays where it was parsed.
-#[inline(always)]
+#[inline]
 pub(crate) fn take_header<A: PcbAccess>(
     segment: &Segment,
     pcb: &mut A,
@@ -53,7 +53,7 @@ pub(crate) fn take_header<A: PcbAccess>(
 }
 
 /// Process the text of a segment whose header is accepted.
-#[inline(always)]
+#[inline]
 pub(crate) fn take_text<A: PcbAccess>(segment: Segment, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Disposition {
     let Segment { header, text, followed, .. } = segment;
     let taken = pcb.receive_side(|rw, ra| {

@@ -34,6 +34,15 @@ pub fn new<P: Platform>(shared: &Arc<Shared<P>>, groups: usize) -> Arc<dyn Archi
     }))
 }
 
+impl<P: Platform> Group<P> {
+    #[inline(never)]
+    fn run_timers(&self, hub: &Hub<P>, now: Time) {
+        let mut after = After::default();
+        self.enter(hub, |cell| cell.timers(now, &mut after));
+        after.perform(&hub.shared);
+    }
+}
+
 impl<P: Platform> Exclusion<P> for Group<P> {
     #[inline(always)]
     fn enter<R>(&self, _: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
@@ -47,15 +56,15 @@ impl<P: Platform> Exclusion<P> for Group<P> {
         Some(result)
     }
 
+    #[inline]
     fn deadline(&self) -> u64 {
         self.deadline.load(Ordering::Relaxed)
     }
 
+    #[inline(always)]
     fn tick(&self, hub: &Hub<P>, now: Time) -> bool {
         if self.deadline() <= now.as_nanos() {
-            let mut after = After::default();
-            self.enter(hub, |cell| cell.timers(now, &mut after));
-            after.perform(&hub.shared);
+            self.run_timers(hub, now);
         }
         false
     }

@@ -25,9 +25,7 @@ pub trait Arrivals: Place {
     #[inline(never)]
     fn ingress(&mut self, ingress: &mut Ingress, now: Time, after: &mut After<Self::Platform>) {
         match ingress {
-            // A second time where the table has changed meanwhile. A loop, because a second copy of what follows, or recursion,
-            // would keep the compiler from making one straight piece of it.
-            Ingress::Segment(arrival) => while self.segment(arrival, now, after) {},
+            Ingress::Segment(arrival) => self.segment(arrival, now, after),
             other => self.rarer(std::mem::take(other), now, after),
         }
     }
@@ -47,31 +45,35 @@ pub trait Arrivals: Place {
         }
     }
 
-    /// A segment arrives. True: the segment in `arrival` is to be looked at again, because the table has changed.
+    /// A segment arrives.
     #[inline(always)]
-    fn segment(&mut self, arrival: &mut Segment, now: Time, after: &mut After<Self::Platform>) -> bool {
-        let Some(segment) = &arrival.segment else { return false };
+    fn segment(&mut self, arrival: &mut Segment, now: Time, after: &mut After<Self::Platform>) {
+        let Some(segment) = &arrival.segment else { return };
         match self.find(&segment.tuple, arrival.hash) {
             Ok((id, held)) => {
                 let doomed = Doomed { place: self, id: &id, now, after };
                 let event = tcp::SegmentArrives(&mut arrival.segment);
                 let reply = doomed.place.run(doomed.id, held, event, now, doomed.after);
                 std::mem::forget(doomed);
-                match reply {
-                    // A SYN for which a connection in TIME-WAIT was closed.
-                    Some(tcp::Disposition::Recycled(segment)) => {
-                        arrival.segment = Some(*segment);
-                        true
-                    }
-                    _ => false,
+                if let Some(tcp::Disposition::Recycled(segment)) = reply {
+                    self.recycled(Segment { segment: Some(*segment), ..*arrival }, now, after);
                 }
             }
             Err(missing) => self.unmatched(arrival, missing, now, after),
         }
     }
 
-    /// A segment arrives that belongs to no connection: perhaps to one that is half open, perhaps to a listener. True: it does
-    /// belong to one now.
+    /// A SYN for which a connection in TIME-WAIT was closed.
+    #[cold]
+    fn recycled(&mut self, mut arrival: Segment, now: Time, after: &mut After<Self::Platform>) {
+        let Some(segment) = &arrival.segment else { return };
+        match self.find(&segment.tuple, arrival.hash) {
+            Err(missing) => self.unmatched(&mut arrival, missing, now, after),
+            Ok(_) => self.appeared(&mut arrival, now, after),
+        }
+    }
+
+    /// A segment arrives that belongs to no connection: perhaps to one that is half open, perhaps to a listener.
     #[cold]
     fn unmatched(
         &mut self,
@@ -79,8 +81,8 @@ pub trait Arrivals: Place {
         missing: Self::Missing,
         now: Time,
         after: &mut After<Self::Platform>,
-    ) -> bool {
-        let Some(segment) = &arrival.segment else { return false };
+    ) {
+        let Some(segment) = &arrival.segment else { return };
         let flow = Flow { tuple: segment.tuple, hash: arrival.hash };
         let (outcome, due) = self.with_directory(|directory, site| {
             let outcome = unmatched(directory, site, (flow, missing), arrival, now, after);
@@ -96,10 +98,9 @@ pub trait Arrivals: Place {
                     shared.reset(&flow, segment, counters, after);
                 }
             }
-            Outcome::Appeared => return true,
+            Outcome::Appeared => self.appeared(arrival, now, after),
         }
         self.call_for(due, after);
-        false
     }
 
     /// A connection has come into the table by its handshake: what is left to do outside the directory.

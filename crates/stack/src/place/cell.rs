@@ -8,14 +8,14 @@
 
 use std::sync::Arc;
 
-use observe::{Counters, Time};
+use observe::{Counters, DropReason, Time};
 use sync::Platform;
 use tcp::{Event, Pcb};
 use wire::FourTuple;
 
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
 use crate::after::After;
-use crate::call::{OpenRefused, OpenRequest, Reply};
+use crate::call::{OpenRefused, OpenRequest, Reply, Segment};
 use crate::connections::Events;
 use crate::containment::{Casualty, attempt};
 use crate::flow::{Flow, Key};
@@ -212,6 +212,13 @@ impl<P: Platform> Place for Cell<P> {
     ) -> Option<(E::Reply, Effects)> {
         let connection = self.directory.connections.at(*slot)?;
         Some(work(connection, (&self.shared, &self.counters), event, now, after))
+    }
+
+    /// Not in a cell: while one thread holds it, no other changes the table.
+    #[cold]
+    fn appeared(&mut self, _: &mut Segment, _: Time, _: &mut After<P>) {
+        debug_assert!(false, "a cell is changed by the thread that holds it");
+        self.counters.drop(DropReason::TcpNoListener);
     }
 
     /// As a rule taking payload changes nothing but the receive side, and nothing needs to be sent for it: no outbox then.

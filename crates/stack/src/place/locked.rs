@@ -27,7 +27,7 @@ use super::pcb::{Escorted, Held as _, LockPlan, SharedPcb, Way, halves, six};
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
 use crate::after::After;
 use crate::call::{self, OpenRefused, OpenRequest, Reply};
-use crate::connections::{Calls, Upkeep};
+use crate::connections::{Arrivals, Calls, Upkeep};
 use crate::containment::{Casualty, attempt};
 use crate::flow::{Flow, Key};
 use crate::shared::Shared;
@@ -284,6 +284,11 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         let reply = pass(&connection.pcb, way, &mut held, event, &mut out, now);
         held.release();
         Some((reply, conclude(&self.shared, &connection.flow, &route, &connection.socket, &out, after)))
+    }
+
+    fn appeared(&mut self, arrival: &mut call::Segment, now: Time, after: &mut After<P>) {
+        let segment = arrival.segment.take();
+        self.ingress(&mut call::Ingress::Segment(call::Segment { segment, ..*arrival }), now, after);
     }
 
     fn receive(

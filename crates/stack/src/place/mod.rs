@@ -20,7 +20,7 @@ use tcp::{Event, Outbox, PathNews, Pcb, TableChange};
 use wire::FourTuple;
 
 use crate::after::After;
-use crate::call::{OpenRequest, Reply};
+use crate::call::{OpenRequest, Reply, Segment};
 use crate::flow::{Flow, Key};
 use crate::replicas::Replicas;
 use crate::shared::Shared;
@@ -193,6 +193,10 @@ pub trait Place: Sized {
         now: Time,
         after: &mut After<Self::Platform>,
     ) -> Option<(E::Reply, Effects)>;
+
+    /// The connection of a segment was not in the table a moment ago, and is now: another thread has put it there. The segment
+    /// is looked at again.
+    fn appeared(&mut self, arrival: &mut Segment, now: Time, after: &mut After<Self::Platform>);
 
     /// RECEIVE, in the way that costs least here. The connection has been found.
     fn receive(

@@ -259,7 +259,7 @@ impl ReceiveWindow {
     }
 
     /// Append in-order text. True if heap memory was taken for the queue.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn append(&mut self, text: PktBuf) -> bool {
         let len = text.len();
         self.nxt += len as u32;

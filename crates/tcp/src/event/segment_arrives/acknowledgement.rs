@@ -30,7 +30,7 @@ pub(crate) enum Acked {
 
 /// Process the ACK field, the window and the SACK blocks of `header`, of a segment with `text_len` octets of sequence
 /// space.
-#[inline(always)]
+#[inline]
 pub(crate) fn process(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
@@ -121,7 +121,7 @@ fn overtaken(sw: &mut SendWindow, rq: &mut RetransmitQueue, header: &Header, out
 }
 
 /// SND.UNA moves by `advance`, at least 1; of that, `known` octets were known to have arrived.
-#[inline(always)]
+#[inline]
 fn acknowledge(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
@@ -182,7 +182,7 @@ fn make_room(sw: &mut SendWindow, rq: &RetransmitQueue, out: &mut Outbox<'_>) {
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.1
 //# The RTO MUST be computed according to the algorithm in [10], including Karn's algorithm for taking RTT samples
 //# (MUST-18).
-#[inline(always)]
+#[inline]
 fn sample_round_trip(sw: &mut SendWindow, rq: &RetransmitQueue, header: &Header, out: &Outbox<'_>, now: Time) {
     if sw.rtt.is_timing() {
         if sw.una.ge(sw.timed) {

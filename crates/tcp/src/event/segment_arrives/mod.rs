@@ -59,7 +59,7 @@ pub enum Disposition {
 impl Event for SegmentArrives<'_> {
     type Reply = Disposition;
 
-    #[inline(always)]
+    #[inline]
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Disposition {
         let Some(segment) = &*self.0 else {
             debug_assert!(false, "there is no segment");

@@ -25,7 +25,7 @@ pub(crate) struct Unacceptable {
 /// Check timestamps and sequence number. The timestamp to echo is returned if it is news, for [`take_timestamp`] once the
 /// acknowledgement has been found possible: else one forged segment could move TS.Recent ahead, and PAWS would refuse the
 /// peer's own from then on.
-#[inline(always)]
+#[inline]
 pub(crate) fn check(
     rw: &mut ReceiveWindow,
     ra: &mut Reassembly,

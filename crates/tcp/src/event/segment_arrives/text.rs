@@ -25,7 +25,7 @@ pub(crate) struct Taken {
 }
 
 /// Take `text` at `seq`, with a FIN behind it if `fin`; `followed` if a segment with more of it is right behind.
-#[inline(always)]
+#[inline]
 pub(crate) fn accept(
     rw: &mut ReceiveWindow,
     ra: &mut Reassembly,
@@ -67,7 +67,7 @@ fn hoards(rw: &ReceiveWindow, out: &Outbox<'_>) -> bool {
 }
 
 /// Queue text that begins at RCV.NXT.
-#[inline(always)]
+#[inline]
 fn in_order(rw: &mut ReceiveWindow, text: PktBuf, out: &mut Outbox<'_>, now: Time) {
     let len = text.len();
     if len == 0 {
