@@ -36,21 +36,6 @@ const WAITING: &[(Family, &str, &str)] = &[
     ),
     (
         Family::V4,
-        "audit/rfc9293/old_timestamp_and_larger_number_do_not_reopen.pkt",
-        "an earlier timestamp reopens TIME-WAIT (RFC 6191)",
-    ),
-    (
-        Family::V6,
-        "audit/rfc9293/old_timestamp_and_larger_number_do_not_reopen.pkt",
-        "an earlier timestamp reopens TIME-WAIT (RFC 6191)",
-    ),
-    (
-        Family::Mapped,
-        "audit/rfc9293/old_timestamp_and_larger_number_do_not_reopen.pkt",
-        "an earlier timestamp reopens TIME-WAIT (RFC 6191)",
-    ),
-    (
-        Family::V4,
         "audit/rfc9293/right_edge_never_moves_left.pkt",
         "the edge of a scaled window is rounded down (SHLD-14)",
     ),
