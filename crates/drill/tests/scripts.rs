@@ -34,21 +34,6 @@ const WAITING: &[(Family, &str, &str)] = &[
         "audit/rfc7323/echo_of_simultaneous_syns.pkt",
         "a SYN that was sent twice is measured (RFC 6298, 3-2)",
     ),
-    (
-        Family::V4,
-        "audit/rfc9293/right_edge_never_moves_left.pkt",
-        "the edge of a scaled window is rounded down (SHLD-14)",
-    ),
-    (
-        Family::V6,
-        "audit/rfc9293/right_edge_never_moves_left.pkt",
-        "the edge of a scaled window is rounded down (SHLD-14)",
-    ),
-    (
-        Family::Mapped,
-        "audit/rfc9293/right_edge_never_moves_left.pkt",
-        "the edge of a scaled window is rounded down (SHLD-14)",
-    ),
 ];
 
 fn all_go_through(family: Family) {
