@@ -29,8 +29,7 @@ pub(super) fn arrives(
         State::TimeWait if reopens(segment, &parts, out.config) => return recycle(arrival, parts, out, now),
         State::SynReceived if repeats_syn(segment, &parts) => {
             if !segment.header.flags.contains(TcpFlags::ACK) {
-                let rare = user_timeout::of_syn(parts.header_in);
-                output::syn(parts.send_window, &rare, parts.header_out, out, now);
+                syn_sent::syn_again(&mut parts, out, now);
                 return Disposition::Done;
             }
             // A simultaneous open: the SYN was taken before, the ACK counts.
@@ -268,7 +267,7 @@ fn acknowledge(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, 
         if early {
             fast_open::complete(parts, &segment.header, out, now);
         } else {
-            syn_sent::establish(parts, ack, out, now);
+            syn_sent::establish(parts, &segment.header, out, now);
             parts.header_in.set_held(true);
         }
         ecn::established(parts, out.config);
