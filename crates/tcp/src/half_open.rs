@@ -342,7 +342,9 @@ impl HalfOpen {
         let sw = &mut *parts.send_window;
         sw.nxt = sw.una + 1;
         sw.timed = sw.nxt;
-        if self.retries == 0 && !self.has(feature::UNTIMED) {
+        // A SYN-ACK that left again for a repeated SYN is not timed (RFC 6298 section 3); nor is one after a challenge, which
+        // is remembered as the same thing.
+        if self.retries == 0 && !self.has(feature::UNTIMED) && !self.has(feature::ANSWERED) {
             sw.rtt.start();
             parts.retransmit_queue.log.sent(sw.una, sw.una, self.sent(now).as_micros() as u32, 0);
         }

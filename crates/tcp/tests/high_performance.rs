@@ -6,6 +6,7 @@ use observe::{Counter, DropReason};
 use support::endpoint::Setup;
 use support::ms;
 use support::script::{Script, peer};
+use tcp::config::WindowRule;
 use tcp::{Disposition, State};
 use wire::tcp::Timestamps;
 
@@ -125,14 +126,80 @@ fn text_within_what_the_window_field_said_is_taken() {
     t.inject(peer(".").len(2000));
     t.pass(ms(100));
     let line = t.take().pop().expect("an acknowledgement");
-    assert!(line.contains("ack 2001 win 47"), "6000 octets are 46.9 units of 128: {line}");
-    let (edge, mut seq) = (2001 + 47 * 128, 2001);
+    assert!(line.contains("ack 2001 win 48"), "63 units from 1 on end 47.4 units of 128 from 2001 on: {line}");
+    let (edge, mut seq) = (2001 + 48 * 128, 2001);
     while seq < edge {
         let len = (edge - seq).min(1000);
         t.inject(peer(".").seq(seq).len(len as usize));
         seq += len;
     }
     assert_eq!(t.read(), edge as usize - 1, "every octet that the peer was told it may send");
+}
+
+/// ACK number and right edge of every acknowledgement since the last look, with windows in units of 128.
+fn edges(t: &mut Script) -> Vec<(u32, u32)> {
+    let number = |line: &str, name: &str| {
+        let rest = line.split(name).nth(1).and_then(|rest| rest.split([' ', '<']).next());
+        rest.and_then(|rest| rest.parse::<u32>().ok()).unwrap_or_else(|| panic!("no{name}in {line}"))
+    };
+    let edge = |line: String| (number(&line, " ack "), number(&line, " ack ") + number(&line, " win ") * 128);
+    t.take().into_iter().map(edge).collect()
+}
+
+/// The peer sends segments of `len` octets until the window has no room for another, or `most` octets have come; the
+/// user reads now and then if it `reads`. ACK numbers and edges that the peer saw.
+fn seen(rule: WindowRule, len: u32, most: u32, reads: bool) -> Vec<(u32, u32)> {
+    let mut setup = Setup::default();
+    setup.config.window_rule = rule;
+    let mut t = Script::new(setup);
+    t.us.open(t.now);
+    t.take();
+    t.inject(peer("S.").seq(0).ack(1).win(60_000).mss(1000).scale(0));
+    let mut all = edges(&mut t);
+    let mut seq = 1;
+    while seq + len <= all[all.len() - 1].1 && seq <= most {
+        t.inject(peer(".").seq(seq).len(len as usize));
+        seq += len;
+        t.pass(ms(300));
+        if reads && seq % 3 == 0 {
+            t.read();
+        }
+        all.extend(edges(&mut t));
+    }
+    all
+}
+
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+//= type=test
+//# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the left (SHLD-14).
+#[test]
+fn the_edge_of_a_scaled_window_never_moves_left() {
+    for rule in [WindowRule::Linux, WindowRule::FreeBsd, WindowRule::Rfc] {
+        // Short segments go as far as the window may go beyond the buffer.
+        for (len, most) in [(1, 3000), (127, 16_000), (129, 16_000), (255, 32_000), (1000, 1 << 20), (1448, 1 << 20)] {
+            for reads in [false, true] {
+                let seen = seen(rule, len, most, reads);
+                assert!(seen.len() > 20, "{rule:?}: segments of {len}: {} acknowledgements", seen.len());
+                let left = seen.windows(2).find(|pair| pair[1].1 < pair[0].1);
+                assert_eq!(left, None, "{rule:?}: segments of {len}, reads: {reads}");
+            }
+        }
+    }
+}
+
+/// The window closes, whatever the segments are that the peer fills it with.
+#[test]
+fn small_segments_fill_no_more_than_a_quarter_beyond_the_buffer() {
+    for rule in [WindowRule::Linux, WindowRule::FreeBsd, WindowRule::Rfc] {
+        for len in [31, 127, 255] {
+            let seen = seen(rule, len, 1 << 20, false);
+            let (acked, edge) = seen[seen.len() - 1];
+            assert!(
+                acked <= 65_536 / 4 * 5 + 256 && edge < acked + len,
+                "{rule:?}: segments of {len}: {acked}, {edge}"
+            );
+        }
+    }
 }
 
 //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2

@@ -80,6 +80,9 @@ fn expected(state: State, flags: TcpFlags) -> (Answer, State) {
         State::SynSent => (Answer::SynAck, State::SynReceived),
         // Section 3.10.7.4, and RFC 1337: the RST bit, the SYN bit, the ACK bit, the FIN bit.
         State::TimeWait if rst => nothing,
+        // RFC 6191: RCV.NXT is larger than the number of the FIN, so that the SYN begins a new connection, for which nobody
+        // listens.
+        _ if reopens(state, flags) => (Answer::Reset, State::Listen),
         State::SynReceived if rst => (Answer::Nothing, State::Listen),
         _ if rst => (Answer::Nothing, State::Closed),
         _ if syn => (Answer::Ack, state),
@@ -295,7 +298,7 @@ fn blind_segments_change_nothing_in_any_synchronised_state() {
             ("P", 0, 4),
         ] {
             // There it may begin a new incarnation (RFC 6191).
-            if *state == State::TimeWait && flags == "S" && offset > 0 {
+            if *state == State::TimeWait && flags == "S" {
                 continue;
             }
             let (mut t, next) = reach(*state);

@@ -234,10 +234,11 @@ impl ReceiveWindow {
 
     /// RCV.NXT + RCV.WND as the peer was last told: with a window field that cannot be scaled in a SYN, and is rounded up to
     /// a unit later.
+    #[inline]
     pub(crate) fn told_right_edge(&self) -> SeqNumber {
         let unit = if matches!(self.told, Told::Syn | Told::SynWithText) { 1 } else { 1 << self.shift };
         let window = (self.told_edge - self.last_ack_sent).max(0) as u32;
-        self.last_ack_sent + window.next_multiple_of(unit)
+        self.last_ack_sent + ((window + (unit - 1)) & !(unit - 1))
     }
 
     /// Note that text of `octets` arrived in order at `now`.
@@ -323,12 +324,34 @@ impl ReceiveWindow {
         if edge.gt(self.edge) {
             self.edge = edge;
         }
+        if self.shift != 0 {
+            self.keep_edge();
+        }
+    }
+
+    /// Move the edge to where the peer saw it last. The window field counts units from RCV.NXT and is rounded up. If the edge
+    /// stayed where it was meant to be while RCV.NXT moves by a part of a unit, the next field could be a unit smaller, and
+    /// the edge that the peer sees would move left.
+    ///
+    /// The window reaches beyond the buffer that way, by a quarter of the buffer at most: small segments that the user does
+    /// not read would otherwise keep the window open for ever. From there on the edge that the peer sees does move left, by
+    /// less than a unit at a time, for which RFC 7323 section 2.4 makes allowance.
+    #[inline]
+    fn keep_edge(&mut self) {
+        let told = self.told_right_edge();
+        if told.gt(self.edge) {
+            let unread = if self.discard { 0 } else { self.unread() };
+            let taken = unread + (told - self.nxt).max(0) as u32;
+            if taken <= self.limit + (self.limit / 4).max(1 << self.shift) {
+                self.edge = told;
+            }
+        }
     }
 
     /// Has the window opened by enough, since the peer was last told, to tell it unasked?
     #[inline]
     pub(crate) fn update_due(&self) -> bool {
-        let gain = self.edge - self.told_edge;
+        let gain = self.edge - self.told_right_edge();
         // While much of the told window is left, an update would be one more segment for nothing. The window of a SYN is
         // as much as its field can say: that the buffer is larger is told by the first acknowledgement of text.
         let much = if matches!(self.told, Told::Syn | Told::NoText) {
@@ -339,8 +362,10 @@ impl ReceiveWindow {
         // A peer with less than half of the largest window left may wait until it has half, which whole segments may come to
         // with less of a gain.
         let frees = || self.rule == WindowRule::Linux && (self.edge - self.nxt) as u32 >= self.limit / 2;
+        // The edge that was told may be a part of a unit beyond what was meant, and that part is no loss.
+        let part = (1 << self.shift) - 1;
         gain > 0
-            && (gain as u32 >= (self.limit / 2).min(2 * u32::from(self.peer_segment)) || frees())
+            && (gain as u32 + part >= (self.limit / 2).min(2 * u32::from(self.peer_segment)) || frees())
             && ((self.told_edge - self.nxt).max(0) as u32) < much
     }
 

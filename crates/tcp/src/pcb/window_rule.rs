@@ -46,7 +46,8 @@ impl WindowRule {
         match self {
             WindowRule::Linux if room.shift != 0 && free >= limit / 2 => free,
             WindowRule::Linux => linux(room),
-            WindowRule::Rfc if free.saturating_sub(open) < segment.min(limit / 2) => open,
+            // Rounded up to a unit, more may be open than was meant.
+            WindowRule::Rfc if free.saturating_sub(open) + ((1 << room.shift) - 1) < segment.min(limit / 2) => open,
             WindowRule::FreeBsd if free < segment.min(limit / 4) => 0,
             WindowRule::Rfc | WindowRule::FreeBsd => free,
         }

@@ -7,6 +7,7 @@ use wire::tcp::{Header, TcpFlags};
 use super::acknowledgement::{self, Acked};
 use super::{Disposition, answer, challenge, refuse, sequence, syn_sent, text};
 use crate::access::{PcbAccess, PcbMut};
+use crate::config::Config;
 use crate::ecn;
 use crate::error::Error;
 use crate::fast_open;
@@ -25,11 +26,10 @@ pub(super) fn arrives(
 ) -> Disposition {
     let Some(segment) = arrival else { return Disposition::Done };
     match parts.header_in.state {
-        State::TimeWait if reopens(segment, &parts) => return recycle(arrival, parts, out, now),
+        State::TimeWait if reopens(segment, &parts, out.config) => return recycle(arrival, parts, out, now),
         State::SynReceived if repeats_syn(segment, &parts) => {
             if !segment.header.flags.contains(TcpFlags::ACK) {
-                let rare = user_timeout::of_syn(parts.header_in);
-                output::syn(parts.send_window, &rare, parts.header_out, out, now);
+                syn_sent::syn_again(&mut parts, out, now);
                 return Disposition::Done;
             }
             // A simultaneous open: the SYN was taken before, the ACK counts.
@@ -267,7 +267,7 @@ fn acknowledge(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, 
         if early {
             fast_open::complete(parts, &segment.header, out, now);
         } else {
-            syn_sent::establish(parts, ack, out, now);
+            syn_sent::establish(parts, &segment.header, out, now);
             parts.header_in.set_held(true);
         }
         ecn::established(parts, out.config);
@@ -412,18 +412,24 @@ fn repeats_syn(segment: &Segment, parts: &PcbMut<'_>) -> bool {
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
 //# This algorithm for reducing TIME-WAIT is a Best Current Practice that SHOULD be implemented since Timestamp Options
 //# are commonly used, and using them to reduce TIME-WAIT provides benefits for busy Internet servers (SHLD-4).
-fn reopens(segment: &Segment, parts: &PcbMut<'_>) -> bool {
+fn reopens(segment: &Segment, parts: &PcbMut<'_>, config: &Config) -> bool {
     let flags = segment.header.flags;
     // While somebody still reads from the old one, it cannot make way. A listener takes no SYN with FIN.
     let others = TcpFlags::ACK | TcpFlags::RST | TcpFlags::FIN;
     if parts.header_in.is_held() || !flags.contains(TcpFlags::SYN) || flags.intersects(others) {
         return false;
     }
+    // RFC 6191 section 2. The last number of the old connection is that of its FIN, right before RCV.NXT. The new one has
+    // timestamps if the SYN does and our SYN-ACK would.
     let rw = &parts.receive_window;
-    let newer = segment.header.options.timestamps.map(|ts| ts.value.wrapping_sub(rw.ts_recent) as i32 > 0);
-    match newer.filter(|_| rw.timestamps) {
-        Some(newer) => newer || segment.header.seq.gt(rw.nxt),
-        None => segment.header.seq.gt(rw.nxt),
+    let larger = segment.header.seq.ge(rw.nxt);
+    match segment.header.options.timestamps.filter(|_| config.timestamps) {
+        None => larger,
+        Some(_) if !rw.timestamps => true,
+        Some(ts) => match ts.value.wrapping_sub(rw.ts_recent) as i32 {
+            0 => larger,
+            age => age > 0,
+        },
     }
 }
 

@@ -1,7 +1,6 @@
 //! SEGMENT ARRIVES in SYN-SENT (RFC 9293 section 3.10.7.3).
 
 use observe::{Counter, DropReason, Time};
-use wire::SeqNumber;
 use wire::tcp::{Header, TcpFlags};
 
 use super::{Disposition, acknowledgement, deny, otherwise, text};
@@ -82,7 +81,7 @@ fn connected(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Out
     parts.synchronise(&segment.header, out, now);
     parts.header_out.owe_ack_of_syn();
     let with_text = parts.send_window.flight() > 1;
-    establish(&mut parts, segment.header.ack, out, now);
+    establish(&mut parts, &segment.header, out, now);
     ecn::connected(&mut parts, segment, out, now);
     parts.enter(Cause::SynAck, out, now);
     out.ready |= Readiness::CONNECTED | Readiness::WRITABLE;
@@ -123,11 +122,12 @@ fn connected(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Out
     Disposition::Done
 }
 
-/// Our SYN is acknowledged: its octet leaves the sequence space, its timer stops, and its round trip is a sample.
-pub(super) fn establish(parts: &mut PcbMut<'_>, ack: SeqNumber, out: &Outbox<'_>, now: Time) {
+/// Our SYN is acknowledged by the segment with this `header`: its octet leaves the sequence space, its timer stops, and its
+/// round trip is a sample.
+pub(super) fn establish(parts: &mut PcbMut<'_>, header: &Header, out: &Outbox<'_>, now: Time) {
     parts.send_window.una += 1;
     if parts.send_window.flight() > 0 {
-        fast_open::settle_text(parts, ack, out.config);
+        fast_open::settle_text(parts, header.ack, out.config);
     }
     let sw = &mut *parts.send_window;
     sw.wl2 = sw.una;
@@ -136,10 +136,13 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, ack: SeqNumber, out: &Outbox<'_>
     // A SYN's first time-outs may leave the RTO as it is, and a half-open connection has its count in the back-off alone.
     let lost = sw.rtt.backoff_count().max(sw.unanswered.into()) as u8;
     if lost == 0 {
-        // A cookie is not timed: nobody remembers when it was sent.
+        // A cookie is not timed: nobody remembers when it was sent. Of a SYN that left twice only the echo of a timestamp
+        // says which one is acknowledged.
         if sw.rtt.is_timing() {
             let elapsed = since(now.as_micros() as u32, parts.retransmit_queue.log.newest());
             sw.rtt.finish(elapsed, now, &out.config.rto);
+        } else if sw.timestamps && !parts.header_in.is_passive() {
+            acknowledgement::sample_echo(sw, header, out, now);
         }
     } else {
         // RFC 5681 section 3.1: a lost SYN, of either side, speaks of congestion; begin with one segment.
@@ -177,13 +180,23 @@ fn simultaneous(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut 
     let mode = ecn::grant(segment.header.flags, segment.ecn(), out.config.ecn);
     parts.header_out.set_ecn(if asked { mode } else { EcnMode::Off }, segment.ecn());
     parts.enter(Cause::Syn, out, now);
-    let rare = user_timeout::of_syn(parts.header_in);
-    parts.transmit(out, |sw, _, ho, out| output::syn(sw, &rare, ho, out, now));
+    syn_again(&mut parts, out, now);
     segment.pass_syn();
     match store_syn_text(segment, &mut parts, out) {
         Some(reason) => Disposition::Dropped(out.dropped(reason)),
         None => Disposition::Done,
     }
+}
+
+/// Answer the peer's SYN with ours, which left before.
+//= https://www.rfc-editor.org/rfc/rfc6298#section-3
+//# TCP MUST use Karn's algorithm [KP87] for taking RTT samples.
+pub(super) fn syn_again(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+    let rare = user_timeout::of_syn(parts.header_in);
+    parts.transmit(out, |sw, _, ho, out| {
+        sw.rtt.cancel();
+        output::syn(sw, &rare, ho, out, now);
+    });
 }
 
 /// "If there are other controls or text in the segment, queue them for processing after the ESTABLISHED state has been
