@@ -6,13 +6,14 @@
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{coverage, deps, exclusive, instructions, licences, metadata};
+use crate::{coverage, deps, exclusive, instructions, licences, metadata, names};
 
 /// All steps, in order.
 pub const ALL: &[&str] = &[
     "fmt",
     "clippy",
     "deps",
+    "names",
     "coverage",
     "docs",
     "test",
@@ -25,7 +26,7 @@ pub const ALL: &[&str] = &[
 ];
 
 /// The steps that do not run anything of the product.
-pub const CHECK: &[&str] = &["fmt", "clippy", "deps", "coverage", "docs"];
+pub const CHECK: &[&str] = &["fmt", "clippy", "deps", "names", "coverage", "docs"];
 
 /// How a step ended when it did not fail.
 enum Done {
@@ -93,6 +94,7 @@ fn step(name: &str) -> Result<Done, String> {
             cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--all-features", "--", "--deny=warnings"])
         }
         "deps" => deps::check().map(|()| Done::Passed),
+        "names" => names::check().map(|()| Done::Passed),
         "coverage" => coverage::check().map(|()| Done::Passed),
         "docs" => docs(),
         "test" => cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]),
