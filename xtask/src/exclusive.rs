@@ -1,6 +1,6 @@
 //! Does the architecture cost anything where access is exclusive? Counts the instructions of the same segments given to
-//! a cell by a plain call and through `up`, and prints the ratio. Instructions, because time means nothing on a shared
-//! machine and instructions are the same every time.
+//! a cell by a plain call and through the reference architecture, and prints the ratio. Instructions, because time means
+//! nothing on a shared machine and instructions are the same every time.
 
 use std::process::Command;
 
@@ -8,13 +8,13 @@ use crate::metadata;
 
 /// Segments in the longer and in the shorter run; what both have in common (set-up, loading) is subtracted.
 const SEGMENTS: (u32, u32) = (40_000, 10_000);
-/// What `up` may add at most: the look whose the cell is and a call through the trait. Above this the step fails. The event
-/// is handed on by reference, so that no compiler's choice copies it on the way.
+/// What the reference architecture (one thread, no lock) may add at most: the ownership check and one virtual call. Above
+/// this the step fails. The event is handed on by reference, so that no compiler's choice copies it on the way.
 const BOUND: f64 = 1.02;
 
 /// Why the comparison was not made.
 pub enum Outcome {
-    /// `up` is within the bound.
+    /// It is within the bound.
     Within,
     /// There is no valgrind.
     NoValgrind,
@@ -34,9 +34,11 @@ pub fn compare() -> Result<Outcome, String> {
     let direct = per_segment("direct")?;
     let through = per_segment("trait")?;
     let ratio = through / direct;
-    println!("instructions per data segment: {direct:.0} by a plain call, {through:.0} through `up`: ratio {ratio:.4}");
+    println!(
+        "instructions per data segment: {direct:.0} by a plain call, {through:.0} through the architecture: ratio {ratio:.4}"
+    );
     if ratio > BOUND {
-        return Err(format!("`up` costs {ratio:.4} times a plain call, more than {BOUND}"));
+        return Err(format!("the reference architecture costs {ratio:.4} times a plain call, more than {BOUND}"));
     }
     Ok(Outcome::Within)
 }

@@ -11,10 +11,8 @@ use std::process::Command;
 
 use serde_json::{Map, Value, json};
 
-use crate::metadata;
+use crate::{metadata, names};
 
-/// Architectures counted: nothing shared, and one lock around each event.
-const ARCHITECTURES: &[&str] = &["up", "connp-l:8"];
 /// Pieces, as the example names them, with the rounds that it does: over IPv4, and over IPv6.
 const PIECES: &[(&str, u32)] = &[
     ("data", 200),
@@ -43,7 +41,7 @@ pub enum Outcome {
 
 /// One piece under one architecture.
 struct Count {
-    architecture: &'static str,
+    architecture: String,
     piece: &'static str,
     /// Instructions of one operation.
     each: u64,
@@ -87,7 +85,7 @@ pub fn bless() -> Result<(), String> {
 fn judge(counts: &[Count], old: &Value) -> Result<Outcome, String> {
     let mut grown = Vec::new();
     for Count { architecture, piece, each } in counts {
-        let Some(before) = old[*architecture][*piece].as_u64().filter(|before| *before > 0) else {
+        let Some(before) = old[architecture][*piece].as_u64().filter(|before| *before > 0) else {
             return Err(format!("the baseline has no {piece} under {architecture}: cargo xtask instructions --bless"));
         };
         let ratio = *each as f64 / before as f64;
@@ -137,10 +135,10 @@ fn count_all() -> Result<Vec<Count>, String> {
     }
     let program = metadata::target_directory()?.join("release/examples/instructions");
     let mut counts = Vec::new();
-    for architecture in ARCHITECTURES {
+    for architecture in names::counted()? {
         for (piece, rounds) in PIECES {
-            let each = count(&program, architecture, piece, *rounds)?;
-            counts.push(Count { architecture, piece, each });
+            let each = count(&program, &architecture, piece, *rounds)?;
+            counts.push(Count { architecture: architecture.clone(), piece, each });
         }
     }
     Ok(counts)
@@ -168,7 +166,7 @@ mod tests {
     use super::*;
 
     fn now(each: u64) -> [Count; 1] {
-        [Count { architecture: "up", piece: "ack", each }]
+        [Count { architecture: "up".into(), piece: "ack", each }]
     }
 
     #[test]

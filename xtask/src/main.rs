@@ -9,6 +9,7 @@ mod exclusive;
 mod instructions;
 mod licences;
 mod metadata;
+mod names;
 mod rules;
 mod steps;
 
@@ -18,10 +19,11 @@ const USAGE: &str = "\
 cargo xtask deps            print the rooms and their edges; fail on one that xtask/deps.txt does not have
 cargo xtask deps --bless    write the edges as they are to xtask/deps.txt (edges that go up are refused all the same)
 cargo xtask rules           no protocol word in an architecture; no counter that is never counted
-cargo xtask check           formatting, clippy, deps, documentation
+cargo xtask names           fail where a crate other than stack names an architecture (xtask/names.txt)
+cargo xtask check           formatting, clippy, deps, rules, names, coverage, documentation
 cargo xtask ci              everything that `make test` runs: check, tests, models, benches, licences
 cargo xtask ci STEP..       some steps of it
-cargo xtask exclusive       count what `up` adds to a plain call, in instructions (needs valgrind)
+cargo xtask exclusive       count what the simplest architecture adds to a plain call (needs valgrind)
 cargo xtask coverage        which RFC requirement is met and shown where; fail if docs/rfc-coverage.md says otherwise
 cargo xtask coverage --bless  write docs/rfc-coverage.md and docs/rfc9293.md as the comments have it
 cargo xtask instructions    count the fast path piece by piece; fail where it grew by more than 3 % (needs valgrind)
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         ["deps"] => deps::check(),
         ["deps", "--bless"] => deps::bless(),
         ["rules"] => rules::check(),
+        ["names"] => names::check(),
         ["check"] => steps::run(steps::CHECK),
         ["coverage"] => coverage::check(),
         ["coverage", "--bless"] => coverage::bless(),

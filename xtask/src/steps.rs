@@ -6,7 +6,7 @@
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{coverage, deps, exclusive, instructions, licences, metadata, rules};
+use crate::{coverage, deps, exclusive, instructions, licences, metadata, names, rules};
 
 /// All steps, in order.
 pub const ALL: &[&str] = &[
@@ -14,6 +14,7 @@ pub const ALL: &[&str] = &[
     "clippy",
     "deps",
     "rules",
+    "names",
     "coverage",
     "docs",
     "test",
@@ -26,7 +27,7 @@ pub const ALL: &[&str] = &[
 ];
 
 /// The steps that do not run anything of the product.
-pub const CHECK: &[&str] = &["fmt", "clippy", "deps", "rules", "coverage", "docs"];
+pub const CHECK: &[&str] = &["fmt", "clippy", "deps", "rules", "names", "coverage", "docs"];
 
 /// How a step ended when it did not fail.
 enum Done {
@@ -95,6 +96,7 @@ fn step(name: &str) -> Result<Done, String> {
         }
         "deps" => deps::check().map(|()| Done::Passed),
         "rules" => rules::check().map(|()| Done::Passed),
+        "names" => names::check().map(|()| Done::Passed),
         "coverage" => coverage::check().map(|()| Done::Passed),
         "docs" => docs(),
         "test" => cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]),

@@ -20,14 +20,7 @@ use crate::headroom;
 /// in the same seconds. Prints a table and one sentence that recommends an architecture for this machine; with --report,
 /// writes figures that open from disk.
 #[derive(ClapArgs)]
-#[command(after_help = "\
-Examples:
-  heddle compare                                    every architecture, quickly
-  heddle compare --report report                    the same, with figures in report/index.html
-  heddle compare --arch up,connp-l:128,connp-t --conns 6,192
-  heddle compare --arch connp-l:4,connp-l:128 --lock ttas,mcs,blocking
-  heddle compare --affinity                         flows steered to the threads that use them
-  heddle compare --full --json results.json         long: more architectures, loads and repetitions")]
+#[command(after_help = include_str!("help/compare.txt").trim_end())]
 pub struct Args {
     #[command(flatten)]
     common: Common,
@@ -44,11 +37,7 @@ pub struct Args {
 
 /// Measure small requests and responses, and how fast connections are set up and closed.
 #[derive(ClapArgs)]
-#[command(after_help = "\
-Examples:
-  heddle rpc                                        64 connections, 64-byte messages
-  heddle rpc --arch up,connp-l --conns 1,64 --request 256
-  heddle rpc --connect                              connections set up and closed instead")]
+#[command(after_help = include_str!("help/rpc.txt").trim_end())]
 pub struct RpcArgs {
     #[command(flatten)]
     common: Common,
@@ -167,7 +156,8 @@ impl Common {
 
     fn measure(&self, options: &Options) -> Result<(), Failure> {
         if self.list {
-            return list();
+            print!("{}", Plan::catalogue());
+            return Ok(());
         }
         if let Some(zero) = options.connections.iter().find(|n| **n == 0 || **n > 100_000) {
             return Err(Failure::usage(format!("{zero} connections cannot be measured: ask for 1 to 100000")));
@@ -203,16 +193,6 @@ impl Common {
         }
         failed.map_or(Ok(()), |message| Err(Failure::failed(message)))
     }
-}
-
-fn list() -> Result<(), Failure> {
-    for name in heddle::ALL_PLANS {
-        if let Ok(plan) = name.parse::<Plan>() {
-            println!("{name:<18} {}", plan.describe());
-        }
-    }
-    println!("connp-l:N          with N groups, 1 to 1024");
-    Ok(())
 }
 
 fn progress_bar() -> ProgressBar {

@@ -6,8 +6,8 @@ use ::drill::Family;
 use ::drill::batch::{self, Batch};
 use ::drill::run::Options;
 use clap::Args as ClapArgs;
+use heddle::Plan;
 use heddle::config::{Profile, knobs};
-use heddle::{ALL_PLANS, Plan};
 
 use crate::failure::Failure;
 use crate::headroom;
@@ -17,15 +17,7 @@ use crate::headroom;
 /// Says one line for each script that fails: file, line, what was expected and what came. With several architectures the
 /// packets must be the same under each, octet by octet and at the same virtual time.
 #[derive(ClapArgs)]
-#[command(after_help = "\
-Examples:
-  heddle drill conformance/scripts                  every script there, under every architecture
-  heddle drill my.pkt --arch up -v                  one script under one architecture
-  heddle drill my.pkt --pcap captures               and what crossed the link, for Wireshark
-  heddle drill my.pkt --sysctl tcp_sack=0 --profile freebsd
-  heddle drill conformance/scripts --family all     over IPv4, IPv6 and IPv4-mapped addresses
-
-docs/conformance.md tells of the language.")]
+#[command(after_help = include_str!("help/drill.txt").trim_end())]
 pub struct Args {
     /// Scripts, and directories in which every *.pkt is one
     #[arg(required = true, value_name = "FILE")]
@@ -69,7 +61,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<(), Failure> {
     let plans = plans(&args.arch)?;
     let families = if args.ipv6 { vec![Family::V6] } else { families(&args.family)? };
-    let mut options = Options::new(plans.first().copied().unwrap_or(Plan::Up));
+    let mut options = Options::new(plans.first().copied().unwrap_or_else(Plan::reference));
     options.profile = args.profile;
     options.mtu = args.mtu;
     options.knobs = knobs(&args)?;
@@ -94,12 +86,10 @@ pub fn run(args: Args) -> Result<(), Failure> {
 }
 
 fn plans(names: &[String]) -> Result<Vec<Plan>, Failure> {
-    let all = ALL_PLANS.iter().map(|name| (*name).to_owned());
-    let names: Vec<String> = match names {
-        [all_of_them] if all_of_them == "all" => all.collect(),
-        names => names.to_vec(),
-    };
-    names.iter().map(|name| name.parse().map_err(Failure::usage)).collect()
+    match names {
+        [all] if all == "all" => Ok(Plan::all().collect()),
+        names => names.iter().map(|name| name.parse().map_err(Failure::usage)).collect(),
+    }
 }
 
 fn families(names: &[String]) -> Result<Vec<Family>, Failure> {

@@ -101,10 +101,33 @@ fn run(command: Command) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use clap::CommandFactory;
+    use heddle::Plan;
+
+    use crate::ttcp;
 
     #[test]
     fn the_command_line_is_consistent() {
         super::Cli::command().debug_assert();
+    }
+
+    /// `--arch LIST` in the examples of the help texts, and the list of `heddle ttcp`.
+    #[test]
+    fn the_architectures_that_help_texts_name_exist() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/help");
+        let mut named: Vec<String> = ttcp::ARCHITECTURES.trim_end().split(',').map(str::to_owned).collect();
+        for entry in fs::read_dir(directory).unwrap() {
+            let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+            let words: Vec<&str> = text.split_whitespace().collect();
+            let lists = words.windows(2).filter(|pair| pair[0] == "--arch").map(|pair| pair[1]);
+            named.extend(lists.flat_map(|list| list.split(',')).map(str::to_owned));
+        }
+        assert!(named.len() > 8, "the examples name architectures");
+        for name in named {
+            assert!(name.parse::<Plan>().is_ok(), "{name} of a help text is no architecture");
+        }
     }
 }

@@ -69,7 +69,7 @@ pub struct NetworkArgs {
     pub route: Vec<StatedRoute>,
 
     /// Process architecture; `--list-arch` of `heddle serve` shows them all
-    #[arg(long, value_name = "NAME", default_value = "connp-l:128")]
+    #[arg(long, value_name = "NAME", default_value_t)]
     pub arch: Plan,
 
     /// Kind of lock: tas, ttas, ticket, mcs, spin-park, blocking or reserved

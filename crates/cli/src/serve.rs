@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args as Arguments, Subcommand};
 use heddle::tokio::{TcpListener, TcpStream, UdpSocket};
-use heddle::{ALL_PLANS, Plan, Stack};
+use heddle::{Plan, Stack};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -65,11 +65,7 @@ enum Service {
     ///
     /// Files are sent from memory shared with the stack, without a copy in between. POST and PUT are answered with the
     /// length and the SHA-256 of what came; with --upload it is stored, too.
-    #[command(after_help = "\
-Examples, as root:
-  heddle serve http --dev tap:heddle0 --addr 10.0.0.2/24 --root /usr/share/doc
-  heddle serve http --dev tap:heddle0 --addr 10.0.0.2/24 --port 8080 --arch squeue --upload /tmp/incoming
-  curl -T FILE http://10.0.0.2:8080/            sends a file there")]
+    #[command(after_help = include_str!("help/serve_http.txt").trim_end())]
     Http(HttpArgs),
 
     /// Send back whatever comes (RFC 862), over TCP and UDP
@@ -154,7 +150,7 @@ enum Offer {
 /// The service could not start, or its device vanished.
 pub fn run(args: Args) -> Result<(), Failure> {
     let Some(service) = args.service else {
-        list_architectures();
+        print!("{}", Plan::catalogue());
         return Ok(());
     };
     let totals = Arc::new(Totals::default());
@@ -177,13 +173,6 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let network = args.network.on_tap(name)?;
     let served = runtime::new()?.block_on(serve(&network, &offer, &args, &totals));
     served.and(network.finish())
-}
-
-fn list_architectures() {
-    for name in ALL_PLANS {
-        let about = name.parse::<Plan>().map_or("", |plan| plan.describe());
-        println!("{name:<16} {about}");
-    }
 }
 
 impl Offer {
@@ -367,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_device_that_is_given_up_ends_the_service_with_the_failures_sentence() {
-        for arch in ALL_PLANS {
+        for arch in heddle::ALL_PLANS {
             let Words { args } = Words::parse_from(["serve", "--json", "--addr", "10.0.0.1/24", "--arch", arch]);
             let (network, breaker) = broken::network(&args.network);
             let (offer, totals) = (Offer::Simple(simple::Protocol::Echo), Arc::new(Totals::default()));

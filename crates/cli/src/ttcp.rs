@@ -16,13 +16,10 @@ use crate::headroom;
 /// The defaults are those of Schmidt and Suda (INFOCOM 1995): 20 connections, 4096-byte messages, 20000 of them timed
 /// after 10000 to warm up. Both ends run in this process on a pair of memory ports.
 #[derive(ClapArgs)]
-#[command(after_help = "\
-Examples:
-  heddle ttcp
-  heddle ttcp --arch connp-t,msgp:1 -n 100000 -l 8192")]
+#[command(after_help = include_str!("help/ttcp.txt").trim_end())]
 pub struct Args {
     /// Architectures, by name (heddle compare --list)
-    #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = "connp-t,msgp:1,connp-l:128")]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = ARCHITECTURES.trim_end())]
     arch: Vec<Plan>,
     /// Kind of lock
     #[arg(long, value_name = "KIND", default_value_t)]
@@ -49,6 +46,10 @@ pub struct Args {
     #[arg(short, long)]
     json: bool,
 }
+
+/// What is measured where no architecture is asked for: connections owned by threads, a lock for each connection, and a lock
+/// for each group of connections.
+pub const ARCHITECTURES: &str = include_str!("help/ttcp_architectures.txt");
 
 /// One architecture's result.
 struct Run {

@@ -7,7 +7,7 @@ use stack::Plan;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let paths: Vec<_> = std::env::args_os().skip(1).map(Into::into).collect();
-    let plan = std::env::var("PLAN").map_or(Ok(Plan::Up), |name| name.parse())?;
+    let plan = std::env::var("PLAN").map_or(Ok(Plan::reference()), |name| name.parse())?;
     let mut options = Options::new(plan);
     if let Ok(family) = std::env::var("FAMILY") {
         options.family = family.parse().expect("an address family");

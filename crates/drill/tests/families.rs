@@ -17,9 +17,10 @@ fn directory(name: &str) -> PathBuf {
 }
 
 fn run(path: &PathBuf, families: &[Family]) -> Outcome {
-    let options = Options::new(Plan::Up);
+    let options = Options::new(Plan::named("up"));
     let families = families.to_vec();
-    let batch = Batch { plans: vec![Plan::Up], families, options, defines: Vec::new(), jobs: 1, captures: None };
+    let batch =
+        Batch { plans: vec![Plan::named("up")], families, options, defines: Vec::new(), jobs: 1, captures: None };
     batch.run(std::slice::from_ref(path)).remove(0)
 }
 

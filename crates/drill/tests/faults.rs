@@ -17,7 +17,7 @@ const OPEN: &str = "\
 
 /// The line and the sentence of what is wrong with `script`.
 fn fault(script: &str) -> (u32, String) {
-    let fault = check(script, &[Plan::Up], &Options::new(Plan::Up), &[]).fault;
+    let fault = check(script, &[Plan::named("up")], &Options::new(Plan::named("up")), &[]).fault;
     let fault = fault.unwrap_or_else(|| panic!("nothing is wrong with\n{script}"));
     (fault.error.line, fault.error.message)
 }
@@ -81,7 +81,8 @@ fn an_acknowledgement_in_front_of_text_is_part_of_it() {
              +0 > P. 1:101(100) ack {ack} <...>"
         )
     };
-    let goes_through = |text: &str| check(text, &[Plan::Up], &Options::new(Plan::Up), &[]).fault.is_none();
+    let goes_through =
+        |text: &str| check(text, &[Plan::named("up")], &Options::new(Plan::named("up")), &[]).fault.is_none();
     assert!(goes_through(&script("", "", 1001)));
     assert!(!goes_through(&script("--strict_segments\n", "", 1001)));
     // More text makes another acknowledgement, which says something else.
@@ -92,7 +93,7 @@ fn an_acknowledgement_in_front_of_text_is_part_of_it() {
 #[test]
 fn what_is_left_over_is_an_error_if_the_script_asks() {
     let more = "+0 write(4, ..., 100) = 100\n+.1 %{ }%";
-    let checked = check(&format!("{OPEN}{more}"), &[Plan::Up], &Options::new(Plan::Up), &[]);
+    let checked = check(&format!("{OPEN}{more}"), &[Plan::named("up")], &Options::new(Plan::named("up")), &[]);
     assert!(checked.fault.is_none());
     let (_, message) = fault(&format!("--no_leftovers\n{OPEN}{more}"));
     assert!(message.contains("> P. 1:101(100) ack 1") && message.contains("at 0.010000 s"), "{message}");
@@ -105,7 +106,7 @@ fn timestamps_are_compared_when_the_tick_is_known() {
             "--tcp_ts_tick_usecs=1000\n{OPEN}+.2 write(4, ..., 10) = 10\n+0 > P. 1:11(10) ack 1 <nop,nop,TS val {val} ecr 100>"
         )
     };
-    assert!(check(&script(220), &[Plan::Up], &Options::new(Plan::Up), &[]).fault.is_none());
+    assert!(check(&script(220), &[Plan::named("up")], &Options::new(Plan::named("up")), &[]).fault.is_none());
     let (line, message) = fault(&script(420));
     assert_eq!((line, message.ends_with(": options")), (11, true), "{message}");
     assert!(message.contains("TS val 220 ecr 100"), "{message}");
@@ -190,18 +191,18 @@ fn a_script_without_an_event_and_settings_out_of_range_are_refused() {
     }
     // A number is free again when its descriptor is closed.
     let again = format!("{OPEN}+0 close(3) = 0\n+0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3");
-    assert!(check(&again, &[Plan::Up], &Options::new(Plan::Up), &[]).fault.is_none());
+    assert!(check(&again, &[Plan::named("up")], &Options::new(Plan::named("up")), &[]).fault.is_none());
 }
 
 /// The oracle itself: traces of different scripts are not taken for the same.
 #[test]
 fn a_run_is_a_function_of_the_script() {
-    let plans = [Plan::Up, Plan::Giant];
-    let checked = check(OPEN, &plans, &Options::new(Plan::Up), &[]);
+    let plans = [Plan::named("up"), Plan::named("giant")];
+    let checked = check(OPEN, &plans, &Options::new(Plan::named("up")), &[]);
     assert!(checked.fault.is_none());
     let [(_, first), (_, second)] = &checked.traces[..] else { panic!("two traces") };
     assert_eq!(first, second);
     assert!(first.len() >= 3, "a SYN, a SYN-ACK, an ACK at least");
-    let other = check(&OPEN.replace("mss 1000", "mss 999"), &plans, &Options::new(Plan::Up), &[]);
+    let other = check(&OPEN.replace("mss 1000", "mss 999"), &plans, &Options::new(Plan::named("up")), &[]);
     assert_ne!(&other.traces[0].1, first);
 }

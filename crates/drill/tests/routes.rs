@@ -11,7 +11,7 @@ use tcp::ConnectionOptions;
 
 fn host(route: &str) -> Host {
     let terms = Terms {
-        plan: Plan::Up,
+        plan: Plan::named("up"),
         tcp: tcp::Config::default(),
         addresses: Addresses::V4,
         mtu: 1500,

@@ -4,14 +4,14 @@
 use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 
 use crate::function::{Error, Function};
-use crate::plans::PLANS;
+use crate::plans::{identifier, plans};
 
 pub fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, Error> {
     let chosen = choose(arguments)?;
     let function = Function::parse(item)?;
     let mut tests: TokenStream = quote("#[allow(unused_imports)] use super::*;");
-    for (identifier, plan) in PLANS.iter().filter(|(identifier, _)| chosen.contains(&identifier.to_string())) {
-        tests.extend(test(&function, identifier, plan));
+    for plan in plans().filter(|plan| chosen.contains(&identifier(plan))) {
+        tests.extend(test(&function, &identifier(plan), plan));
     }
     let mut output = function.item;
     output.extend(quote("#[cfg(test)] mod"));
@@ -40,7 +40,7 @@ fn quote(source: &str) -> TokenStream {
 
 /// Identifiers of the plans that the attribute's arguments leave.
 fn choose(arguments: TokenStream) -> Result<Vec<String>, Error> {
-    let all = || PLANS.iter().map(|(identifier, _)| identifier.to_string());
+    let all = || plans().map(identifier);
     let arguments: Vec<TokenTree> = arguments.into_iter().collect();
     match &arguments[..] {
         [] => Ok(all().collect()),
@@ -62,14 +62,14 @@ fn usage(at: Span) -> Error {
 }
 
 fn identifiers(list: &Group) -> Result<Vec<String>, Error> {
-    let known = |name: &Ident| PLANS.iter().any(|(identifier, _)| name.to_string() == *identifier);
+    let known = |name: &Ident| plans().any(|plan| name.to_string() == identifier(plan));
     let mut names = Vec::new();
     for token in list.stream() {
         match token {
             TokenTree::Ident(name) if known(&name) => names.push(name.to_string()),
             TokenTree::Punct(comma) if comma.as_char() == ',' => {}
             other => {
-                let known: Vec<_> = PLANS.iter().map(|(identifier, _)| *identifier).collect();
+                let known: Vec<_> = plans().map(identifier).collect();
                 return Err(Error::new(other.span(), format!("no plan {other}; there are {}", known.join(", "))));
             }
         }

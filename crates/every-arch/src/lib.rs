@@ -1,8 +1,7 @@
 //! `#[every_arch]`: one test, run under every process architecture.
 //!
-//! The names of the plans live here, in `plans.rs`, once; a unit test in `stack`
-//! checks that they are exactly the plans that its `arch::select` knows. A procedural-macro crate can export nothing
-//! but macros, so the list is read through [`plans!`].
+//! The names of the plans are those that the architectures declare in `stack`, by way of `plans.txt`, which a test in `stack`
+//! writes and checks. A procedural-macro crate can export nothing but macros, so the list is read through [`plans!`].
 //!
 //! Who calls this: tests, as a dev-dependency. What may never happen: a test that silently runs under fewer plans than
 //! exist; leaving one out takes `except(..)` in the source.
@@ -65,8 +64,8 @@ pub fn every_arch(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// ```
 #[proc_macro]
 pub fn plans(_: TokenStream) -> TokenStream {
-    let entries: String =
-        plans::PLANS.iter().map(|(identifier, plan)| format!("({identifier:?}, {plan:?}), ")).collect();
+    let entry = |plan| format!("({:?}, {plan:?}), ", plans::identifier(plan));
+    let entries: String = plans::plans().map(entry).collect();
     let list = format!("{{ const PLANS: &[(&str, &str)] = &[{entries}]; PLANS }}");
     list.parse().expect("a list of string literals is valid Rust")
 }

@@ -68,7 +68,7 @@ type DeviceGone = Arc<dyn Fn() + Send + Sync>;
 impl Stack {
     /// A stack to be: add at least one device.
     pub fn builder() -> Builder {
-        let mut config = StackConfig::new(Plan::ConnPL(128));
+        let mut config = StackConfig::new(Plan::default());
         config.cpus = std::thread::available_parallelism().map_or(1, usize::from);
         Builder { config, interfaces: Vec::new(), routes: Vec::new(), device_gone: None, error: None }
     }

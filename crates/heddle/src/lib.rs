@@ -49,8 +49,8 @@ pub use observe::Counter;
 pub use poller::{Event, Poller, Source};
 pub use stack::socket::Readiness;
 pub use stack::{
-    ALL_PLANS, AddressEvent, Addressing, Casualty, Census, Failure, Plan, RouteAttributes, StatedRoute, StoppableClock,
-    VirtualClock,
+    ALL_PLANS, AddressEvent, Addressing, Casualty, Census, Failure, Plan, Properties, RouteAttributes, StatedRoute,
+    StoppableClock, VirtualClock,
 };
 pub use stream::TcpStream;
 pub use sync::LockKind;

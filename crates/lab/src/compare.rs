@@ -22,22 +22,10 @@ use crate::workload::{Bench, Params, SendMode};
 pub const CONNECTIONS: [u32; 4] = [6, 192, 3072, 16_384];
 
 /// Architectures of a quick comparison.
-pub const QUICK: [&str; 11] = [
-    "up",
-    "giant",
-    "msgp:1",
-    "msgp:6",
-    "msgp:1+coupled",
-    "connp-t",
-    "connp-t:spsc",
-    "connp-l:4",
-    "connp-l:128",
-    "connp-l:1024",
-    "squeue:process",
-];
+const QUICK: &str = include_str!("compare/quick.txt");
 
-/// Groups that a full comparison adds for figure 5 and table 1 of Willmann et al.
-const FULL_GROUPS: [usize; 9] = [4, 8, 16, 32, 64, 128, 256, 512, 1024];
+/// Architectures that a full comparison adds for the numbers of groups of Willmann et al.
+const GROUPS: &str = include_str!("compare/groups.txt");
 
 /// What to compare.
 #[derive(Clone, Debug)]
@@ -79,7 +67,7 @@ impl Options {
     pub fn quick() -> Options {
         Options {
             workload: Workload::Bulk,
-            plans: QUICK.iter().filter_map(|name| name.parse().ok()).collect(),
+            plans: listed(QUICK),
             locks: vec![LockKind::default()],
             connections: CONNECTIONS.to_vec(),
             threads: crate::machine::cores() as u32,
@@ -98,9 +86,8 @@ impl Options {
 
     /// Every architecture, every number of groups, longer and more often: about an hour on two cores.
     pub fn full() -> Options {
-        let named = heddle::ALL_PLANS.iter().filter_map(|name| name.parse().ok());
-        let mut plans: Vec<Plan> = named.filter(|plan| !matches!(plan, Plan::ConnPL(_))).collect();
-        plans.extend(FULL_GROUPS.map(Plan::ConnPL));
+        let without_groups = Plan::all().filter(|plan| !plan.properties().groups);
+        let plans = without_groups.chain(listed(GROUPS)).collect();
         Options {
             plans,
             connections: vec![6, 24, 96, 192, 768, 3072, 16_384],
@@ -180,7 +167,7 @@ impl Options {
 /// Where a comparison stands.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    /// What is being done, such as "opening connp-t" or "measuring".
+    /// What is being done, such as "opening" with the name of an architecture, or "measuring".
     pub doing: String,
     /// Connections of the load.
     pub connections: u32,
@@ -277,10 +264,10 @@ impl Comparison<'_> {
     fn variants(&self) -> Vec<(Plan, Option<LockKind>)> {
         let mut variants = Vec::new();
         for plan in &self.options.plans {
-            if matches!(plan, Plan::Up | Plan::ConnPT(_)) {
-                variants.push((*plan, None));
-            } else {
+            if plan.properties().has_locks {
                 variants.extend(self.options.locks.iter().map(|lock| (*plan, Some(*lock))));
+            } else {
+                variants.push((*plan, None));
             }
         }
         variants
@@ -375,11 +362,15 @@ impl Comparison<'_> {
     }
 }
 
+/// The plans of one of the lists beside this file.
+fn listed(text: &str) -> Vec<Plan> {
+    Plan::read_list(text).expect("a test reads the lists")
+}
+
 fn entry(bench: Bench, workload: Workload, params: &Params, lock: Option<LockKind>) -> Entry {
-    let (arch, groups) = match params.plan {
-        Plan::ConnPL(groups) => ("connp-l".to_owned(), Some(groups as u32)),
-        plan => (plan.to_string(), None),
-    };
+    let plan = params.plan;
+    let groups = plan.parameter().filter(|_| plan.properties().groups).map(u32::from);
+    let arch = if groups.is_some() { plan.family().to_owned() } else { plan.to_string() };
     let key = Key {
         workload,
         arch,
@@ -404,4 +395,24 @@ pub fn save_json(path: &std::path::Path, results: &Results) -> io::Result<()> {
         println!("{}", results.to_json());
         io::Error::other(error.to_string())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_listed_name_is_an_architecture() {
+        assert_eq!(Options::quick().plans.len(), 11);
+        assert_eq!(Plan::read_list(GROUPS).map(|plans| plans.len()), Ok(9));
+        assert!(listed(GROUPS).iter().all(|plan| plan.properties().groups));
+    }
+
+    #[test]
+    fn a_full_comparison_has_every_architecture_once() {
+        let plans = Options::full().plans;
+        for plan in Plan::all() {
+            assert_eq!(plans.iter().filter(|other| **other == plan).count(), 1, "{plan}");
+        }
+    }
 }

@@ -2,19 +2,17 @@
 //!
 //! The rule is fixed and simple, so that it can be argued with: take the mean of each variant (groups, lock) over the
 //! loads that all complete variants carried, and let an architecture's best variant stand for it; the highest mean leads;
-//! of those whose 95 % interval overlaps the leader's, the simplest wins. "Simpler" is the order below, by how many
-//! mechanisms a reader has to understand. The kernel is never recommended, since the question is which of our
+//! of those whose 95 % interval overlaps the leader's, the simplest wins. "Simpler" is the rank that each architecture
+//! declares, by how many mechanisms a reader has to understand. The kernel is never recommended, since the question is which of our
 //! architectures to take, but the sentence says how it compared.
 
 use std::collections::BTreeSet;
 
+use heddle::Plan;
+
 use crate::result::{Recommendation, Row, Workload};
 use crate::stats::Estimate;
 use crate::units::{estimate, significant};
-
-/// Architectures from the simplest to the most involved. A name matches the entry it begins with ("msgp-6" is "msgp");
-/// one not listed counts as most involved.
-const SIMPLEST_FIRST: [&str; 8] = ["up", "giant", "connp-l", "squeue", "msgp", "netisr", "backlog", "connp-t"];
 
 /// One variant's average over the loads.
 struct Candidate<'a> {
@@ -66,7 +64,7 @@ impl Candidate<'_> {
         &self.rows[0].key.arch
     }
 
-    /// As `--arch` takes it: "connp-l:128".
+    /// As `--arch` takes it.
     fn name(&self) -> String {
         let groups = self.rows[0].key.groups.map(|groups| format!(":{groups}")).unwrap_or_default();
         format!("{}{groups}", self.arch())
@@ -87,11 +85,10 @@ impl Candidate<'_> {
     }
 }
 
-fn complexity(arch: &str) -> usize {
-    let known = SIMPLEST_FIRST.iter().position(|name| {
-        arch == *name || arch.strip_prefix(name).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
-    });
-    known.unwrap_or(SIMPLEST_FIRST.len())
+/// How much there is to an architecture, by its declaration. One that this program does not know, in results from another
+/// version of it, counts as the most complex.
+fn complexity(arch: &str) -> u8 {
+    arch.parse::<Plan>().map_or(u8::MAX, |plan| plan.properties().complexity)
 }
 
 fn sentence(chosen: &Candidate<'_>, leader: &Candidate<'_>, all: &[Candidate<'_>]) -> String {
@@ -225,14 +222,14 @@ mod tests {
     #[test]
     fn nothing_to_choose_from() {
         assert_eq!(recommend(&[row(KERNEL, 6, 50.0, 0.1)]), None);
-        let only = recommend(&[row("msgp-6", 6, 5.0, 0.1)]).unwrap();
+        let only = recommend(&[row("msgp:6", 6, 5.0, 0.1)]).unwrap();
         assert!(only.reason.contains("the only one measured"));
     }
 
     #[test]
-    fn names_match_whole_words() {
-        assert_eq!(complexity("msgp-6"), complexity("msgp"));
+    fn an_unknown_architecture_counts_as_the_most_complex() {
+        assert_eq!(complexity("msgp:6"), complexity("msgp"));
         assert!(complexity("up") < complexity("connp-l"));
-        assert_eq!(complexity("upside"), SIMPLEST_FIRST.len());
+        assert_eq!(complexity("upside"), u8::MAX);
     }
 }

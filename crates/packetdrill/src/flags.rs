@@ -24,7 +24,9 @@ impl Flags {
     /// # Errors
     /// A sentence that names the flag and what it may be.
     pub(crate) fn read(text: &str) -> Result<Flags, String> {
-        let (mut plan, mut profile, mut sysctls) = (Plan::Giant, Profile::Linux, None);
+        // Its own calls and those of the program that loads it come from several threads.
+        let simplest = Plan::simplest(|properties| !properties.single_thread).unwrap_or_default();
+        let (mut plan, mut profile, mut sysctls) = (simplest, Profile::Linux, None);
         let (mut local, mut gateway, mut mtu, mut super_segments) = (None, None, None, true);
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             let (name, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is not NAME=VALUE"))?;

@@ -83,13 +83,14 @@ fn main() {
         gateways: vec![],
         addressing: Default::default(),
     };
-    let (stack, drivers) = Stack::build(StackConfig::new(Plan::Up), vec![interface]).expect("the stack builds");
+    let (stack, drivers) =
+        Stack::build(StackConfig::new(Plan::reference()), vec![interface]).expect("the stack builds");
     let mut far = theirs.take_queues();
     let shared = stack.shared().clone();
     let way = if direct {
         Way::Direct(Box::new(Cell::new(&shared)))
     } else {
-        let arch = select::build(Plan::Up, &shared, Staffing { cpus: 1, own_threads: false });
+        let arch = select::build(Plan::reference(), &shared, Staffing { cpus: 1, own_threads: false });
         arch.tick(shared.clock.now());
         Way::Trait(arch)
     };

@@ -2,11 +2,12 @@
 //!
 //! This trait is the whole of what the rest of the stack knows about them. A file below holds exclusion and hand-off
 //! and nothing else: what a segment *means* is in the `tcp` crate, what happens to a connection is in `connections/`, where it is kept in `place/`.
-//! A new architecture is one file here and one line in `select.rs`.
+//! A new architecture is one file here, with its declaration, and one line in `select.rs`.
 
 pub mod cells;
 pub mod connp_l;
 pub mod connp_t;
+pub mod declaration;
 pub mod giant;
 pub mod mailbox;
 pub mod msgp;

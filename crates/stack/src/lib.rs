@@ -54,6 +54,7 @@ pub mod tx;
 
 pub use addresses::Addressing;
 pub use arch::Census;
+pub use arch::declaration::Properties;
 pub use arch::select::{ALL as ALL_PLANS, Plan, UnknownPlan};
 pub use clock::{Clock, StoppableClock, VirtualClock};
 pub use containment::{Casualty, Failure};

@@ -20,6 +20,7 @@ use wire::rss::Toeplitz;
 
 use crate::after::After;
 use crate::arch::Architecture;
+use crate::arch::declaration::Properties;
 use crate::call::{Control, Datagram, Ingress, Segment};
 use crate::containment::{Casualty, PATIENCE, Panic, attempt};
 use crate::shared::{Interface, Shared};
@@ -54,6 +55,8 @@ struct Taken {
 pub struct Driver<P: Platform> {
     shared: Arc<Shared<P>>,
     arch: Arc<dyn Architecture<P>>,
+    /// See [`Properties::keeps_batches_together`].
+    keeps_batches: bool,
     rss: Toeplitz,
     index: usize,
     /// Interface and queue.
@@ -95,7 +98,7 @@ impl<P: Platform> Driver<P> {
     pub(crate) fn new(
         shared: &Arc<Shared<P>>,
         arch: &Arc<dyn Architecture<P>>,
-        rss: &Toeplitz,
+        (rss, properties): (&Toeplitz, &Properties),
         index: usize,
         queues: Vec<(usize, Box<dyn RxQueue>)>,
     ) -> Self {
@@ -105,6 +108,7 @@ impl<P: Platform> Driver<P> {
         Driver {
             shared: shared.clone(),
             arch: arch.clone(),
+            keeps_batches: properties.keeps_batches_together,
             rss: rss.clone(),
             index,
             queues,
@@ -276,7 +280,7 @@ impl<P: Platform> Driver<P> {
                 self.counters.increment(Counter::RxBatches);
             }
             taken.full |= count == BATCH;
-            let runs = runs(&batch);
+            let runs = if self.keeps_batches { runs(&batch) } else { 0 };
             self.unserved = batch.len() as u64;
             for (at, frame) in batch.drain(..).enumerate() {
                 self.frame(interface, frame, runs >> at & 1 != 0, now, after);

@@ -155,7 +155,7 @@ impl<P: Platform> Stack<P> {
         mut config: StackConfig<P>,
         interfaces: Vec<InterfaceConfig>,
     ) -> Result<(Stack<P>, Vec<Driver<P>>), BuildError> {
-        if config.lock_kind == LockKind::Null && config.plan != Plan::Up {
+        if config.lock_kind == LockKind::Null && !config.plan.properties().single_thread {
             return Err(BuildError::NullLock(config.plan));
         }
         let key = interfaces.first().ok_or(BuildError::NoInterface)?.device.capabilities().rss_key;
@@ -166,7 +166,7 @@ impl<P: Platform> Stack<P> {
         let mut receivers: Vec<Vec<_>> = Vec::new();
         let mut first_port = 0;
         // With one thread for everything the queue is that thread's, but for rare calls of others.
-        let tx_lock = if config.plan == Plan::Up { LockKind::Reserved } else { LockKind::Blocking };
+        let tx_lock = if config.plan.properties().single_thread { LockKind::Reserved } else { LockKind::Blocking };
         for (index, interface) in interfaces.into_iter().enumerate() {
             let seed = secrets.timing_seed(index);
             let Built { interface, queues, addresses } =
@@ -199,7 +199,10 @@ impl<P: Platform> Stack<P> {
         let drivers = receivers
             .into_iter()
             .enumerate()
-            .map(|(index, queues)| Driver::new(&stack.core.shared, &stack.core.arch, &stack.core.rss, index, queues))
+            .map(|(index, queues)| {
+                let Core { shared, arch, plan, rss, .. } = &*stack.core;
+                Driver::new(shared, arch, (rss, plan.properties()), index, queues)
+            })
             .collect();
         Ok((stack, drivers))
     }

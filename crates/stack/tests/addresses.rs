@@ -114,7 +114,7 @@ fn listen(node: &mut Node<Real>, span: Duration) -> Vec<Vec<u8>> {
 }
 
 fn node(addresses: Vec<(IpAddr, u8)>, addressing: Addressing) -> Node<Real> {
-    Node::new(Terms { addresses, addressing, ..Terms::new(Plan::ConnPL(4)) })
+    Node::new(Terms { addresses, addressing, ..Terms::new(Plan::named("connp-l:4")) })
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn redirects_lead_along_the_link_and_ipv4_ones_only_where_wanted() {
     for redirects_v4 in [false, true] {
         let addressing = Addressing { redirects_v4, ..Addressing::default() };
         let gateways = vec![IpAddr::V4(PEER), IpAddr::V6(ROUTER)];
-        let mut node = Node::<Real>::introduced(Terms { addressing, gateways, ..Terms::new(Plan::Up) });
+        let mut node = Node::<Real>::introduced(Terms { addressing, gateways, ..Terms::new(Plan::named("up")) });
         let hop = |node: &Node<Real>, to: IpAddr| node.stack.shared().route(to).map(|(_, hop)| hop);
         let far: Ipv4Addr = "192.0.2.1".parse().expect("an address");
         // The quoted packet is one of ours to the far host.

@@ -100,7 +100,7 @@ impl Play {
     fn new(seed: u64) -> Play {
         Play {
             dice: Dice(seed ^ 0x9e37_79b9_7f4a_7c15),
-            subject: Subject::new(Plan::Up, seed),
+            subject: Subject::new(Plan::named("up"), seed),
             other: Subject::opposite(seed + 1),
             to_other: Wire::default(),
             to_subject: Wire::default(),
@@ -294,7 +294,7 @@ fn the_same_seed_gives_the_same_trace() {
 #[test]
 fn another_seed_is_told_apart() {
     let trace = &TRACES[0];
-    assert!(replay(trace, &mut Subject::new(Plan::Up, trace.seed + 100)).is_err());
+    assert!(replay(trace, &mut Subject::new(Plan::named("up"), trace.seed + 100)).is_err());
 }
 
 /// The trace is worth replaying: what it is meant to contain happened in it.

@@ -13,7 +13,7 @@ const L3: usize = ethernet::HEADER_LEN;
 /// R4 with a stack around it: junk fragments hold no more than their share, and a ping in pieces gets its answer.
 #[test]
 fn junk_fragments_leave_room_for_a_ping_in_pieces() {
-    let mut node = Node::<Real>::introduced(Terms { ring_frames: 4096, ..Terms::new(Plan::Up) });
+    let mut node = Node::<Real>::introduced(Terms { ring_frames: 4096, ..Terms::new(Plan::named("up")) });
     let before = pktbuf::live();
     for n in 0..60_000u32 {
         let mut junk = frames::datagram(n as u16, 99, &[1; 24]);

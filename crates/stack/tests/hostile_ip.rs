@@ -88,7 +88,7 @@ fn impossible_senders_and_misdirected_segments_are_met_with_silence(plan: Plan) 
 #[test]
 fn errors_and_resets_are_limited_and_never_longer_than_their_cause() {
     let gateways = vec![PEER.into()];
-    let mut node = Node::<Real>::introduced(Terms { ring_frames: 4096, gateways, ..Terms::new(Plan::Up) });
+    let mut node = Node::<Real>::introduced(Terms { ring_frames: 4096, gateways, ..Terms::new(Plan::named("up")) });
     let stray = Segment { flags: TcpFlags::ACK, ..Segment::syn(2000, 81) }.frame();
     let datagram = frames::datagram(2000, 99, &[7; 64]);
     let from = |host: u8| forged(datagram.clone(), Ipv4Addr::new(192, 168, 7, host), STACK, STACK_MAC.0);
@@ -244,7 +244,7 @@ fn a_udp_socket_is_told_no_less_than_the_floor(plan: Plan) {
 /// T9: what may not be fragmented has identification zero and says so.
 #[test]
 fn segments_are_atomic_and_have_no_identification() {
-    let mut node = node(Plan::ConnPL(4));
+    let mut node = node(Plan::named("connp-l:4"));
     let (socket, _) = connected(&mut node, 2000);
     node.call(&socket, send(&[5; 4000]));
     let sent = node.settle();
@@ -309,7 +309,7 @@ fn acknowledgements_spare_the_question_too(plan: Plan) {
 /// Nobody answers for the address: the handshake hears of it in seconds, not after all its retransmissions.
 #[test]
 fn a_neighbour_that_does_not_exist_is_reported() {
-    let mut node = node(Plan::ConnPL(4));
+    let mut node = node(Plan::named("connp-l:4"));
     let nobody = std::net::SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 99)), 80);
     let socket = node.stack.connect(None, nobody, &Default::default()).expect("a port is free");
     let mut questions = 0;

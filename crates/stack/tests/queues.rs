@@ -64,7 +64,7 @@ fn datagrams_and_their_fragments_leave_by_their_flows_queue() {
     let device = Box::new(Logged(near, log.clone()));
     let addresses = vec![(STACK.into(), 24)];
     let interface = InterfaceConfig { device, addresses, gateways: vec![], addressing: Addressing::default() };
-    let mut config = StackConfig::<Real>::new(Plan::Giant);
+    let mut config = StackConfig::<Real>::new(Plan::named("giant"));
     config.seed = Some(3);
     let (stack, mut drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
     let mut far = far.take_queues();

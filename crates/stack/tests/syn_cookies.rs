@@ -136,6 +136,6 @@ fn a_half_open_connection_takes_little_memory(plan: Plan) {
     flood(&mut node);
     let each = (node.stack.census().bytes - empty) / usize::from(LIMIT);
     // An entry of 120 octets and its place in an index; with many groups the last chunks stand half empty.
-    let slack = if matches!(plan, Plan::ConnPL(_)) { 2400 } else { 144 };
+    let slack = if plan.properties().groups { 2400 } else { 144 };
     assert!(each <= slack, "{each} octets for each half-open connection");
 }

@@ -137,10 +137,10 @@ impl Subject {
         Subject::on(Terms { seed, ..Terms::new(plan) }, "10.0.0.2", "fd00::2")
     }
 
-    /// The other host, at [`frames::PEER`], under `up`.
+    /// The other host, at [`frames::PEER`], under the reference architecture.
     pub fn opposite(seed: u64) -> Subject {
         let addresses = vec![(frames::PEER.into(), 24), ("fd00::2".parse().expect("an address"), 64)];
-        Subject::on(Terms { seed, addresses, second: true, ..Terms::new(Plan::Up) }, "10.0.0.1", "fd00::1")
+        Subject::on(Terms { seed, addresses, second: true, ..Terms::new(Plan::reference()) }, "10.0.0.1", "fd00::1")
     }
 
     fn on(mut terms: Terms, v4: &str, v6: &str) -> Subject {
@@ -324,5 +324,5 @@ pub fn differ(step: &Step, here: &Outcome, there: &Outcome) -> Option<String> {
         let frames: String = outcome.frames.iter().map(|frame| format!("\n    {}", line(frame))).collect();
         format!("answered {:?} and sent{frames}", outcome.answer)
     };
-    Some(format!("({}): {}\nwhere `up` {}", name(step), text(here), text(there)))
+    Some(format!("({}): {}\nwhere {} {}", name(step), text(here), Plan::reference(), text(there)))
 }

@@ -1,9 +1,9 @@
 //! Any sequence of frames, calls and time steps, to a whole stack under two architectures.
 //!
-//! The first is `up`, the second is the input's choice. Invariants held: G1, G2 and G4 by the debug checks that both run
-//! with; G3 by comparing outcomes and counters; G5 and G8 at the end, when everything has been reset and all timers have
-//! had their time: no connection, no timer and no packet buffer may be left. One body runs at a time in a process: the
-//! pool of buffers is the process's. What administrators say while all that goes on is in `admin.rs`.
+//! The first is the reference, which runs on one thread without locks; the second is the input's choice. Invariants held:
+//! G1, G2 and G4 by the debug checks that both run with; G3 by comparing outcomes and counters; G5 and G8 at the end, when
+//! everything has been reset and all timers have had their time: no connection, no timer and no packet buffer may be left.
+//! One body runs at a time in a process: the pool of buffers is the process's. What administrators say while all that goes on is in `admin.rs`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -21,22 +21,23 @@ pub const PORTS: [u16; 3] = [80, 81, 53];
 /// Steps that one input may have: enough for every state, few enough for thousands of inputs a second.
 const LONGEST: usize = 200;
 
-/// Runs `data` under `up` and under one other architecture.
+/// Runs `data` under the reference and under one other architecture.
 pub fn stacks(data: &[u8]) {
     let mut u = Unstructured::new(data);
     let Ok(choice) = u.choose_index(stack::ALL_PLANS.len()) else { return };
     let rest = u.take_rest();
-    under(stack::ALL_PLANS[choice].parse().expect("a plan of the list"), rest);
+    under(Plan::named(stack::ALL_PLANS[choice]), rest);
 }
 
-/// Runs `data` under `up` and under `plan`; what was counted meanwhile.
+/// Runs `data` under the reference and under `plan`; what was counted meanwhile.
 ///
 /// # Panics
 /// If the two differ, or something is left at the end.
 pub fn under(plan: Plan, data: &[u8]) -> observe::CounterSnapshot {
     let before = pktbuf::live();
     let counters = {
-        let mut pair = Pair { reference: introduced(Plan::Up), subject: introduced(plan), plan, last: Vec::new() };
+        let mut pair =
+            Pair { reference: introduced(Plan::reference()), subject: introduced(plan), plan, last: Vec::new() };
         let mut u = Unstructured::new(data);
         for _ in 0..LONGEST {
             if u.is_empty() {
@@ -159,7 +160,7 @@ impl Pair {
             self.happen(&Step::Pass(Duration::from_secs(10)));
         }
         let (reference, census) = (self.reference.node.stack.census(), self.subject.node.stack.census());
-        assert_eq!(census.counters, reference.counters, "what {} counted, and what `up` counted", self.plan);
+        assert_eq!(census.counters, reference.counters, "what {} counted, and what the reference counted", self.plan);
         assert_eq!((census.connections, census.timers), (0, 0), "connections and timers left under {}", self.plan);
     }
 }

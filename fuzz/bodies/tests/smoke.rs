@@ -127,7 +127,7 @@ fn stacks_are_reached() {
     use observe::Counter::*;
     let seen = Mutex::new(observe::CounterSnapshot::default());
     rounds(800, 1500, |data| {
-        let counters = bodies::under(heddle::Plan::Up, data);
+        let counters = bodies::under(heddle::Plan::named("up"), data);
         *seen.lock().unwrap_or_else(PoisonError::into_inner) += &counters;
     });
     let seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);

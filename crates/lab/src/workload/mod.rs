@@ -45,7 +45,7 @@ pub struct Params {
     pub lock: LockKind,
     /// Connections, 1 or more.
     pub connections: u32,
-    /// Threads, 1 or more; `up` always runs on one.
+    /// Threads, 1 or more; an architecture of one thread runs on one all the same.
     pub threads: u32,
     /// Bytes in one call, and the size of a receiver's buffer.
     pub message: usize,
@@ -89,9 +89,9 @@ impl Params {
         }
     }
 
-    /// Threads that will run: one under `up`.
+    /// Threads that will run.
     pub fn effective_threads(&self) -> u32 {
-        if self.plan == Plan::Up { 1 } else { self.threads.max(1) }
+        if self.plan.properties().single_thread { 1 } else { self.threads.max(1) }
     }
 }
 

@@ -1,9 +1,5 @@
 //! Connections in groups, one lock each (Willmann, Rixner, Cox 2006, section 3.2.2: ConnP-L).
 //!
-//! | cell | exclusive use by | thread | table | order |
-//! |---|---|---|---|---|
-//! | a group of connections | the group's lock | caller or receive thread | one per group | lock |
-//!
 //! Every entry into the stack classifies, takes exactly one group lock, does everything and releases it. Listeners are
 //! replicated into every group, in index order, one lock at a time. A group's next deadline is kept beside its lock, so
 //! that a tick takes no lock where nothing is due.
@@ -15,10 +11,44 @@ use sync::{Atomic, Lock, LockClass, Ordering, Platform};
 
 use super::Architecture;
 use super::cells::{Cells, Exclusion, Hub};
+use super::declaration::{Declaration, Numbers, Properties, Row, Variant};
+use super::select::Staffing;
 use crate::after::After;
 use crate::connections::Upkeep;
 use crate::place::Cell;
 use crate::shared::Shared;
+
+const ABOUT: &str = "groups of connections, one lock each";
+
+/// What it states about itself.
+pub const DECLARATION: Declaration<usize> = Declaration {
+    name: "connp-l",
+    options: "[:1..1024]",
+    variants: &[
+        Variant { name: "connp-l:4", also: None, about: ABOUT, parameter: 4 },
+        Variant { name: "connp-l:128", also: None, about: ABOUT, parameter: 128 },
+        Variant { name: "connp-l:1024", also: None, about: ABOUT, parameter: 1024 },
+    ],
+    // The paper's best, ConnP-L(128).
+    default: 1,
+    numbers: Some(Numbers { unit: "groups", least: 1, most: 1024, parameter: usize::from }),
+    properties: Properties {
+        single_thread: false,
+        has_locks: true,
+        groups: true,
+        own_threads: false,
+        keeps_batches_together: true,
+        complexity: 2,
+    },
+    rows: &[Row {
+        names: "`connp-l:G`",
+        cell: "a group of connections",
+        exclusive_use: "the group's lock",
+        thread: "caller or receive thread",
+        table: "one per group",
+        order: "lock",
+    }],
+};
 
 struct Group<P: Platform> {
     cell: Lock<Cell<P>, P>,
@@ -27,7 +57,7 @@ struct Group<P: Platform> {
 }
 
 /// `groups` (at least 1) cells, each behind a lock of the stack's kind.
-pub fn new<P: Platform>(shared: &Arc<Shared<P>>, groups: usize) -> Arc<dyn Architecture<P>> {
+pub fn new<P: Platform>(shared: &Arc<Shared<P>>, groups: usize, _: Staffing) -> Arc<dyn Architecture<P>> {
     Arc::new(Cells::new(shared, groups, false, || Group {
         cell: Lock::new(shared.lock_kind, LockClass::Group, Cell::new(shared)),
         deadline: P::AtomicU64::new(u64::MAX),

@@ -1,9 +1,5 @@
 //! Connections served by protocol threads (Willmann, Rixner, Cox 2006, section 3.2.1: ConnP-T; DragonFly BSD).
 //!
-//! | cell | exclusive use by | thread | table | order |
-//! |---|---|---|---|---|
-//! | a shard of connections | message to its owner thread | pinned protocol threads | private, wildcards replicated | queue |
-//!
 //! # Model
 //! N protocol threads, each with its own cell that no other thread ever touches. Receive threads send segments without
 //! waiting; callers send requests and sleep until they are answered. A thread that asks itself runs the request at
@@ -21,7 +17,9 @@ use sync::{Atomic, Ordering, OwnerCell, Platform};
 
 use super::Architecture;
 use super::cells::{Cells, Exclusion, Hub};
+use super::declaration::{Declaration, Properties, Row, Variant};
 use super::mailbox::Mailbox;
+use super::select::Staffing;
 use crate::after::After;
 use crate::connections::Upkeep;
 use crate::handoff::{Answer, Message};
@@ -30,6 +28,54 @@ use crate::shared::Shared;
 
 /// Messages that a thread runs before it looks at its timers again (DragonFly: 512).
 const ROUND: usize = 512;
+
+/// What it states about itself.
+pub const DECLARATION: Declaration<QueueKind> = Declaration {
+    name: "connp-t",
+    options: "[:mutex|spsc]",
+    variants: &[
+        Variant {
+            name: "connp-t",
+            also: Some("connp-t:mutex"),
+            about: "protocol threads own connections; mutex and condition variable",
+            parameter: QueueKind::Mutex,
+        },
+        Variant {
+            name: "connp-t:spsc",
+            also: None,
+            about: "protocol threads own connections; lock-free rings, batched wakes",
+            parameter: QueueKind::Ring,
+        },
+    ],
+    default: 0,
+    numbers: None,
+    properties: Properties {
+        single_thread: false,
+        has_locks: false,
+        groups: false,
+        own_threads: true,
+        keeps_batches_together: true,
+        complexity: 5,
+    },
+    rows: &[
+        Row {
+            names: "`connp-t`",
+            cell: "a shard",
+            exclusive_use: "message to the owner: mutex and condition variable, synchronous reply",
+            thread: "pinned protocol threads",
+            table: "private, listeners replicated",
+            order: "queue",
+        },
+        Row {
+            names: "`connp-t:spsc`",
+            cell: "a shard",
+            exclusive_use: "the same, lock-free rings, wakes held back to the end of a batch",
+            thread: "the same",
+            table: "the same",
+            order: "queue",
+        },
+    ],
+};
 
 /// How messages reach a protocol thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,14 +94,13 @@ struct Owner<P: Platform> {
     stop: P::AtomicBool,
 }
 
-/// `count` protocol threads (at least 1), or as many cells whose work the thread that ticks does.
+/// A protocol thread for each CPU, or as many cells whose work the thread that ticks does.
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     kind: QueueKind,
-    count: usize,
-    own_threads: bool,
+    Staffing { cpus, own_threads }: Staffing,
 ) -> Arc<dyn Architecture<P>> {
-    Arc::new(Cells::new(shared, count, own_threads, || Owner {
+    Arc::new(Cells::new(shared, cpus, own_threads, || Owner {
         cell: OwnerCell::new(Cell::new(shared)),
         mailbox: match kind {
             QueueKind::Mutex => Mailbox::list(),

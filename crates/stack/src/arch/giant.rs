@@ -1,9 +1,5 @@
 //! One lock around the whole stack: NetBSD's `KERNEL_LOCK`, the x-kernel's master lock.
 //!
-//! | cell | exclusive use by | thread | table | order |
-//! |---|---|---|---|---|
-//! | the stack | one lock | caller or receive thread | plain | structure |
-//!
 //! It is [`connp-l`](super::connp_l) with a single group.
 
 use std::sync::Arc;
@@ -12,9 +8,36 @@ use sync::Platform;
 
 use super::Architecture;
 use super::connp_l;
+use super::declaration::{Declaration, Properties, Row, Variant};
+use super::select::Staffing;
 use crate::shared::Shared;
 
+/// What it states about itself.
+pub const DECLARATION: Declaration<()> = Declaration {
+    name: "giant",
+    options: "",
+    variants: &[Variant { name: "giant", also: None, about: "one lock around the stack", parameter: () }],
+    default: 0,
+    numbers: None,
+    properties: Properties {
+        single_thread: false,
+        has_locks: true,
+        groups: false,
+        own_threads: false,
+        keeps_batches_together: true,
+        complexity: 1,
+    },
+    rows: &[Row {
+        names: "`giant`",
+        cell: "the stack",
+        exclusive_use: "one lock",
+        thread: "caller or receive thread",
+        table: "plain",
+        order: "structure",
+    }],
+};
+
 /// One cell behind one lock of the stack's kind.
-pub fn new<P: Platform>(shared: &Arc<Shared<P>>) -> Arc<dyn Architecture<P>> {
-    connp_l::new(shared, 1)
+pub fn new<P: Platform>(shared: &Arc<Shared<P>>, (): (), staffing: Staffing) -> Arc<dyn Architecture<P>> {
+    connp_l::new(shared, 1, staffing)
 }

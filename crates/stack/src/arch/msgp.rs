@@ -1,9 +1,5 @@
 //! Any thread, any connection, fine-grained locks (Willmann's MsgP, FreeBSD 5-7; Nahum's TCP-1, TCP-2, TCP-6).
 //!
-//! | cell | exclusive use by | thread | table | order |
-//! |---|---|---|---|---|
-//! | a connection (1 lock), its halves (2), its six parts (6) | global table lock, then connection lock(s) | caller or receive thread | global, locked | structure |
-//!
 //! The locks and their order are those of [`Locked`]. The thread that brings an event runs it: nothing is handed over, and
 //! nothing waits in a queue.
 
@@ -12,6 +8,8 @@ use std::sync::Arc;
 use observe::Time;
 use sync::Platform;
 
+use super::declaration::{Declaration, Properties, Row, Variant};
+use super::select::Staffing;
 use super::{Architecture, Census};
 use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
@@ -21,18 +19,94 @@ use crate::place::pcb::LockPlan;
 use crate::place::{Locked, TablePolicy};
 use crate::shared::Shared;
 
+/// What it states about itself.
+pub const DECLARATION: Declaration<(LockPlan, TablePolicy)> = Declaration {
+    name: "msgp",
+    options: "[:1|2|6][+coupled]",
+    variants: &[
+        Variant {
+            name: "msgp:1",
+            also: None,
+            about: "any thread; table lock, then the connection's lock",
+            parameter: (LockPlan::One, TablePolicy::Dropped),
+        },
+        Variant {
+            name: "msgp:2",
+            also: None,
+            about: "any thread; table lock, then the locks of a connection's two halves",
+            parameter: (LockPlan::Two, TablePolicy::Dropped),
+        },
+        Variant {
+            name: "msgp:6",
+            also: None,
+            about: "any thread; table lock, then the locks of a connection's six parts",
+            parameter: (LockPlan::Six, TablePolicy::Dropped),
+        },
+        Variant {
+            name: "msgp:1+coupled",
+            also: Some("msgp+coupled"),
+            about: "as msgp:1, but the table lock is kept while waiting for the connection (FreeBSD 7)",
+            parameter: (LockPlan::One, TablePolicy::Coupled),
+        },
+        Variant {
+            name: "msgp:2+coupled",
+            also: None,
+            about: "as msgp:2, but the table lock is kept while waiting for the connection (FreeBSD 7)",
+            parameter: (LockPlan::Two, TablePolicy::Coupled),
+        },
+        Variant {
+            name: "msgp:6+coupled",
+            also: None,
+            about: "as msgp:6, but the table lock is kept while waiting for the connection (FreeBSD 7)",
+            parameter: (LockPlan::Six, TablePolicy::Coupled),
+        },
+    ],
+    default: 0,
+    numbers: None,
+    properties: Properties {
+        single_thread: false,
+        has_locks: true,
+        groups: false,
+        own_threads: false,
+        keeps_batches_together: true,
+        complexity: 4,
+    },
+    rows: &[
+        Row {
+            names: "`msgp:1`, `:2`, `:6`",
+            cell: "a connection, its halves, its six parts",
+            exclusive_use: "global table lock, then connection lock(s)",
+            thread: "caller or receive thread",
+            table: "global, locked",
+            order: "structure",
+        },
+        Row {
+            names: "`msgp:N+coupled`",
+            cell: "the same",
+            exclusive_use: "table lock kept while waiting for the connection and through ACK processing (FreeBSD 7)",
+            thread: "the same",
+            table: "the same",
+            order: "structure",
+        },
+    ],
+};
+
 /// The architecture `msgp`.
 pub struct MsgP<P: Platform> {
     shared: Arc<Shared<P>>,
     place: Locked<P>,
 }
 
-impl<P: Platform> MsgP<P> {
-    /// A global table, and `locks` for each connection, all of the stack's lock kind.
-    pub fn new(shared: &Arc<Shared<P>>, locks: LockPlan, policy: TablePolicy) -> Self {
-        MsgP { shared: shared.clone(), place: Locked::new(shared, locks, policy) }
-    }
+/// A global table, and `locks` for each connection, all of the stack's lock kind.
+pub fn new<P: Platform>(
+    shared: &Arc<Shared<P>>,
+    (locks, policy): (LockPlan, TablePolicy),
+    _: Staffing,
+) -> Arc<dyn Architecture<P>> {
+    Arc::new(MsgP { shared: shared.clone(), place: Locked::new(shared, locks, policy) })
+}
 
+impl<P: Platform> MsgP<P> {
     /// Runs `f`, and performs what it left to be done.
     fn enter<R>(&self, f: impl FnOnce(&mut &Locked<P>, &mut After<P>) -> R) -> R {
         let mut after = After::default();

@@ -1,9 +1,5 @@
 //! Own it or queue for it: Solaris' serialisation queues (FireEngine; `squeue.c`).
 //!
-//! | cell | exclusive use by | thread | table | order |
-//! |---|---|---|---|---|
-//! | a shard | a flag: own-it-or-queue | the thread that holds the flag, or its worker | private | queue |
-//!
 //! # Model
 //! A small lock guards the queue and the flag and nothing else; the *flag* is the ownership of the cell. A thread that finds
 //! the flag free and the queue empty may run its own event at once; otherwise it queues the event behind the others. So all
@@ -34,6 +30,8 @@ use sync::{Atomic, GateCell, Lock, LockClass, Ordering, Parker, Platform, model_
 
 use super::Architecture;
 use super::cells::{Cells, Exclusion, Hub};
+use super::declaration::{Declaration, Properties, Row, Variant};
+use super::select::Staffing;
 use crate::after::After;
 use crate::connections::Upkeep;
 use crate::containment::attempt;
@@ -47,6 +45,50 @@ const DRAIN_EVENTS: usize = 256;
 const DRAIN_BATCH: usize = 32;
 /// The longest that such a thread drains for (Solaris: 20 ms), to the end of a batch.
 const DRAIN_TIME: Duration = Duration::from_millis(20);
+
+/// What it states about itself.
+pub const DECLARATION: Declaration<Mode> = Declaration {
+    name: "squeue",
+    options: "[:fill|nodrain|process]",
+    variants: &[
+        Variant {
+            name: "squeue:fill",
+            also: None,
+            about: "serialisation queues; a worker runs what nobody waits for",
+            parameter: Mode::Fill,
+        },
+        Variant {
+            name: "squeue:nodrain",
+            also: None,
+            about: "serialisation queues; a thread that finds the shard free runs its own event",
+            parameter: Mode::NoDrain,
+        },
+        Variant {
+            name: "squeue:process",
+            also: None,
+            about: "serialisation queues; a thread that finds the shard free runs its event and what is queued",
+            parameter: Mode::Process,
+        },
+    ],
+    default: 2,
+    numbers: None,
+    properties: Properties {
+        single_thread: false,
+        has_locks: true,
+        groups: false,
+        own_threads: true,
+        keeps_batches_together: true,
+        complexity: 3,
+    },
+    rows: &[Row {
+        names: "`squeue:fill`, `:nodrain`, `:process`",
+        cell: "a shard",
+        exclusive_use: "own it or queue for it",
+        thread: "the thread that holds it, or its worker",
+        table: "private",
+        order: "queue",
+    }],
+};
 
 /// What the thread that brings an event does with the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,9 +134,13 @@ impl<P: Platform> State<P> {
     }
 }
 
-/// `count` shards. With `workers`, each has its own thread, pinned; without, a tick drains.
-pub fn new<P: Platform>(shared: &Arc<Shared<P>>, mode: Mode, count: usize, workers: bool) -> Arc<dyn Architecture<P>> {
-    Arc::new(Cells::new(shared, count, workers, || Squeue {
+/// A shard for each CPU. With threads of its own, each has one, pinned; without, a tick drains.
+pub fn new<P: Platform>(
+    shared: &Arc<Shared<P>>,
+    mode: Mode,
+    Staffing { cpus, own_threads }: Staffing,
+) -> Arc<dyn Architecture<P>> {
+    Arc::new(Cells::new(shared, cpus, own_threads, || Squeue {
         mode,
         state: Lock::new(
             shared.lock_kind,

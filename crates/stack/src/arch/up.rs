@@ -1,9 +1,5 @@
 //! One thread, no lock (Willmann's UP).
 //!
-//! | cell | exclusive use by | thread | table | order |
-//! |---|---|---|---|---|
-//! | the stack | nothing: one thread | the thread that polls the devices | plain | structure |
-//!
 //! The thread that first ticks owns the stack from then on. A call by the owner is a plain function call. A call by any
 //! other thread is put into the mailbox, the owner is woken, and the caller sleeps until the answer is there: it costs
 //! what a message costs, and the one-thread rule holds.
@@ -15,12 +11,44 @@ use sync::{Atomic, Ordering, OwnerCell, Platform, model_is_over};
 
 use super::Architecture;
 use super::cells::{Cells, Exclusion, Hub};
+use super::declaration::{Declaration, Properties, Row, Variant};
 use super::mailbox::Mailbox;
+use super::select::Staffing;
 use crate::after::After;
 use crate::connections::Upkeep;
 use crate::handoff::{Answer, Message};
 use crate::place::Cell;
 use crate::shared::Shared;
+
+/// What it states about itself.
+pub const DECLARATION: Declaration<()> = Declaration {
+    name: "up",
+    options: "",
+    variants: &[Variant {
+        name: "up",
+        also: None,
+        about: "one thread owns the stack, without locks; others send it messages",
+        parameter: (),
+    }],
+    default: 0,
+    numbers: None,
+    properties: Properties {
+        single_thread: true,
+        has_locks: false,
+        groups: false,
+        own_threads: false,
+        keeps_batches_together: true,
+        complexity: 0,
+    },
+    rows: &[Row {
+        names: "`up`",
+        cell: "the stack",
+        exclusive_use: "nothing: one thread owns it; others send messages",
+        thread: "the thread that polls",
+        table: "plain",
+        order: "structure",
+    }],
+};
 
 struct Up<P: Platform> {
     cell: OwnerCell<Cell<P>, P>,
@@ -31,7 +59,7 @@ struct Up<P: Platform> {
 }
 
 /// One cell, not owned yet.
-pub fn new<P: Platform>(shared: &Arc<Shared<P>>) -> Arc<dyn Architecture<P>> {
+pub fn new<P: Platform>(shared: &Arc<Shared<P>>, (): (), _: Staffing) -> Arc<dyn Architecture<P>> {
     Arc::new(Cells::new(shared, 1, false, || Up {
         cell: OwnerCell::new(Cell::new(shared)),
         mailbox: Mailbox::list(),

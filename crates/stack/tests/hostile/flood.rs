@@ -75,10 +75,10 @@ fn a_flood_of_syns_costs_honest_clients_nothing(plan: Plan) {
     assert!(flooded.clients.octets * 10 >= calm.clients.octets * 8);
     assert_eq!((flooded.clients.refused, flooded.clients.repeated), (0, 0), "failures and repetitions");
     assert!(flooded.cookies > 1000, "{} cookies: the flood fills every place", flooded.cookies);
-    let cap = calm.bytes + PLACES as usize * if matches!(plan, Plan::ConnPL(_)) { 2400 } else { 160 };
+    let cap = calm.bytes + PLACES as usize * if plan.properties().groups { 2400 } else { 160 };
     assert!(flooded.bytes <= cap, "{} octets, {} without the flood", flooded.bytes, calm.bytes);
     // With many groups there are always some in which a tuple is the first.
-    let share = if matches!(plan, Plan::ConnPL(_)) { 2 } else { 10 };
+    let share = if plan.properties().groups { 2 } else { 10 };
     let early = flooded.early.0;
     assert!(flooded.bytes <= early + early / share + 4096, "{} grows from {early}", flooded.bytes);
     assert!(flooded.buffers <= flooded.early.1 + 64, "{} buffers, {} before", flooded.buffers, flooded.early.1);

@@ -56,7 +56,7 @@ fn zero_windows(plan: Plan, count: usize) {
 
 #[test]
 fn three_thousand_closed_windows() {
-    zero_windows(Plan::Up, 3000);
+    zero_windows(Plan::named("up"), 3000);
 }
 
 #[every_arch]

@@ -146,6 +146,6 @@ fn floods_of_neighbours_cost_established_ones_nothing(plan: Plan) {
     // What waits for neighbours pins at most its share, in blocks of a kilobyte at least; the rest is the ring's.
     let most = calm.buffers + MAX_PENDING_BYTES / 256 + 64;
     assert!(flooded.buffers <= most, "{} buffers, {most} at most", flooded.buffers);
-    let cap = calm.bytes + 256 * if matches!(plan, Plan::ConnPL(_)) { 2400 } else { 160 };
+    let cap = calm.bytes + 256 * if plan.properties().groups { 2400 } else { 160 };
     assert!(flooded.bytes <= cap, "{} octets, {} without the flood", flooded.bytes, calm.bytes);
 }

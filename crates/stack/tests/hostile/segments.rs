@@ -105,7 +105,7 @@ fn segment_smack(plan: Plan, reverse: bool, count: u32) {
 /// part of either goes to its connection right after one of the other, so that both meet the same machine.
 fn holes_are_cheap(reverse: bool) {
     let _turn = turn();
-    let [mut usual, mut hostile] = [fixed(Plan::Up), fixed(Plan::Up)];
+    let [mut usual, mut hostile] = [fixed(Plan::named("up")), fixed(Plan::named("up"))];
     let ((_reader, ack), (_victim, theirs)) =
         (connected(&mut usual, selective()), connected(&mut hostile, selective()));
     let (in_order, in_holes) = (octets(ack, 0..100_000), octets(theirs, holes(reverse, 100_000)));
@@ -164,12 +164,12 @@ fn status_next(node: &Node<Real>, socket: &TcpSocket<Real>) -> u32 {
 
 #[test]
 fn a_hundred_thousand_octets_out_of_order_forwards() {
-    segment_smack(Plan::Up, false, 100_000);
+    segment_smack(Plan::named("up"), false, 100_000);
 }
 
 #[test]
 fn a_hundred_thousand_octets_out_of_order_backwards() {
-    segment_smack(Plan::Up, true, 100_000);
+    segment_smack(Plan::named("up"), true, 100_000);
 }
 
 #[every_arch]

@@ -20,7 +20,7 @@ use super::peers::{Wire, answer, routed, turn};
 /// What one connection may pin beside its text: PCB, places in tables, and what is larger in a packet buffer than its
 /// text. Where few connections are spread over many groups, each has tables of its own.
 fn overhead(plan: Plan) -> usize {
-    if matches!(plan, Plan::ConnPL(_)) { 16 << 10 } else { 6 << 10 }
+    if plan.properties().groups { 16 << 10 } else { 6 << 10 }
 }
 
 /// Lets `seconds` pass in quarters. `heard` says what the peer of a connection sends when it hears a segment.
@@ -78,7 +78,7 @@ fn slow_readers(plan: Plan, count: usize) {
 
 #[test]
 fn a_thousand_slow_readers() {
-    slow_readers(Plan::Up, 1000);
+    slow_readers(Plan::named("up"), 1000);
 }
 
 #[every_arch]
@@ -146,7 +146,7 @@ fn slowloris(plan: Plan, count: usize) {
 
 #[test]
 fn three_thousand_that_never_send() {
-    slowloris(Plan::Up, 3000);
+    slowloris(Plan::named("up"), 3000);
 }
 
 #[every_arch]

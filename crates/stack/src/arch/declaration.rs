@@ -1,0 +1,165 @@
+//! What an architecture states about itself: its name, its options, the variants that are tested, its properties.
+//!
+//! Each architecture's file has one `DECLARATION`. `select.rs` collects them; names are parsed and printed, tests are
+//! generated, the command line's list and the tables of the documents are written from nothing else. Code that has to treat
+//! architectures differently asks for a [`Properties`] field and never for a name.
+
+/// What one architecture declares. `T` is what its constructor takes: what tells its variants apart.
+#[derive(Debug)]
+pub struct Declaration<T: 'static> {
+    /// The name, without options: `msgp`.
+    pub name: &'static str,
+    /// What may follow the name, as help texts write it: `[:1|2|6][+coupled]`.
+    pub options: &'static str,
+    /// The variants that `#[every_arch]` tests and `--list` shows, at least one.
+    pub variants: &'static [Variant<T>],
+    /// Which of them the name alone means, as an index.
+    pub default: usize,
+    /// Where the option is a number: which numbers, besides those of the variants.
+    pub numbers: Option<Numbers<T>>,
+    /// What other code may ask about it; the same for all variants.
+    pub properties: Properties,
+    /// Its rows in the table of ARCHITECTURE.md.
+    pub rows: &'static [Row],
+}
+
+/// One set of options.
+#[derive(Debug)]
+pub struct Variant<T> {
+    /// The full name as it is printed: `msgp:2+coupled`.
+    pub name: &'static str,
+    /// Another spelling that is accepted.
+    pub also: Option<&'static str>,
+    /// One line that says what it is, for help texts and reports.
+    pub about: &'static str,
+    /// What the constructor is given.
+    pub parameter: T,
+}
+
+/// An option that is a number: `connp-l:128`.
+#[derive(Debug)]
+pub struct Numbers<T> {
+    /// What is counted, in the plural.
+    pub unit: &'static str,
+    /// The smallest that is accepted.
+    pub least: u16,
+    /// The largest that is accepted.
+    pub most: u16,
+    /// From the number to what the constructor takes.
+    pub parameter: fn(u16) -> T,
+}
+
+/// What code outside `arch/` may ask about an architecture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// One thread runs everything: no lock is contended, and further receive threads would have nothing to do.
+    pub single_thread: bool,
+    /// Connections are behind locks of the kind that the stack is configured with: to choose another kind changes something.
+    pub has_locks: bool,
+    /// Its number counts groups of connections.
+    pub groups: bool,
+    /// It brings threads of its own besides receive threads and callers.
+    pub own_threads: bool,
+    /// The segments of one flow that a thread posts from one batch are run in the order in which it posted them. Only then may
+    /// the last of them be left to acknowledge them all.
+    pub keeps_batches_together: bool,
+    /// How much there is to understand, as a rank among architectures: 0 is the simplest. Where measurements cannot tell two
+    /// apart, the lab recommends the simpler.
+    pub complexity: u8,
+}
+
+/// One row of the table of architectures; a cell of the table is what one runner at a time may touch.
+#[derive(Debug)]
+pub struct Row {
+    /// The names it is about, in Markdown.
+    pub names: &'static str,
+    /// What one cell is.
+    pub cell: &'static str,
+    /// How a thread gets exclusive use of a cell.
+    pub exclusive_use: &'static str,
+    /// Which thread runs it.
+    pub thread: &'static str,
+    /// What connections are found by.
+    pub table: &'static str,
+    /// What keeps the events of one connection in order.
+    pub order: &'static str,
+}
+
+impl<T: Copy> Declaration<T> {
+    /// What the constructor is given for `option`, which [`Declared::parse`] returned.
+    pub(super) fn parameter(&self, option: u16) -> T {
+        match &self.numbers {
+            Some(numbers) => (numbers.parameter)(option),
+            None => self.variants[usize::from(option)].parameter,
+        }
+    }
+}
+
+/// A declaration, whatever its constructor takes. An *option* is the number in the name where the architecture has
+/// [`Numbers`], and otherwise an index into its variants.
+pub(super) trait Declared: Sync {
+    fn name(&self) -> &'static str;
+    /// `msgp[:1|2|6][+coupled]`
+    fn usage(&self) -> String;
+    fn properties(&self) -> &Properties;
+    fn rows(&self) -> &'static [Row];
+    /// The option that `name` stands for.
+    fn parse(&self, name: &str) -> Option<u16>;
+    /// The full name with `option`.
+    fn print(&self, option: u16) -> String;
+    /// One line about the variant; where numbers are accepted, one line serves all.
+    fn about(&self, option: u16) -> &'static str;
+    /// `connp-l:N` and what `N` is, where the option is a number.
+    fn numbered(&self) -> Option<(String, String)>;
+    /// Whether the option is a number.
+    fn is_numbered(&self) -> bool;
+}
+
+impl<T: Copy + Sync> Declared for Declaration<T> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn usage(&self) -> String {
+        format!("{}{}", self.name, self.options)
+    }
+
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn rows(&self) -> &'static [Row] {
+        self.rows
+    }
+
+    fn parse(&self, name: &str) -> Option<u16> {
+        let name = if name == self.name { self.variants[self.default].name } else { name };
+        if let Some(numbers) = &self.numbers {
+            let number = name.strip_prefix(self.name)?.strip_prefix(':')?.parse().ok()?;
+            return (numbers.least..=numbers.most).contains(&number).then_some(number);
+        }
+        let index = self.variants.iter().position(|variant| variant.name == name || variant.also == Some(name))?;
+        u16::try_from(index).ok()
+    }
+
+    fn print(&self, option: u16) -> String {
+        match self.numbers {
+            Some(_) => format!("{}:{option}", self.name),
+            None => self.variants[usize::from(option)].name.to_owned(),
+        }
+    }
+
+    fn about(&self, option: u16) -> &'static str {
+        let index = if self.numbers.is_some() { self.default } else { usize::from(option) };
+        self.variants[index].about
+    }
+
+    fn numbered(&self) -> Option<(String, String)> {
+        let Numbers { unit, least, most, .. } = self.numbers.as_ref()?;
+        Some((format!("{}:N", self.name), format!("with N {unit}, {least} to {most}")))
+    }
+
+    fn is_numbered(&self) -> bool {
+        self.numbers.is_some()
+    }
+}

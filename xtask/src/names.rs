@@ -1,0 +1,158 @@
+//! `cargo xtask names`: no crate but `stack` names an architecture in its source.
+//!
+//! The architectures declare their names in `stack`; `crates/every-arch/src/plans.txt` lists them, and a test keeps it so.
+//! The check reads the string literals of every other crate's `src`, without comments and without the unit tests at the end
+//! of a file, and fails on a literal that names an architecture. Lists that a person chose (what a quick comparison
+//! measures, the examples of a help text) are data files, which are parsed by tests. Examples, benches and directories of
+//! tests are exempt; `xtask/names.txt` says which literals mean something else.
+
+mod literals;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::metadata;
+use literals::{Literal, literals};
+
+const LIST: &str = "xtask/names.txt";
+const PLANS: &str = "crates/every-arch/src/plans.txt";
+
+/// What `xtask/names.txt` says.
+#[derive(Default)]
+struct Rules {
+    english: BTreeSet<String>,
+    /// Path and word.
+    allowed: BTreeSet<(String, String)>,
+    counted: Vec<String>,
+}
+
+fn read(path: &str) -> Result<String, String> {
+    fs::read_to_string(metadata::root().join(path)).map_err(|error| format!("cannot read {path}: {error}"))
+}
+
+fn parse(text: &str) -> Result<Rules, String> {
+    let mut rules = Rules::default();
+    for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        let (entry, reason) = line.split_once(": ").unwrap_or((line, ""));
+        match entry.split(' ').collect::<Vec<_>>()[..] {
+            ["english", word] => _ = rules.english.insert(word.to_owned()),
+            ["allow", path, word] if !reason.is_empty() => {
+                rules.allowed.insert((path.to_owned(), word.to_owned()));
+            }
+            ["counted", plan] => rules.counted.push(plan.to_owned()),
+            _ => {
+                return Err(format!(
+                    "{LIST}: {line:?} is not `english WORD`, `allow PATH WORD: reason` or `counted PLAN`"
+                ));
+            }
+        }
+    }
+    Ok(rules)
+}
+
+/// The architectures that `cargo xtask instructions` counts.
+pub fn counted() -> Result<Vec<String>, String> {
+    Ok(parse(&read(LIST)?)?.counted)
+}
+
+/// A name without its options: `msgp` of `msgp:2+coupled`.
+fn family(plan: &str) -> &str {
+    plan.split([':', '+']).next().unwrap_or(plan)
+}
+
+fn families(plans: &str) -> BTreeSet<String> {
+    plans.lines().filter(|line| !line.starts_with('#')).map(|plan| family(plan).to_owned()).collect()
+}
+
+/// The names in one literal.
+fn named<'a>(text: &'a str, families: &BTreeSet<String>, english: &BTreeSet<String>) -> Vec<&'a str> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let mut found = Vec::new();
+    for (index, word) in words.iter().enumerate() {
+        let quoted = word.matches('`').count() == 2 || index > 0 && words[index - 1] == "--arch";
+        let prose = words.len() > 1 && !quoted;
+        for part in word.split(',') {
+            let part = part.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+            if families.contains(family(part)) && !(prose && english.contains(part)) {
+                found.push(family(part));
+            }
+        }
+    }
+    found
+}
+
+/// Every Rust file below `directory` but those called `tests.rs`, which are unit tests.
+fn sources(directory: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
+    let entries = fs::read_dir(directory).map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
+    for entry in entries {
+        let path = entry.map_err(|error| error.to_string())?.path();
+        if path.is_dir() {
+            sources(&path, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// The directories `src` of all crates of the workspace but `stack`.
+fn directories() -> Result<Vec<PathBuf>, String> {
+    let root = metadata::root();
+    let mut found = vec![root.join("xtask/src"), root.join("fuzz/bodies/src")];
+    let crates = root.join("crates");
+    for entry in fs::read_dir(&crates).map_err(|error| format!("cannot read {}: {error}", crates.display()))? {
+        let path = entry.map_err(|error| error.to_string())?.path();
+        if path.join("src").is_dir() && !path.ends_with("stack") {
+            found.push(path.join("src"));
+        }
+    }
+    Ok(found)
+}
+
+/// What is wrong in one file; allowances that it uses are taken out of `unused`.
+fn judge(
+    path: &str,
+    source: &str,
+    (families, rules): (&BTreeSet<String>, &Rules),
+    unused: &mut BTreeSet<(String, String)>,
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for Literal { line, text } in literals(source) {
+        for name in named(&text, families, &rules.english) {
+            let allowance = (path.to_owned(), name.to_owned());
+            unused.remove(&allowance);
+            if !rules.allowed.contains(&allowance) {
+                wrong.push(format!("{path}:{line}: a string names the architecture {name}"));
+            }
+        }
+    }
+    wrong
+}
+
+/// Fails where a crate other than `stack` names an architecture.
+pub fn check() -> Result<(), String> {
+    let (rules, families) = (parse(&read(LIST)?)?, families(&read(PLANS)?));
+    let (mut unused, mut wrong, mut files) = (rules.allowed.clone(), Vec::new(), Vec::new());
+    for directory in directories()? {
+        sources(&directory, &mut files)?;
+    }
+    files.sort();
+    for file in &files {
+        let source = fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+        let path = file.strip_prefix(metadata::root()).unwrap_or(file).to_string_lossy().into_owned();
+        wrong.extend(judge(&path, &source, (&families, &rules), &mut unused));
+    }
+    wrong.extend(unused.iter().map(|(path, word)| format!("{LIST} allows {word} in {path}, which does not name it")));
+    let other = rules.counted.iter().filter(|plan| !families.contains(family(plan)));
+    wrong.extend(other.map(|plan| format!("{LIST} counts {plan}, which is no architecture")));
+    if wrong.is_empty() {
+        println!("{} files name none of {} architectures", files.len(), families.len());
+        return Ok(());
+    }
+    let remedy = "Ask the plan for its properties, or put the list into a data file that a test reads.";
+    Err(format!("{}\n{remedy} What means something else goes into {LIST}.", wrong.join("\n")))
+}
+
+#[cfg(test)]
+mod tests;

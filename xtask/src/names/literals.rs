@@ -1,0 +1,122 @@
+//! The string literals of a Rust source file.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+/// A string literal.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Literal {
+    /// The line that it begins on, from 1.
+    pub line: usize,
+    /// What stands between the quotes; of an escape, the character behind the backslash.
+    pub text: String,
+}
+
+struct Reader<'a> {
+    rest: Peekable<Chars<'a>>,
+    line: usize,
+}
+
+impl Reader<'_> {
+    fn next(&mut self) -> Option<char> {
+        let next = self.rest.next();
+        self.line += usize::from(next == Some('\n'));
+        next
+    }
+
+    fn next_if(&mut self, wanted: char) -> bool {
+        let is = self.rest.peek() == Some(&wanted);
+        if is {
+            self.next();
+        }
+        is
+    }
+
+    /// Behind `//` or `/*`.
+    fn comment(&mut self, block: bool) {
+        let mut depth = 1;
+        while let Some(c) = self.next() {
+            match c {
+                '\n' if !block => return,
+                '*' if block && self.next_if('/') => depth -= 1,
+                '/' if block && self.next_if('*') => depth += 1,
+                _ => {}
+            }
+            if depth == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Behind the opening quote.
+    fn string(&mut self) -> String {
+        let mut text = String::new();
+        while let Some(c) = self.next() {
+            match c {
+                '"' => break,
+                '\\' => {
+                    // A line that goes on below, and a line break, separate words.
+                    let escaped = self.next().filter(|c| !['n', '\n'].contains(c));
+                    text.push(escaped.unwrap_or(' '));
+                }
+                c => text.push(c),
+            }
+        }
+        text
+    }
+
+    /// Behind the opening quote of a raw string with so many hashes.
+    fn raw(&mut self, hashes: usize) -> String {
+        let mut text = String::new();
+        while let Some(c) = self.next() {
+            text.push(c);
+            let end = format!("\"{}", "#".repeat(hashes));
+            if text.ends_with(&end) {
+                text.truncate(text.len() - end.len());
+                break;
+            }
+        }
+        text
+    }
+
+    /// Behind an apostrophe: a character, or a lifetime.
+    fn apostrophe(&mut self) {
+        if self.next() == Some('\\') {
+            self.next();
+            while self.next().is_some_and(|c| c != '\'') {}
+        } else {
+            self.next_if('\'');
+        }
+    }
+}
+
+/// The literals of `source`, up to its unit tests, which stand at the end of a file.
+pub fn literals(source: &str) -> Vec<Literal> {
+    let code = source.split_once("#[cfg(test)]\nmod tests {").map_or(source, |(code, _)| code);
+    let mut reader = Reader { rest: code.chars().peekable(), line: 1 };
+    let mut found = Vec::new();
+    let mut word = String::new();
+    while let Some(c) = reader.next() {
+        let line = reader.line;
+        match c {
+            '/' if reader.next_if('/') => reader.comment(false),
+            '/' if reader.next_if('*') => reader.comment(true),
+            '"' if word.ends_with('r') => found.push(Literal { line, text: reader.raw(0) }),
+            '"' => found.push(Literal { line, text: reader.string() }),
+            '#' if ["r", "br", "cr"].contains(&word.as_str()) => {
+                let mut hashes = 1;
+                while reader.next_if('#') {
+                    hashes += 1;
+                }
+                // Otherwise it is a raw identifier.
+                if reader.next_if('"') {
+                    found.push(Literal { line, text: reader.raw(hashes) });
+                }
+            }
+            '\'' => reader.apostrophe(),
+            _ => {}
+        }
+        if c.is_alphanumeric() || c == '_' { word.push(c) } else { word.clear() }
+    }
+    found
+}
