@@ -43,7 +43,8 @@ pub(crate) fn process(
     let advance = ack - sw.una;
     if advance < 0 {
         // RFC 5961 section 5: not older than the largest window that the peer ever had, nor than our SYN: nothing before
-        // that was ever sent, so that only a guess can acknowledge it.
+        // that was ever sent, so that only a guess can acknowledge it. The ISS itself is acceptable, because the SYN was
+        // sent and SND.UNA was the ISS then; Linux, which counts the SYN in `bytes_acked` of an active open, takes it there.
         let age = advance.unsigned_abs();
         let sent = sw.bytes_acked + 1;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
