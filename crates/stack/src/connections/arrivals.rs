@@ -67,9 +67,10 @@ pub trait Arrivals: Place {
     #[cold]
     fn recycled(&mut self, mut arrival: Segment, now: Time, after: &mut After<Self::Platform>) {
         let Some(segment) = &arrival.segment else { return };
-        match self.find(&segment.tuple, arrival.hash) {
+        // What the look-up keeps held is let go here: the next look-up takes it again.
+        match self.find(&segment.tuple, arrival.hash).map(drop) {
             Err(missing) => self.unmatched(&mut arrival, missing, now, after),
-            Ok(_) => self.appeared(&mut arrival, now, after),
+            Ok(()) => self.appeared(&mut arrival, now, after),
         }
     }
 
