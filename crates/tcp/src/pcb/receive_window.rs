@@ -324,7 +324,8 @@ impl ReceiveWindow {
         if edge.gt(self.edge) {
             self.edge = edge;
         }
-        if self.shift != 0 {
+        // What the peer saw is less than a unit beyond what was meant: mostly the edge has moved further than that.
+        if self.edge - self.told_edge < 1 << self.shift {
             self.keep_edge();
         }
     }
@@ -351,6 +352,9 @@ impl ReceiveWindow {
     /// Has the window opened by enough, since the peer was last told, to tell it unasked?
     #[inline]
     pub(crate) fn update_due(&self) -> bool {
+        if !self.edge.gt(self.told_edge) {
+            return false;
+        }
         let gain = self.edge - self.told_right_edge();
         // While much of the told window is left, an update would be one more segment for nothing. The window of a SYN is
         // as much as its field can say: that the buffer is larger is told by the first acknowledgement of text.
