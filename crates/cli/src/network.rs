@@ -218,7 +218,7 @@ impl NetworkArgs {
         Ok(network)
     }
 
-    /// Refuses an MTU that IPv6 cannot live with. `whose` it is stands before the number.
+    /// Refuses an MTU below the least of IPv6. `whose` names its source in the message, before the number.
     fn check_mtu(&self, whose: &str, mtu: Option<usize>, addresses: &[Cidr]) -> Result<(), Failure> {
         let Some(mtu) = mtu.filter(|mtu| *mtu < LEAST_MTU_V6) else { return Ok(()) };
         let mut six = addresses.iter().filter(|cidr| cidr.address.is_ipv6());

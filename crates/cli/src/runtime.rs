@@ -48,7 +48,7 @@ impl Asked {
 
     /// Waits for the next one.
     pub async fn wait(&mut self) {
-        // It never ends: the runtime outlives whoever waits.
+        // It never ends: the runtime outlives its waiters.
         let _ = self.0.recv().await;
     }
 }

@@ -1,4 +1,4 @@
-//! How many queues of a TAP interface are open, whoever has them open: asked of the kernel with `RTM_GETLINK`.
+//! How many queues of a TAP interface are open, in any process: asked of the kernel with `RTM_GETLINK`.
 //!
 //! The kernel lets any number of processes attach queues to one multi-queue interface and spreads the frames over all of
 //! them. It keeps the number itself and takes a queue off when its last descriptor is closed, also when a process

@@ -15,11 +15,12 @@ pub mod select;
 pub mod squeue;
 pub mod up;
 
-use observe::{CounterSnapshot, Time};
+use observe::Time;
 use sync::Platform;
 
 use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
+use crate::connections::Census;
 use crate::flow::Target;
 
 /// One process architecture, ready to run. All methods may be called by any thread.
@@ -68,36 +69,4 @@ pub trait Architecture<P: Platform>: Send + Sync {
 
     /// Ends the architecture's own threads, if it has any. Nothing may be posted afterwards.
     fn shutdown(&self) {}
-}
-
-/// What [`Architecture::census`] found.
-#[derive(Clone, Debug, Default)]
-pub struct Census {
-    /// Sums over all cells.
-    pub counters: CounterSnapshot,
-    /// Connections in the tables, in any state: half-open and in TIME-WAIT, too.
-    pub connections: usize,
-    /// Those of them that are in TIME-WAIT. A sum for the whole stack: `Stack::census` fills it in, cells do not.
-    pub time_wait: usize,
-    /// Armed timers.
-    pub timers: usize,
-    /// Bytes held by tables and PCBs, without queued data.
-    pub bytes: usize,
-}
-
-impl Census {
-    /// Connections that are not in TIME-WAIT: half-open, established, or being closed.
-    pub fn live(&self) -> usize {
-        // Between the two sums a connection may enter TIME-WAIT.
-        self.connections.saturating_sub(self.time_wait)
-    }
-
-    /// Adds what another cell holds.
-    pub fn add(&mut self, other: &Census) {
-        self.counters = self.counters.clone() + other.counters.clone();
-        self.connections += other.connections;
-        self.time_wait += other.time_wait;
-        self.timers += other.timers;
-        self.bytes += other.bytes;
-    }
 }

@@ -13,7 +13,7 @@ use tcp::{
 
 use wire::rss::Toeplitz;
 
-use crate::arch::Census;
+use crate::connections::Census;
 use crate::flow::{Flow, Key, Target};
 use crate::socket::{ListenerShared, Readiness, TcpSocket, UdpShared};
 

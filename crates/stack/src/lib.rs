@@ -53,10 +53,10 @@ pub mod timers;
 pub mod tx;
 
 pub use addresses::Addressing;
-pub use arch::Census;
 pub use arch::declaration::Properties;
 pub use arch::select::{ALL as ALL_PLANS, Plan, UnknownPlan};
 pub use clock::{Clock, StoppableClock, VirtualClock};
+pub use connections::Census;
 pub use containment::{Casualty, Failure};
 pub use ip::autoconf::AddressEvent;
 pub use ip::{NamedRoute, RouteAttributes, StatedRoute};

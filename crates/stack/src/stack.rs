@@ -18,10 +18,11 @@ use wire::FourTuple;
 
 use crate::addresses::{Addresses, Addressing};
 use crate::after::After;
+use crate::arch::Architecture;
 use crate::arch::select::{self, Plan, Staffing};
-use crate::arch::{Architecture, Census};
 use crate::call::{Call, Control, Reply};
 use crate::clock::Clock;
+use crate::connections::Census;
 use crate::containment::Failure;
 use crate::flow::{Flow, Target};
 use crate::pings::EchoReply;

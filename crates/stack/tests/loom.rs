@@ -26,7 +26,7 @@ fn an_earlier_deadline_wakes_a_sleeper() {
     }
 }
 
-/// Who sleeps and who calls each write one word and then read the other's: without the fences between the two steps both
+/// The sleeper and the caller each write one word and then read the other's: without the fences between the two steps both
 /// may read what was there before.
 #[test]
 fn a_sleeper_or_a_caller_without_a_fence_is_found() {

@@ -185,7 +185,7 @@ fn a_syn_that_crosses_ours_keeps_its_text() {
     }
 }
 
-/// The SYN comes again before the handshake is over, and what it brought is taken once; a reset, or a user who closes, ends
+/// The SYN comes again before the handshake is over, and what it brought is taken once; a reset, or a CLOSE, ends
 /// it with nothing left.
 #[test]
 fn text_of_a_syn_that_crosses_ours_is_taken_once_or_not_at_all() {

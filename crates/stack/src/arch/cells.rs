@@ -21,10 +21,10 @@ use std::sync::Arc;
 use observe::{DropReason, Time};
 use sync::{CachePadded, Lock, LockClass, LockKind, Platform};
 
-use super::{Architecture, Census};
+use super::Architecture;
 use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
-use crate::connections::{Arrivals, Calls, Upkeep};
+use crate::connections::{Arrivals, Calls, Census, Upkeep};
 use crate::flow::{self, Target};
 use crate::handoff::{Asker, Message, ReplySlot};
 use crate::place::Cell;

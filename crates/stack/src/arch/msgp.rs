@@ -8,12 +8,12 @@ use std::sync::Arc;
 use observe::Time;
 use sync::Platform;
 
+use super::Architecture;
 use super::declaration::{Declaration, Properties, Row, Variant};
 use super::select::Staffing;
-use super::{Architecture, Census};
 use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
-use crate::connections::{Arrivals, Calls, Upkeep};
+use crate::connections::{Arrivals, Calls, Census, Upkeep};
 use crate::flow::Target;
 use crate::place::pcb::LockPlan;
 use crate::place::{Locked, TablePolicy};

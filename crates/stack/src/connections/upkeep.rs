@@ -3,9 +3,9 @@
 use observe::{Counter, Time};
 use tcp::Event;
 
+use super::census::Census;
 use super::events::Events;
 use crate::after::After;
-use crate::arch::Census;
 use crate::call::Control;
 use crate::flow::Flow;
 use crate::place::Place;

@@ -69,7 +69,7 @@ impl Real {
         body: impl FnOnce() + Send + 'static,
     ) -> io::Result<thread::JoinHandle<()>> {
         let pinned = move || {
-            // A CPU that may not be used is a matter of speed: whoever must know calls `Real::pin` itself.
+            // A CPU that may not be used is a matter of speed: a caller that must know calls `Real::pin` itself.
             let _ = cpu.map(Real::pin);
             body();
         };

@@ -395,8 +395,8 @@ fn refused_segment(
     }
 }
 
-/// Is it the SYN that we are answering, again? A listener answers none with FIN, and nobody who answers a listener
-/// acknowledges by a SYN.
+/// Is it the SYN that we are answering, again? A listener answers no SYN with FIN, and a peer that answers a
+/// listener does not acknowledge with a SYN.
 fn repeats_syn(segment: &Segment, parts: &PcbMut<'_>) -> bool {
     let flags = segment.header.flags;
     let others = if parts.header_in.is_passive() { TcpFlags::ACK | TcpFlags::FIN } else { TcpFlags::NONE };

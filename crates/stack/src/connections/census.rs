@@ -1,0 +1,35 @@
+//! What is alive in a stack, as numbers that can be added.
+
+use observe::CounterSnapshot;
+
+/// What [`Architecture::census`](crate::arch::Architecture::census) found.
+#[derive(Clone, Debug, Default)]
+pub struct Census {
+    /// Sums over all cells.
+    pub counters: CounterSnapshot,
+    /// Connections in the tables, in any state: half-open and in TIME-WAIT, too.
+    pub connections: usize,
+    /// Those of them that are in TIME-WAIT. A sum for the whole stack: `Stack::census` fills it in, cells do not.
+    pub time_wait: usize,
+    /// Armed timers.
+    pub timers: usize,
+    /// Bytes held by tables and PCBs, without queued data.
+    pub bytes: usize,
+}
+
+impl Census {
+    /// Connections that are not in TIME-WAIT: half-open, established, or being closed.
+    pub fn live(&self) -> usize {
+        // Between the two sums a connection may enter TIME-WAIT.
+        self.connections.saturating_sub(self.time_wait)
+    }
+
+    /// Adds what another cell holds.
+    pub fn add(&mut self, other: &Census) {
+        self.counters = self.counters.clone() + other.counters.clone();
+        self.connections += other.connections;
+        self.time_wait += other.time_wait;
+        self.timers += other.timers;
+        self.bytes += other.bytes;
+    }
+}
