@@ -27,7 +27,7 @@ cargo xtask exclusive       count what the simplest architecture adds to a plain
 cargo xtask coverage        which RFC requirement is met and shown where; fail if docs/rfc-coverage.md says otherwise
 cargo xtask coverage --bless  write docs/rfc-coverage.md and docs/rfc9293.md as the comments have it
 cargo xtask instructions    count the fast path piece by piece; fail where it grew by more than 3 % (needs valgrind)
-cargo xtask instructions --bless    make what is counted now the baseline, docs/instructions.json
+cargo xtask instructions --bless    make what is counted now the baseline, docs/instructions.json, and write docs/performance.md
 cargo xtask walk            follow one segment and one write through the stack under three architectures
 cargo xtask soak --minutes N [--seed S]   the fault matrix without end, cells drawn from a seed (docs/faults.md)
 cargo xtask soak --replay SEED [--pcap FILE]   one of its cells again

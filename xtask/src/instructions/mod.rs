@@ -6,11 +6,16 @@
 //! another compiler, another processor (AVX2 decides which loop adds up a checksum), another C library (`memcpy`,
 //! `malloc`). The first two stand in the baseline, and where they differ nothing is compared.
 
-use std::path::PathBuf;
+mod origin;
+mod page;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Map, Value, json};
 
+use self::origin::Origin;
 use crate::{metadata, names};
 
 /// Pieces, as the example names them, with the rounds that it does: over IPv4, and over IPv6.
@@ -43,8 +48,12 @@ pub enum Outcome {
 struct Count {
     architecture: String,
     piece: &'static str,
+    /// Operations that were counted.
+    operations: u64,
     /// Instructions of one operation.
     each: u64,
+    /// Where the instructions of all operations come from.
+    origins: BTreeMap<Origin, u64>,
 }
 
 /// Counts every piece and compares it with the baseline.
@@ -66,25 +75,27 @@ pub fn compare() -> Result<Outcome, String> {
     judge(&count_all()?, &old["instructions"])
 }
 
-/// Writes the baseline as things are now.
+/// Writes the baseline, and the counted part of `docs/performance.md`, as things are now.
 pub fn bless() -> Result<(), String> {
     if let Some(reason) = missing() {
         return Err(reason);
     }
+    let counts = count_all()?;
     let mut architectures = Map::new();
-    for count in count_all()? {
-        println!("{:12} {:8} {:6}", count.architecture, count.piece, count.each);
-        let pieces = architectures.entry(count.architecture).or_insert_with(|| json!({}));
-        pieces[count.piece] = count.each.into();
+    for Count { architecture, piece, each, .. } in &counts {
+        println!("{architecture:12} {piece:8} {each:6}");
+        let pieces = architectures.entry(architecture).or_insert_with(|| json!({}));
+        pieces[*piece] = (*each).into();
     }
     let all = json!({ "surroundings": surroundings()?, "instructions": architectures });
     let text = serde_json::to_string_pretty(&all).map_err(|error| error.to_string())? + "\n";
-    std::fs::write(baseline(), text).map_err(|error| format!("docs/instructions.json cannot be written: {error}"))
+    std::fs::write(baseline(), text).map_err(|error| format!("docs/instructions.json cannot be written: {error}"))?;
+    page::write(&counts, &all)
 }
 
 fn judge(counts: &[Count], old: &Value) -> Result<Outcome, String> {
     let mut grown = Vec::new();
-    for Count { architecture, piece, each } in counts {
+    for Count { architecture, piece, each, .. } in counts {
         let Some(before) = old[architecture][*piece].as_u64().filter(|before| *before > 0) else {
             return Err(format!("the baseline has no {piece} under {architecture}: cargo xtask instructions --bless"));
         };
@@ -137,27 +148,40 @@ fn count_all() -> Result<Vec<Count>, String> {
     let mut counts = Vec::new();
     for architecture in names::counted()? {
         for (piece, rounds) in PIECES {
-            let each = count(&program, &architecture, piece, *rounds)?;
-            counts.push(Count { architecture: architecture.clone(), piece, each });
+            counts.push(count(&program, &architecture, piece, *rounds)?);
         }
     }
     Ok(counts)
 }
 
-fn count(program: &PathBuf, architecture: &str, piece: &str, rounds: u32) -> Result<u64, String> {
+fn count(program: &Path, architecture: &str, piece: &'static str, rounds: u32) -> Result<Count, String> {
+    let profile = metadata::target_directory()?.join("instructions.callgrind");
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no"])
-        .arg("--toggle-collect=instructions::counted")
+        .args(["--tool=callgrind", "--collect-atstart=no", "--toggle-collect=instructions::counted"])
+        .arg(format!("--callgrind-out-file={}", profile.display()))
         .arg(program)
         .args([architecture, piece, &rounds.to_string()])
         .output()
         .map_err(|error| format!("valgrind could not be run: {error}"))?;
-    let (said, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout);
     let operations = said.lines().find_map(|line| line.strip_suffix(" operations")?.parse::<u64>().ok());
-    let collected = told.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse::<u64>().ok());
-    match (operations, collected) {
-        (Some(operations), Some(collected)) if operations > 0 && collected > 0 => Ok(collected / operations),
-        _ => Err(format!("`instructions {architecture} {piece} {rounds}` under callgrind gave no count: {said}{told}")),
+    let profile = std::fs::read_to_string(&profile).unwrap_or_default();
+    let mut origins = BTreeMap::new();
+    for (file, instructions) in origin::by_file(&profile)? {
+        *origins.entry(Origin::of(&file)).or_default() += instructions;
+    }
+    match (operations, origins.values().sum::<u64>()) {
+        (Some(operations), collected) if operations > 0 && collected > 0 => Ok(Count {
+            architecture: architecture.to_owned(),
+            piece,
+            operations,
+            each: collected / operations,
+            origins,
+        }),
+        _ => Err(format!(
+            "`instructions {architecture} {piece} {rounds}` under callgrind gave no count: {said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        )),
     }
 }
 
@@ -166,7 +190,7 @@ mod tests {
     use super::*;
 
     fn now(each: u64) -> [Count; 1] {
-        [Count { architecture: "up".into(), piece: "ack", each }]
+        [Count { architecture: "up".into(), piece: "ack", operations: 1, each, origins: BTreeMap::new() }]
     }
 
     #[test]
