@@ -18,7 +18,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask deps            print the rooms and their edges; fail on one that xtask/deps.txt does not have
 cargo xtask deps --bless    write the edges as they are to xtask/deps.txt (edges that go up are refused all the same)
-cargo xtask rules           no protocol word in an architecture; no counter that is never counted
+cargo xtask rules           no protocol word in an architecture, no wire offset in stack, no counter that is never counted
 cargo xtask names           fail where a crate other than stack names an architecture (xtask/names.txt)
 cargo xtask check           formatting, clippy, deps, rules, names, coverage, documentation
 cargo xtask ci              everything that `make test` runs: check, tests, models, benches, licences

@@ -2,10 +2,12 @@
 //!
 //! * No protocol word under `crates/stack/src/arch`, nor in `arch.rs`: an RFC, a flag, a state, a sequence number. Architecture files hold
 //!   exclusion and hand-off (ARCHITECTURE.md).
+//! * No wire offset under `crates/stack/src`: no slice of bytes by literal bounds, and no number read from or written to bytes in
+//!   network order. Fields are asked of `wire`, and of the protocol crates.
 //! * A counter or a drop reason that is declared is counted somewhere in a `src` directory.
 //!
-//! Both look at what the compiler looks at: comments and the tests at the end of a file are left out of the search for
-//! counters, and comments are part of the search for protocol words, since a rule cited is a rule that stands there.
+//! Comments and the tests at the end of a file are left out of the searches for offsets and for counters. Comments are part of the
+//! search for protocol words, since a rule cited is a rule that stands there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,6 +45,9 @@ pub fn check() -> Result<(), String> {
     let mut architectures = sources(&root.join("crates/stack/src/arch"))?;
     architectures.push(root.join("crates/stack/src/arch.rs"));
     let mut broken = protocol_words(&architectures)?;
+    for file in sources(&root.join("crates/stack/src"))?.into_iter().filter(|file| !file.ends_with("tests.rs")) {
+        broken.extend(wire_offsets(&file.display().to_string(), &read(&file)?));
+    }
     let code = counting_code(&root)?;
     for (path, name) in DECLARATIONS {
         let text = read(&root.join(path))?;
@@ -65,16 +70,56 @@ fn protocol_words(files: &[PathBuf]) -> Result<Vec<String>, String> {
     Ok(broken)
 }
 
+/// Calls that turn bytes of a packet into a number, or the reverse.
+const NETWORK_ORDER: &[&str] = &["from_be_bytes", "to_be_bytes", "first_chunk", "first_chunk_mut", "split_first_chunk"];
+
+/// The lines of the shipped part of a file that look into bytes at fixed places.
+fn wire_offsets(path: &str, text: &str) -> Vec<String> {
+    let mut broken = Vec::new();
+    for (number, line) in shipped(text).lines().enumerate() {
+        let code: String = line.split("//").next().unwrap_or_default().split('"').step_by(2).collect();
+        if slices_at_fixed_places(&code) || NETWORK_ORDER.iter().any(|call| mentions(&code, call)) {
+            broken.push(format!("{path}:{}: a wire offset; ask `wire` or the protocol for the field", number + 1));
+        }
+    }
+    broken
+}
+
+/// Whether a line has `[a..b]`, `.get(a..b)` or `.get(a)` where a bound is a number or a constant.
+fn slices_at_fixed_places(code: &str) -> bool {
+    let range = |text: &str| text.split_once("..").is_some_and(|(from, to)| fixed(from) || fixed(to));
+    let inside = |open: &str, close: char, wanted: &dyn Fn(&str) -> bool| {
+        code.match_indices(open).any(|(at, _)| {
+            let rest = &code[at + open.len()..];
+            rest.find(close).is_some_and(|end| wanted(&rest[..end]))
+        })
+    };
+    let element = |text: &str| range(text) || text.parse::<usize>().is_ok();
+    inside("[", ']', &range) || inside(".get(", ')', &element) || inside(".get_mut(", ')', &element)
+}
+
+/// Whether a bound of a range is a number, or begins with a constant.
+fn fixed(bound: &str) -> bool {
+    let word = bound.trim().trim_start_matches('=').split([' ', '+']).next().unwrap_or_default();
+    let name = word.rsplit("::").next().unwrap_or(word);
+    let constant = name.len() > 1 && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+    constant || word.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// A file without the tests at its end.
+fn shipped(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default()
+}
+
 /// All code that ships, but the declarations themselves.
 fn counting_code(root: &Path) -> Result<String, String> {
     let mut code = String::new();
     for file in sources(&root.join("crates"))? {
         let path = file.strip_prefix(root).unwrap_or(&file);
-        let shipped = path.components().any(|part| part.as_os_str() == "src");
-        if shipped && !path.starts_with("crates/observe") {
+        let ships = path.components().any(|part| part.as_os_str() == "src");
+        if ships && !path.starts_with("crates/observe") {
             let text = read(&file)?;
-            let shipped = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-            let lines = shipped.lines().filter(|line| !line.trim_start().starts_with("//"));
+            let lines = shipped(&text).lines().filter(|line| !line.trim_start().starts_with("//"));
             lines.for_each(|line| {
                 code.push_str(line);
                 code.push('\n');
@@ -132,6 +177,32 @@ mod tests {
         assert!(!mentions("Asynchronous, SYNACK, syn", "SYN"));
         assert!(mentions("counters.drop(DropReason::NoRoute);", "DropReason::NoRoute"));
         assert!(!mentions("DropReason::NoRouteAtAll", "DropReason::NoRoute"));
+    }
+
+    #[test]
+    fn a_look_into_bytes_at_a_fixed_place_is_found() {
+        let offsets = [
+            "let flags = segment.get(13)?;",
+            "let ack = u32::from_be_bytes(bytes);",
+            "let ports = &packet[20..24];",
+            "buf[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&sum);",
+            "let quoted = &buf[icmpv4::HEADER_LEN..];",
+            "packet.get(..len).and_then(|head| head.get(9..=9))",
+        ];
+        for line in offsets {
+            assert_eq!(wire_offsets("f", line).len(), 1, "{line}");
+        }
+        let innocent = [
+            "for stage in 0..STAGES {",
+            "let [first, rest @ ..] = words;",
+            "places[0]; &text[..len]; self.slots.get(slot); [0; 16]; &port[..]",
+            "options: \"[:1..1024]\",",
+            "// as `get(10..12)` once did",
+        ];
+        for line in innocent {
+            assert_eq!(wire_offsets("f", line), Vec::<String>::new(), "{line}");
+        }
+        assert_eq!(wire_offsets("f", "#[cfg(test)]\nmod tests {\n    let x = a[0..4];\n}"), Vec::<String>::new());
     }
 
     #[test]

@@ -22,7 +22,7 @@ use wire::{ParseError, checksum, icmpv4, icmpv6, mld, protocol};
 pub use error::{ErrorKind, error};
 pub use per_destination::PerDestination;
 pub use rate_limit::RateLimit;
-pub use received::{IcmpError, IcmpErrorKind, undelivered};
+pub use received::{IcmpError, IcmpErrorKind, IcmpMeaning, undelivered};
 pub use request::echo_request;
 
 use crate::autoconf::GroupQuery;

@@ -21,7 +21,8 @@
 //!
 //! # What is absent
 //! No file but those under `arch/` and `place/` says how a thread comes to hold a connection. No file under `arch/` says
-//! what a segment means. There is no system call and no wire offset in this crate.
+//! what a segment means. There is no system call and no wire offset in this crate
+//! (`cargo xtask rules`).
 
 #![forbid(unsafe_code)]
 

@@ -30,15 +30,6 @@ use crate::secrets::Secrets;
 use crate::socket::{Readiness, UdpShared};
 use crate::tx::{Egress, RouteCache};
 
-/// Octets of an IPv4 and of an IPv6 header without options; TCP's is 20 more.
-const HEADERS: (usize, usize) = (40, 60);
-
-/// TCP text without options in a packet of `mtu` octets to `destination`.
-pub(crate) fn text_in(mtu: usize, destination: IpAddr) -> u16 {
-    let headers = if destination.is_ipv4() { HEADERS.0 } else { HEADERS.1 };
-    mtu.saturating_sub(headers).min(usize::from(u16::MAX)) as u16
-}
-
 const UNSPECIFIED: wire::FourTuple = wire::FourTuple {
     local_addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     remote_addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -325,7 +316,7 @@ impl<P: Platform> Shared<P> {
     /// The same where the interface that the route leads to is known, or that there is none.
     pub fn mss_by(&self, interface: Option<usize>, destination: IpAddr, now: Time) -> u16 {
         let Some(interface) = interface else { return 536 };
-        text_in(self.path_mtu(interface, destination, now), destination)
+        tcp::mss::in_packet(self.path_mtu(interface, destination, now), destination)
     }
 
     /// The largest packet that is believed to reach `destination` by way of this interface.
@@ -363,7 +354,7 @@ impl<P: Platform> Shared<P> {
     #[cold]
     fn link_mss(&self, destination: IpAddr) -> u16 {
         let Some((interface, _)) = self.route(destination) else { return 536 };
-        text_in(self.interfaces[interface].view.get().mtu_for(destination), destination)
+        tcp::mss::in_packet(self.interfaces[interface].view.get().mtu_for(destination), destination)
     }
 
     /// What the route to `destination` says of the path.

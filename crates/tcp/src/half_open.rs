@@ -12,7 +12,8 @@ use wire::{FourTuple, SeqNumber};
 
 use crate::config::{Config, ListenParams};
 use crate::ecn::{self, EcnMode};
-use crate::event::{Event, IcmpError, IcmpKind, Isn, Negotiation, SegmentArrives, announced_mss};
+use crate::event::{Event, IcmpError, IcmpKind, Isn, Negotiation, SegmentArrives};
+use crate::mss;
 use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::{HeaderOut, Pcb, TIMESTAMPS_LEN, Tick, first_window};
@@ -183,7 +184,7 @@ impl HalfOpen {
         if let Some(stamp) = stamp {
             isn.ts_offset = stamp.wrapping_sub(now.as_millis() as u32);
         }
-        let announced = announced_mss(self.mss, params.options);
+        let announced = mss::announced(self.mss, params.options);
         let mut ho = HeaderOut::new(&self.tuple, announced, &isn, now).with_options(params.options);
         ho.nxt = self.irs + 1;
         ho.edge = ho.nxt + self.first_window(params, out.config);
@@ -201,7 +202,7 @@ impl HalfOpen {
 
     /// The window of the SYN-ACK.
     fn first_window(&self, params: &ListenParams<'_>, config: &Config) -> u32 {
-        let announced = announced_mss(self.mss, params.options);
+        let announced = mss::announced(self.mss, params.options);
         let stamps = if self.has(feature::TIMESTAMPS) { TIMESTAMPS_LEN } else { 0 };
         first_window(params.options, config, announced.saturating_sub(stamps))
     }

@@ -18,6 +18,7 @@
 //! | [`half_open`], [`syn_cookie`] | 3.10.7.2, 3.10.7.4 | what a listener remembers of a handshake, or has the peer remember |
 //! | [`closed`] | 3.10.7.1 | the answer to a segment that belongs to no connection |
 //! | [`config`], [`profile`], [`knobs`] | | parameters: by field, as whole sets, by Linux's names |
+//! | [`mss`] | 3.7.1 | sizes of segments: what a packet carries, what is announced |
 //! | [`rtt`], [`sack`], `rack`, `undo` | | RFC 6298, RFC 2018/2883, RFC 8985, RFC 3522/4015 |
 //! | `user_timeout` | | how long each end bears with silence, as they tell each other (RFC 5482) |
 //! | [`congestion`] | | RFC 5681/9438, RFC 9937, RFC 9406 |
@@ -50,6 +51,7 @@ mod fast_path;
 pub mod half_open;
 pub mod info;
 pub mod knobs;
+pub mod mss;
 pub mod outbox;
 mod output;
 pub mod pcb;

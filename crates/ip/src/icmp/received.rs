@@ -48,16 +48,48 @@ pub struct IcmpError {
     pub reporter: IpAddr,
 }
 
+/// What an error means to a transport, whatever the family (RFC 1122 sections 3.2.2.1 and 4.2.3.9, RFC 4443 section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IcmpMeaning {
+    /// The packet did not fit the next link, which takes `mtu` bytes; 0 where the router does not say.
+    PacketTooBig {
+        /// What the link takes, in bytes.
+        mtu: u32,
+    },
+    /// The remote host says that nobody serves the port or the protocol.
+    Refused,
+    /// There is no route to the network.
+    NetworkUnreachable,
+    /// The host cannot be reached, for any other reason.
+    HostUnreachable,
+    /// The packet was lost on the way, which says nothing about the next.
+    Transient,
+}
+
 impl IcmpError {
+    /// What the error means to the transport whose packet it quotes.
+    pub fn meaning(&self) -> IcmpMeaning {
+        match self.kind {
+            IcmpErrorKind::PacketTooBig { mtu } => IcmpMeaning::PacketTooBig { mtu },
+            IcmpErrorKind::Unreachable { code } if self.is_refusal_code(code) => IcmpMeaning::Refused,
+            // The code that both families have for it (RFC 4443: no route to destination).
+            IcmpErrorKind::Unreachable { code: icmpv4::unreachable::NETWORK } => IcmpMeaning::NetworkUnreachable,
+            IcmpErrorKind::Unreachable { .. } => IcmpMeaning::HostUnreachable,
+            IcmpErrorKind::TimeExceeded | IcmpErrorKind::ParamProblem => IcmpMeaning::Transient,
+        }
+    }
+
     /// Whether the peer's host says that nobody serves the port or protocol: an error that ends an attempt to connect
     /// and that a connected UDP socket reports as "connection refused" (RFC 1122 sections 4.1.3.3 and 4.2.3.9).
     pub fn is_refusal(&self) -> bool {
-        match self.kind {
-            IcmpErrorKind::Unreachable { code } if self.tuple.local_addr.is_ipv4() => {
-                matches!(code, icmpv4::unreachable::PORT | icmpv4::unreachable::PROTOCOL)
-            }
-            IcmpErrorKind::Unreachable { code } => code == icmpv6::unreachable::PORT,
-            _ => false,
+        self.meaning() == IcmpMeaning::Refused
+    }
+
+    fn is_refusal_code(&self, code: u8) -> bool {
+        if self.tuple.local_addr.is_ipv4() {
+            matches!(code, icmpv4::unreachable::PORT | icmpv4::unreachable::PROTOCOL)
+        } else {
+            code == icmpv6::unreachable::PORT
         }
     }
 }

@@ -120,6 +120,26 @@ fn quoted_v6(protocol: u8) -> PktBuf {
 }
 
 #[test]
+fn an_error_means_the_same_in_both_families() {
+    let meaning = |frame| match outcome(frame).0 {
+        Received::Error(error) => error.meaning(),
+        other => panic!("{other:?}"),
+    };
+    let v4 = |message| meaning(message_v4(message, &quoted_v4(protocol::TCP)));
+    let v6 = |message| meaning(message_v6(message, &quoted_v6(protocol::TCP)));
+    let (code4, code6) = (|code| V4::Unreachable { code, mtu: 0 }, |code| V6::Unreachable { code });
+    assert_eq!(v4(code4(icmpv4::unreachable::PORT)), IcmpMeaning::Refused);
+    assert_eq!(v4(code4(icmpv4::unreachable::PROTOCOL)), IcmpMeaning::Refused);
+    assert_eq!(v6(code6(icmpv6::unreachable::PORT)), IcmpMeaning::Refused);
+    assert_eq!(v6(code6(icmpv4::unreachable::PORT)), IcmpMeaning::HostUnreachable, "of the other family");
+    assert_eq!(v4(code4(icmpv4::unreachable::NETWORK)), IcmpMeaning::NetworkUnreachable);
+    assert_eq!(v6(code6(icmpv6::unreachable::NO_ROUTE)), IcmpMeaning::NetworkUnreachable);
+    assert_eq!(v4(code4(icmpv4::unreachable::HOST)), IcmpMeaning::HostUnreachable);
+    assert_eq!(v6(V6::TimeExceeded { code: 0 }), IcmpMeaning::Transient);
+    assert_eq!(v6(V6::PacketTooBig { mtu: 1300 }), IcmpMeaning::PacketTooBig { mtu: 1300 });
+}
+
+#[test]
 fn errors_are_reduced_to_the_flow_they_are_about() {
     let needed = V4::Unreachable { code: icmpv4::unreachable::FRAGMENTATION_NEEDED, mtu: 1400 };
     let (received, _) = outcome(message_v4(needed, &quoted_v4(protocol::TCP)));

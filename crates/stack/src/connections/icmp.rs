@@ -1,10 +1,8 @@
 //! What an ICMP error that IP passes up means to a TCP connection.
 
-use ip::icmp::IcmpErrorKind;
+use ip::icmp::IcmpMeaning;
 use ip::path_mtu::Estimate;
 use tcp::IcmpKind;
-
-use crate::shared::text_in;
 
 /// What an ICMP error means to a TCP connection.
 pub enum Report {
@@ -19,16 +17,16 @@ pub enum Report {
 /// Reads an ICMP error about a TCP segment. `estimate` says what a report of the path's MTU is worth, if anything.
 pub fn report(error: &ip::IcmpError, estimate: impl FnOnce(&ip::IcmpError, u32) -> Option<Estimate>) -> Report {
     let Some(seq) = error.seq.filter(|_| error.protocol == wire::protocol::TCP) else { return Report::Nothing };
-    let kind = match error.kind {
-        IcmpErrorKind::PacketTooBig { mtu } => {
+    let kind = match error.meaning() {
+        IcmpMeaning::PacketTooBig { mtu } => {
             let Some(path) = estimate(error, mtu) else { return Report::Nothing };
-            let mss = text_in(path.mtu.into(), error.tuple.remote_addr);
+            let mss = tcp::mss::in_packet(path.mtu.into(), error.tuple.remote_addr);
             return Report::TooBig(tcp::PathMtu { mss, seq: Some(seq) }, path);
         }
-        _ if error.is_refusal() => IcmpKind::PortUnreachable,
-        IcmpErrorKind::Unreachable { code: 0 } => IcmpKind::NetworkUnreachable,
-        IcmpErrorKind::Unreachable { .. } => IcmpKind::HostUnreachable,
-        _ => IcmpKind::Transient,
+        IcmpMeaning::Refused => IcmpKind::PortUnreachable,
+        IcmpMeaning::NetworkUnreachable => IcmpKind::NetworkUnreachable,
+        IcmpMeaning::HostUnreachable => IcmpKind::HostUnreachable,
+        IcmpMeaning::Transient => IcmpKind::Transient,
     };
     Report::Error(tcp::IcmpError { kind, seq })
 }

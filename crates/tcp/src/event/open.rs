@@ -10,6 +10,7 @@ use crate::config::{Config, ConnectionOptions, MtuProbing, OpenParams};
 use crate::congestion::Controller;
 use crate::ecn;
 use crate::fast_open::Start;
+use crate::mss;
 use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::{
@@ -17,11 +18,6 @@ use crate::pcb::{
 };
 use crate::state::{Cause, State};
 use crate::user_timeout;
-
-/// The MSS of a peer that announces none (RFC 9293 section 3.7.1, MUST-15).
-const DEFAULT_MSS_V4: u16 = 536;
-/// The same for IPv6.
-const DEFAULT_MSS_V6: u16 = 1220;
 
 /// The secrets of a new passive connection: this crate draws no randomness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +47,7 @@ impl Negotiation {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
         //# If an MSS Option is not received at connection setup, TCP implementations MUST assume a default send MSS of
         //# 536 (576 - 40) for IPv4 or 1220 (1280 - 60) for IPv6 (MUST-15).
-        let default = if ipv6 { DEFAULT_MSS_V6 } else { DEFAULT_MSS_V4 };
+        let default = if ipv6 { mss::DEFAULT_V6 } else { mss::DEFAULT_V4 };
         Negotiation {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
             //# TCP endpoints MUST implement both sending and receiving the MSS Option (MUST-14).
@@ -110,10 +106,10 @@ impl Pcb {
     ) -> Pcb {
         // The floor is against what users and peers ask for; nobody can send more than the route carries.
         let largest = options.max_segment.unwrap_or(u16::MAX).max(config.min_mss);
-        let mss = largest.min(route_mss).max(1);
-        let mut send_window = SendWindow::new(isn.iss, mss, options, config, now);
+        let own_mss = largest.min(route_mss).max(1);
+        let mut send_window = SendWindow::new(isn.iss, own_mss, options, config, now);
         send_window.ts_offset = isn.ts_offset;
-        let announced = announced_mss(mss, options);
+        let announced = mss::announced(own_mss, options);
         let first = first_window(options, config, announced);
         let receive_window = ReceiveWindow::new(State::Closed, first, options, config, now);
         let mut header_out = HeaderOut::new(&tuple, announced, &isn, now).with_options(options);
@@ -128,12 +124,6 @@ impl Pcb {
             header_out,
         }
     }
-}
-
-/// The MSS that we announce, where the path carries `mss` of ours: what comes may come by another, and has its own bound.
-pub(crate) fn announced_mss(mss: u16, options: &ConnectionOptions) -> u16 {
-    let most = options.max_segment.unwrap_or(u16::MAX).max(1);
-    options.announced_mss.map_or(mss, |announced| announced.clamp(1, most))
 }
 
 impl crate::access::PcbMut<'_> {
