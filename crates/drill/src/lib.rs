@@ -8,7 +8,6 @@
 //! | [`script`] | a script as a value |
 //! | [`mod@parse`] (with `lex`) | from text to script |
 //! | [`code`] | the assertion blocks `%{ }%` |
-//! | [`posix`] | sockets as a Linux program knows them, over the stack; nothing of scripts |
 //! | [`run`] | events in order, packets compared, calls compared |
 //! | [`check`] (with `order`) | a script under many architectures, and that they agree |
 //! | [`host`] (with `link`) | the machine under test |
@@ -32,7 +31,7 @@ mod link;
 mod notation;
 mod order;
 pub mod parse;
-pub mod posix;
+
 pub mod run;
 pub mod script;
 mod shell;

@@ -19,13 +19,14 @@ use std::time::Duration;
 
 use ::stack::Plan;
 use observe::Time;
+use posix::Sockets;
+use sync::Real;
 use tcp::Profile;
 
 use crate::code::Environment;
 use crate::error::ScriptError;
 use crate::family::Family;
 use crate::host::{Crossing, Host, START, Terms};
-use crate::posix::Posix;
 use crate::script::{Action, Event, Nanos, Script, When};
 use crate::shell::{self, Effect};
 
@@ -97,7 +98,7 @@ struct Runner {
     /// Where the script lies.
     directory: Option<PathBuf>,
     host: Host,
-    posix: Posix,
+    sockets: Sockets<Real>,
     connections: Vec<Connection>,
     under_test: UnderTest,
     /// Descriptors of the script to those of the socket layer.
@@ -142,12 +143,12 @@ impl Runner {
         let mtu = settings.mtu;
         let terms = Terms { plan: options.plan, tcp, addresses: settings.addresses, mtu, super_segments: false };
         let host = Host::new(terms).map_err(|error| ScriptError::new(0, error.to_string()))?;
-        let posix = Posix::new(host.stack.clone(), 3);
+        let sockets = Sockets::new(host.stack.clone(), 3);
         let mut runner = Runner {
             settings,
             directory: options.directory.clone(),
             host,
-            posix,
+            sockets,
             connections: Vec::new(),
             under_test: UnderTest::Nothing,
             fds: HashMap::new(),
@@ -245,7 +246,7 @@ impl Runner {
             }
             Effect::Knob(..) => {}
             Effect::Swallow(on) => self.host.swallow = on,
-            Effect::File(path, len) => self.posix.make_file(&path, len),
+            Effect::File(path, len) => self.sockets.make_file(&path, len),
             Effect::Forget => self.host.stack.shared().destinations.forget(),
             Effect::Route(route) => self.host.stack.shared().state_route(&route, 0),
             Effect::Unroute(named) if self.host.stack.shared().remove_route(&named).is_none() => {
@@ -261,7 +262,7 @@ impl Runner {
     fn step(&mut self) {
         loop {
             let busy = self.host.settle();
-            self.posix.observe();
+            self.sockets.observe();
             let finished = self.poke();
             if !busy && !finished {
                 return;
@@ -297,7 +298,7 @@ impl Runner {
             return false;
         }
         let expired = pending.deadline.is_some_and(|deadline| self.host.now() >= deadline);
-        let finished = match (pending.attempt)(&mut self.posix, expired) {
+        let finished = match (pending.attempt)(&mut self.sockets, expired) {
             Poll::Ready(outcome) => {
                 pending.outcome = Some((outcome, self.host.now()));
                 true
@@ -330,9 +331,9 @@ impl Runner {
             self.leftovers()?;
         }
         self.reset_all();
-        for fd in self.posix.open_fds() {
+        for fd in self.sockets.open_fds() {
             // Every descriptor of the list is open.
-            let _ = self.posix.close(fd);
+            let _ = self.sockets.close(fd);
         }
         self.host.settle();
         if !self.host.stack.is_quiescent() {

@@ -78,9 +78,9 @@ const OTHERS: &[(&str, i64)] = &[
 
 /// The number of a name.
 pub(crate) fn number(name: &str) -> Option<i64> {
-    if let Some(errno) = crate::posix::Errno::named(name) {
+    if let Some(errno) = posix::Errno::named(name) {
         return Some(errno.0.into());
     }
     let found = LIBC.iter().chain(OTHERS).find(|(known, _)| *known == name);
-    found.map(|(_, number)| *number).or_else(|| crate::posix::state_number(name))
+    found.map(|(_, number)| *number).or_else(|| posix::state_number(name))
 }

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use drill::posix::{Errno, Posix};
+use posix::{Errno, Sockets};
+use sync::Real;
 
 const WORDS: usize = 1024;
 static OURS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
@@ -35,11 +36,11 @@ impl Files {
     }
 
     /// A number of the kernel's for the socket layer's new `inner`, which is closed if there is none.
-    pub(crate) fn adopt(&mut self, posix: &mut Posix, inner: i32) -> Result<i32, Errno> {
+    pub(crate) fn adopt(&mut self, sockets: &mut Sockets<Real>, inner: i32) -> Result<i32, Errno> {
         // SAFETY: the path is a C string; the call touches nothing else of ours.
         let fd = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
         let Some((word, bit)) = place(fd) else {
-            let _ = posix.close(inner);
+            let _ = sockets.close(inner);
             if fd >= 0 {
                 close_real(fd);
             }
@@ -47,19 +48,19 @@ impl Files {
         };
         // Closed behind our back, in a program without the preloaded `close`.
         if let Some(stale) = self.inner.insert(fd, inner) {
-            let _ = posix.close(stale);
+            let _ = sockets.close(stale);
         }
         word.fetch_or(bit, Ordering::Release);
         Ok(fd)
     }
 
     /// Closes `fd`, here and in the kernel.
-    pub(crate) fn close(&mut self, posix: &mut Posix, fd: i32) -> Result<(), Errno> {
+    pub(crate) fn close(&mut self, sockets: &mut Sockets<Real>, fd: i32) -> Result<(), Errno> {
         let inner = self.inner.remove(&fd).ok_or(Errno::EBADF)?;
         if let Some((word, bit)) = place(fd) {
             word.fetch_and(!bit, Ordering::Release);
         }
-        let result = posix.close(inner);
+        let result = sockets.close(inner);
         close_real(fd);
         result
     }

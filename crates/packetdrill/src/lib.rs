@@ -2,7 +2,7 @@
 //! stack instead of a kernel, in virtual time.
 //!
 //! packetdrill calls [`abi::packetdrill_interface_init`], which fills a table of functions. The sockets behind them are
-//! [`drill::posix`], the machine is [`drill::host`]: what a script finds here is what it finds under `heddle drill`. Made
+//! [`posix`], the machine is [`drill::host`]: what a script finds here is what it finds under `heddle drill`. Made
 //! for one script at a time, as packetdrill is.
 //!
 //! Two threads come in: the one that called `packetdrill_interface_init`, which runs the script, and one

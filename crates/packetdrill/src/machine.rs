@@ -11,8 +11,9 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use drill::host::Host;
-use drill::posix::{Answer, Errno, Posix};
 use observe::Time;
+use posix::{Answer, Errno, Sockets};
+use sync::Real;
 
 use crate::files::Files;
 use crate::flags::Flags;
@@ -23,26 +24,30 @@ const PATIENCE: Duration = Duration::from_secs(200);
 const LOOK: Duration = Duration::from_micros(1);
 
 /// Makes one attempt of a call; whether it is over. The flag says that its time-out has passed.
-pub(crate) type Attempt = Box<dyn FnMut(&mut Sockets, bool) -> bool + Send>;
+pub(crate) type Attempt = Box<dyn FnMut(&mut Descriptors, bool) -> bool + Send>;
 
 /// What calls are about.
-pub(crate) struct Sockets {
-    pub posix: Posix,
+pub(crate) struct Descriptors {
+    pub sockets: Sockets<Real>,
     pub files: Files,
 }
 
-impl Sockets {
+impl Descriptors {
     /// An attempt of a call that is about `fd`: with the socket layer's number for it.
-    pub(crate) fn about<T>(&mut self, fd: i32, attempt: impl FnOnce(&mut Posix, i32) -> Answer<T>) -> Answer<T> {
+    pub(crate) fn about<T>(
+        &mut self,
+        fd: i32,
+        attempt: impl FnOnce(&mut Sockets<Real>, i32) -> Answer<T>,
+    ) -> Answer<T> {
         match self.files.inner(fd) {
-            Ok(inner) => attempt(&mut self.posix, inner),
+            Ok(inner) => attempt(&mut self.sockets, inner),
             Err(error) => Poll::Ready(Err(error)),
         }
     }
 
     /// A descriptor of the kernel's for the socket layer's new `inner`.
     pub(crate) fn adopt(&mut self, inner: i32) -> Result<i32, Errno> {
-        self.files.adopt(&mut self.posix, inner)
+        self.files.adopt(&mut self.sockets, inner)
     }
 }
 
@@ -55,7 +60,7 @@ struct Waiter {
 }
 
 pub(crate) struct Machine {
-    pub sockets: Sockets,
+    pub descriptors: Descriptors,
     host: Host,
     waiters: Vec<Waiter>,
     /// When the call of a thread was over that has not looked at the clock since.
@@ -65,9 +70,9 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(flags: Flags) -> Result<Machine, String> {
         let host = Host::new(flags.terms).map_err(|error| error.to_string())?;
-        let sockets = Sockets { posix: Posix::new(host.stack.clone(), 0), files: Files::default() };
+        let descriptors = Descriptors { sockets: Sockets::new(host.stack.clone(), 0), files: Files::default() };
         let (waiters, stamps) = (Vec::new(), HashMap::new());
-        let mut machine = Machine { sockets, host, waiters, stamps };
+        let mut machine = Machine { descriptors, host, waiters, stamps };
         machine.step();
         Ok(machine)
     }
@@ -81,7 +86,7 @@ impl Machine {
         loop {
             self.host.settle();
             self.host.trace.clear();
-            self.sockets.posix.observe();
+            self.descriptors.sockets.observe();
             let finished = self.poke();
             // An attempt that goes on waiting may have sent something all the same, as a `connect` does.
             if !self.host.settle() && !finished {
@@ -96,7 +101,7 @@ impl Machine {
         let (before, mut waiters) = (self.waiters.len(), std::mem::take(&mut self.waiters));
         waiters.retain_mut(|waiter| {
             let expired = waiter.deadline.is_some_and(|deadline| now >= deadline);
-            let over = (waiter.attempt)(&mut self.sockets, expired);
+            let over = (waiter.attempt)(&mut self.descriptors, expired);
             if over {
                 self.stamps.insert(waiter.thread, now);
             }

@@ -4,8 +4,8 @@ use std::mem::size_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ptr;
 
-use drill::posix::{Errno, MOST};
 use libc::{c_void, iovec, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+use posix::{Errno, MOST};
 
 /// A call's answer as C has it: `-1` and `errno`, or the value.
 pub(crate) fn answer(result: Result<i64, Errno>) -> i64 {

@@ -13,11 +13,11 @@ use std::task::Poll;
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use drill::posix::{Answer, Errno};
 use observe::Time;
+use posix::{Answer, Errno};
 
 use crate::flags::Flags;
-use crate::machine::{Machine, Sockets};
+use crate::machine::{Descriptors, Machine};
 use crate::sysctls::Sysctls;
 
 /// Something to be done to the machine.
@@ -111,11 +111,11 @@ impl Plug {
     /// A call that is over at once.
     pub(crate) fn now<T: Send + 'static>(
         &self,
-        call: impl FnOnce(&mut Sockets) -> Result<T, Errno> + Send + 'static,
+        call: impl FnOnce(&mut Descriptors) -> Result<T, Errno> + Send + 'static,
     ) -> Result<T, Errno> {
         let mut call = Some(call);
-        self.call(None, move |sockets, _| match call.take() {
-            Some(call) => Poll::Ready(call(sockets)),
+        self.call(None, move |descriptors, _| match call.take() {
+            Some(call) => Poll::Ready(call(descriptors)),
             None => Poll::Pending,
         })
     }
@@ -126,17 +126,18 @@ impl Plug {
     pub(crate) fn call<T: Send + 'static>(
         &self,
         timeout: Option<Duration>,
-        mut attempt: impl FnMut(&mut Sockets, bool) -> Answer<T> + Send + 'static,
+        mut attempt: impl FnMut(&mut Descriptors, bool) -> Answer<T> + Send + 'static,
     ) -> Result<T, Errno> {
         self.read_sysctls();
         let thread = thread::current().id();
         let drives = thread == self.script;
         let (say, hear) = mpsc::channel();
-        let attempt = Box::new(move |sockets: &mut Sockets, expired: bool| match attempt(sockets, expired) {
-            // Who made the call listens until it is over.
-            Poll::Ready(done) => say.send(done).is_ok(),
-            Poll::Pending => false,
-        });
+        let attempt =
+            Box::new(move |descriptors: &mut Descriptors, expired: bool| match attempt(descriptors, expired) {
+                // Who made the call listens until it is over.
+                Poll::Ready(done) => say.send(done).is_ok(),
+                Poll::Pending => false,
+            });
         self.order(move |machine| {
             machine.wait(thread, attempt, timeout);
             if drives {

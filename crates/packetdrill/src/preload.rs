@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use drill::posix::Errno;
 use libc::{c_int, c_void, off_t, socklen_t};
+use posix::Errno;
 
 use crate::calls::life::close_ours;
 use crate::calls::messages::send_octets;

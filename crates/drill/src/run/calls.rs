@@ -8,9 +8,10 @@ use std::net::SocketAddr;
 use std::task::Poll;
 
 use observe::Time;
+use posix::{Errno, Interest, PollFd, Sockets};
+use sync::Real;
 
 use crate::error::ScriptError;
-use crate::posix::{Errno, Interest, PollFd, Posix};
 use crate::script::{Call, Expr, Nanos};
 
 use super::connections::UnderTest;
@@ -52,7 +53,7 @@ impl Done {
 
 type Outcome = Result<Done, Errno>;
 /// Makes one attempt; the flag says that its time-out has passed.
-pub(super) type Attempt = Box<dyn FnMut(&mut Posix, bool) -> Poll<Outcome>>;
+pub(super) type Attempt = Box<dyn FnMut(&mut Sockets<Real>, bool) -> Poll<Outcome>>;
 
 /// A call that was begun.
 pub(super) struct Pending {
@@ -70,8 +71,8 @@ pub(super) struct Pending {
 }
 
 /// An attempt that is over at once.
-fn immediate(mut call: impl FnMut(&mut Posix) -> Outcome + 'static) -> Attempt {
-    Box::new(move |posix: &mut Posix, _| Poll::Ready(call(posix)))
+fn immediate(mut call: impl FnMut(&mut Sockets<Real>) -> Outcome + 'static) -> Attempt {
+    Box::new(move |sockets: &mut Sockets<Real>, _| Poll::Ready(call(sockets)))
 }
 
 fn nothing(result: Result<(), Errno>) -> Outcome {
@@ -195,7 +196,7 @@ impl Runner {
 
     /// What is read must be what came, octet by octet. The pattern of each datagram begins anew.
     fn check_received(&mut self, fd: i32, data: &[u8], peeked: bool) -> Ran<()> {
-        let in_place = peeked || self.posix.is_datagram(fd);
+        let in_place = peeked || self.sockets.is_datagram(fd);
         let stream = self.streams.entry(fd).or_default();
         let Stream { read, unchecked, .. } = *stream;
         if !in_place {
@@ -225,20 +226,20 @@ impl Runner {
             "fcntl" => {
                 let (fd, command) = (fd_or()?, self.int_at(args, 1)? as i32);
                 let argument = if args.len() > 2 { self.int_at(args, 2)? as i32 } else { 0 };
-                immediate(move |posix| posix.fcntl(fd, command, argument).map(|flags| Done::value(flags.into())))
+                immediate(move |sockets| sockets.fcntl(fd, command, argument).map(|flags| Done::value(flags.into())))
             }
             "ioctl" => self.prepare_ioctl(args, fd_or()?)?,
             "setsockopt" => self.prepare_set_option(args, fd_or()?)?,
             "getsockopt" => self.prepare_get_option(args, fd_or()?)?,
             "poll" => return self.prepare_poll(args),
-            "epoll_create" | "epoll_create1" => immediate(|posix| Ok(Done::descriptor(posix.epoll_create()))),
+            "epoll_create" | "epoll_create1" => immediate(|sockets| Ok(Done::descriptor(sockets.epoll_create()))),
             "epoll_ctl" => self.prepare_epoll_ctl(args, fd_or()?)?,
             "epoll_wait" => return self.prepare_epoll_wait(args, fd_or()?),
             "pipe" => self.prepare_pipe(args)?,
             "open" => {
                 let Some(Expr::Text(path)) = args.first() else { return Err(missing(self.line, "open")) };
                 let path = String::from_utf8_lossy(path).into_owned();
-                immediate(move |posix| posix.open(&path).map(Done::descriptor))
+                immediate(move |sockets| sockets.open(&path).map(Done::descriptor))
             }
             "sendfile" | "splice" => self.prepare_between(call, fd_or()?)?,
             other => return Err(ScriptError::unsupported(self.line, format!("the system call {other}()"))),
@@ -252,25 +253,25 @@ impl Runner {
         Ok(match call.name.as_str() {
             "bind" => {
                 let address = self.address(args.get(1), false)?;
-                immediate(move |posix| nothing(posix.bind(fd, address.ok_or(Errno::EAFNOSUPPORT)?)))
+                immediate(move |sockets| nothing(sockets.bind(fd, address.ok_or(Errno::EAFNOSUPPORT)?)))
             }
             "listen" => {
                 let backlog = self.int_at(args, 1)? as i32;
-                immediate(move |posix| nothing(posix.listen(fd, backlog)))
+                immediate(move |sockets| nothing(sockets.listen(fd, backlog)))
             }
             "connect" => {
                 let address = self.address(args.get(1), true)?;
-                Box::new(move |posix: &mut Posix, _| posix.connect(fd, address).map(nothing))
+                Box::new(move |sockets: &mut Sockets<Real>, _| sockets.connect(fd, address).map(nothing))
             }
-            "close" => immediate(move |posix| nothing(posix.close(fd))),
+            "close" => immediate(move |sockets| nothing(sockets.close(fd))),
             "shutdown" => {
                 let how = self.int_at(args, 1)? as i32;
-                immediate(move |posix| nothing(posix.shutdown(fd, how)))
+                immediate(move |sockets| nothing(sockets.shutdown(fd, how)))
             }
             _ => {
                 let flags = if args.len() > 3 { self.int_at(args, 3)? as i32 } else { 0 };
-                Box::new(move |posix: &mut Posix, _| {
-                    posix.accept(fd, flags).map(|accepted| accepted.map(|(child, _)| Done::descriptor(child)))
+                Box::new(move |sockets: &mut Sockets<Real>, _| {
+                    sockets.accept(fd, flags).map(|accepted| accepted.map(|(child, _)| Done::descriptor(child)))
                 })
             }
         })
@@ -283,7 +284,7 @@ impl Runner {
             _ => self.int_at(args, 0)?,
         };
         let (kind, protocol) = (self.int_at(args, 1)? as i32, self.int_at(args, 2)? as i32);
-        Ok(immediate(move |posix| posix.socket(domain as i32, kind, protocol).map(Done::descriptor)))
+        Ok(immediate(move |sockets| sockets.socket(domain as i32, kind, protocol).map(Done::descriptor)))
     }
 
     fn prepare_ioctl(&mut self, args: &[Expr], fd: i32) -> Ran<Attempt> {
@@ -292,8 +293,8 @@ impl Runner {
             Some(Expr::List(items)) => Some(self.int_at(items, 0)?),
             _ => None,
         };
-        Ok(immediate(move |posix| {
-            let got = posix.ioctl(fd, request)?.into();
+        Ok(immediate(move |sockets| {
+            let got = sockets.ioctl(fd, request)?.into();
             let stored = wanted.map(|wanted| Stored { what: "the number", wanted, got });
             Ok(Done { stored: stored.into_iter().collect(), ..Done::default() })
         }))
@@ -317,8 +318,8 @@ impl Runner {
             wanted.push(revents);
         }
         let timeout = self.int_at(args, 2)?;
-        let attempt: Attempt = Box::new(move |posix, expired| {
-            let ready = posix.poll(&mut fds);
+        let attempt: Attempt = Box::new(move |sockets, expired| {
+            let ready = sockets.poll(&mut fds);
             if ready == 0 && !expired && timeout != 0 {
                 return Poll::Pending;
             }
@@ -348,7 +349,7 @@ impl Runner {
             Some(value @ Expr::Struct(_)) => self.interest(value)?,
             _ => Interest { events: 0, data: 0 },
         };
-        Ok(immediate(move |posix| nothing(posix.epoll_ctl(epoll, operation, fd, interest))))
+        Ok(immediate(move |sockets| nothing(sockets.epoll_ctl(epoll, operation, fd, interest))))
     }
 
     /// `epoll_wait(5, {events=EPOLLIN, fd=4}, 1, 0)`: the structure is the first event that is reported.
@@ -360,8 +361,8 @@ impl Runner {
         };
         let (max, timeout) = (self.int_at(args, 2)?, self.int_at(args, 3)?);
         let max = usize::try_from(max).unwrap_or(0);
-        let attempt: Attempt = Box::new(move |posix, expired| {
-            let events = match posix.epoll_wait(epoll, max) {
+        let attempt: Attempt = Box::new(move |sockets, expired| {
+            let events = match sockets.epoll_wait(epoll, max) {
                 Poll::Ready(Ok(events)) => events,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending if !expired && timeout != 0 => return Poll::Pending,
@@ -382,7 +383,7 @@ impl Runner {
         let Some(Expr::List(items)) = args.first() else { return Err(missing(self.line, "pipe")) };
         let (reader, writer) = (self.int_at(items, 0)?, self.int_at(items, 1)?);
         // Made now, so that the script's numbers can be remembered.
-        let (from, to) = self.posix.pipe();
+        let (from, to) = self.sockets.pipe();
         self.opened(reader, from)?;
         self.opened(writer, to)?;
         Ok(immediate(|_| Ok(Done::default())))
@@ -400,8 +401,8 @@ impl Runner {
         self.unchecked(to);
         self.streams.entry(from).or_default().unchecked = true;
         let mut carried = None;
-        Ok(Box::new(move |posix: &mut Posix, _| {
-            posix.splice(from, to, count, &mut carried).map(|sent| sent.map(|count| Done::value(count as i64)))
+        Ok(Box::new(move |sockets: &mut Sockets<Real>, _| {
+            sockets.splice(from, to, count, &mut carried).map(|sent| sent.map(|count| Done::value(count as i64)))
         }))
     }
 

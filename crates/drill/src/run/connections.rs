@@ -125,15 +125,15 @@ impl Runner {
             UnderTest::Connection(index) => Ok(index),
             UnderTest::Nothing => Ok(self.add_passive(self.settings.bind_port)),
             UnderTest::Socket(fd) => {
-                if let (Some(local), Some(remote)) = self.posix.addresses(fd) {
+                if let (Some(local), Some(remote)) = self.sockets.addresses(fd) {
                     let index = self.add_connection(local.port(), remote.port());
                     self.connections[index].remote = remote;
                     self.connections[index].fd = Some(fd);
                     return Ok(index);
                 }
-                let port = self.posix.addresses(fd).0.map_or(self.settings.bind_port, |local| local.port());
+                let port = self.sockets.addresses(fd).0.map_or(self.settings.bind_port, |local| local.port());
                 let index = self.add_passive(port);
-                if !self.posix.is_listening(fd) {
+                if !self.sockets.is_listening(fd) {
                     self.connections[index].fd = Some(fd);
                 }
                 Ok(index)
@@ -158,7 +158,7 @@ impl Runner {
 
     /// After `connect`: its connection is the one under test.
     pub(super) fn connected(&mut self, fd: i32) {
-        let (Some(local), Some(remote)) = self.posix.addresses(fd) else { return };
+        let (Some(local), Some(remote)) = self.sockets.addresses(fd) else { return };
         if self.connections.iter().any(|c| c.fd == Some(fd) && !c.closed && c.local == local && c.remote == remote) {
             return;
         }
@@ -170,7 +170,7 @@ impl Runner {
 
     /// After `accept`: the connection has a descriptor.
     pub(super) fn accepted(&mut self, fd: i32) {
-        let (Some(local), Some(remote)) = self.posix.addresses(fd) else { return };
+        let (Some(local), Some(remote)) = self.sockets.addresses(fd) else { return };
         let owner = self.connections.iter_mut().rfind(|c| c.local.port() == local.port() && c.remote == remote);
         if let Some(connection) = owner {
             connection.fd = Some(fd);

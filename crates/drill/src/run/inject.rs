@@ -86,7 +86,7 @@ impl Runner {
 
     /// A SYN within such a connection begins nothing, and no octet counts from it.
     fn is_synchronised(&mut self, index: usize) -> bool {
-        let info = self.connections[index].fd.and_then(|fd| self.posix.tcp_info(fd).ok());
+        let info = self.connections[index].fd.and_then(|fd| self.sockets.tcp_info(fd).ok());
         let state = info.and_then(|info| info.field("state"));
         // All but SYN-SENT, SYN-RECEIVED, TIME-WAIT, CLOSED and LISTEN.
         matches!(state, Some(1 | 4 | 5 | 8 | 9 | 11))

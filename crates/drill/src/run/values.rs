@@ -1,7 +1,8 @@
 //! Octets of streams, and the names in assertions.
 
+use posix::{Errno, TcpInfo};
+
 use crate::code::{Names, Value};
-use crate::posix::{Errno, TcpInfo};
 use crate::symbols;
 
 use super::Runner;
@@ -34,7 +35,7 @@ impl Names for Info<'_> {
         };
         let runner = &mut self.runner;
         let info = self.info.get_or_insert_with(|| match runner.fd_under_test() {
-            Some(fd) => runner.posix.tcp_info(fd),
+            Some(fd) => runner.sockets.tcp_info(fd),
             None => Err(Errno::EBADF),
         });
         match info {

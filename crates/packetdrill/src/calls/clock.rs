@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use drill::posix::Errno;
 use libc::{c_int, c_longlong, c_void, timeval, useconds_t};
+use posix::Errno;
 
 use crate::abi::UserData;
 use crate::calls::plug;

@@ -1,7 +1,7 @@
 //! Calls that begin and end what a descriptor is.
 
-use drill::posix::Errno;
 use libc::{c_int, sockaddr, socklen_t};
+use posix::Errno;
 
 use crate::abi::UserData;
 use crate::calls::plug;
@@ -11,9 +11,9 @@ use crate::plug::Plug;
 pub(crate) unsafe extern "C" fn socket(userdata: UserData, domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let made = plug.now(move |sockets| {
-        let inner = sockets.posix.socket(domain, kind, protocol)?;
-        sockets.adopt(inner)
+    let made = plug.now(move |descriptors| {
+        let inner = descriptors.sockets.socket(domain, kind, protocol)?;
+        descriptors.adopt(inner)
     });
     answer(made.map(i64::from)) as c_int
 }
@@ -21,9 +21,9 @@ pub(crate) unsafe extern "C" fn socket(userdata: UserData, domain: c_int, kind: 
 pub(crate) unsafe extern "C" fn bind(userdata: UserData, fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: `userdata` is the table's; the address is as `bind(2)` asks for.
     let (plug, address) = unsafe { (plug(userdata), read_address(address, len)) };
-    let bound = plug.now(move |sockets| {
+    let bound = plug.now(move |descriptors| {
         let address = address?.ok_or(Errno::EAFNOSUPPORT)?;
-        sockets.posix.bind(sockets.files.inner(fd)?, address)
+        descriptors.sockets.bind(descriptors.files.inner(fd)?, address)
     });
     answer(bound.map(|()| 0)) as c_int
 }
@@ -31,7 +31,7 @@ pub(crate) unsafe extern "C" fn bind(userdata: UserData, fd: c_int, address: *co
 pub(crate) unsafe extern "C" fn listen(userdata: UserData, fd: c_int, backlog: c_int) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let result = plug.now(move |sockets| sockets.posix.listen(sockets.files.inner(fd)?, backlog));
+    let result = plug.now(move |descriptors| descriptors.sockets.listen(descriptors.files.inner(fd)?, backlog));
     answer(result.map(|()| 0)) as c_int
 }
 
@@ -43,9 +43,9 @@ pub(crate) unsafe extern "C" fn accept(
 ) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let accepted = plug.call(None, move |sockets, _| {
-        let accepted = sockets.about(fd, |posix, inner| posix.accept(inner, 0));
-        accepted.map(|accepted| accepted.and_then(|(child, peer)| Ok((sockets.adopt(child)?, peer))))
+    let accepted = plug.call(None, move |descriptors, _| {
+        let accepted = descriptors.about(fd, |sockets, inner| sockets.accept(inner, 0));
+        accepted.map(|accepted| accepted.and_then(|(child, peer)| Ok((descriptors.adopt(child)?, peer))))
     });
     let accepted = accepted.map(|(child, peer)| {
         // SAFETY: both are as `accept(2)` asks for.
@@ -64,14 +64,14 @@ pub(crate) unsafe extern "C" fn connect(
     // SAFETY: `userdata` is the table's; the address is as `connect(2)` asks for.
     let (plug, address) = unsafe { (plug(userdata), read_address(address, len)) };
     let connected = address.and_then(|address| {
-        plug.call(None, move |sockets, _| sockets.about(fd, |posix, inner| posix.connect(inner, address)))
+        plug.call(None, move |descriptors, _| descriptors.about(fd, |sockets, inner| sockets.connect(inner, address)))
     });
     answer(connected.map(|()| 0)) as c_int
 }
 
 /// `close` of one of ours, here and in the kernel.
 pub(crate) fn close_ours(plug: &Plug, fd: c_int) -> c_int {
-    answer(plug.now(move |sockets| sockets.files.close(&mut sockets.posix, fd)).map(|()| 0)) as c_int
+    answer(plug.now(move |descriptors| descriptors.files.close(&mut descriptors.sockets, fd)).map(|()| 0)) as c_int
 }
 
 pub(crate) unsafe extern "C" fn close(userdata: UserData, fd: c_int) -> c_int {
@@ -82,17 +82,17 @@ pub(crate) unsafe extern "C" fn close(userdata: UserData, fd: c_int) -> c_int {
 pub(crate) unsafe extern "C" fn shutdown(userdata: UserData, fd: c_int, how: c_int) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let result = plug.now(move |sockets| sockets.posix.shutdown(sockets.files.inner(fd)?, how));
+    let result = plug.now(move |descriptors| descriptors.sockets.shutdown(descriptors.files.inner(fd)?, how));
     answer(result.map(|()| 0)) as c_int
 }
 
 pub(crate) unsafe extern "C" fn pipe(userdata: UserData, fds: *mut c_int) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let made = plug.now(move |sockets| {
-        let (from, to) = sockets.posix.pipe();
-        let from = sockets.adopt(from)?;
-        Ok([from, sockets.adopt(to)?])
+    let made = plug.now(move |descriptors| {
+        let (from, to) = descriptors.sockets.pipe();
+        let from = descriptors.adopt(from)?;
+        Ok([from, descriptors.adopt(to)?])
     });
     let result = made.map(|ends| {
         // SAFETY: there is room for two descriptors, as `pipe(2)` asks for.

@@ -4,12 +4,12 @@ use std::mem::size_of;
 use std::ptr;
 use std::task::Poll;
 
-use drill::posix::{Errno, Report, Transfer};
 use libc::{c_int, c_uint, c_void, iovec, loff_t, msghdr, sockaddr, socklen_t};
+use posix::{Errno, Report, Transfer};
 
 use crate::abi::UserData;
 use crate::calls::plug;
-use crate::machine::Sockets;
+use crate::machine::Descriptors;
 use crate::marshal::{answer, entries, entry, gather, read_address, room, scatter, write_address};
 use crate::plug::Plug;
 
@@ -72,17 +72,17 @@ fn reported(report: Report, v6: bool) -> Received {
 unsafe fn receive(plug: &Plug, fd: c_int, into: &[iovec], flags: c_int) -> Result<Received, Errno> {
     let max = room(into);
     if flags & libc::MSG_ERRQUEUE != 0 {
-        return plug.now(move |sockets| {
-            let inner = sockets.files.inner(fd)?;
-            let v6 = sockets.posix.is_v6(inner);
-            sockets.posix.receive_report(inner).map(|report| reported(report, v6))
+        return plug.now(move |descriptors| {
+            let inner = descriptors.files.inner(fd)?;
+            let v6 = descriptors.sockets.is_v6(inner);
+            descriptors.sockets.receive_report(inner).map(|report| reported(report, v6))
         });
     }
-    let received = plug.call(None, move |sockets, _| {
-        sockets.about(fd, |posix, inner| {
-            posix.receive(inner, max, flags).map(|received| {
+    let received = plug.call(None, move |descriptors, _| {
+        descriptors.about(fd, |sockets, inner| {
+            sockets.receive(inner, max, flags).map(|received| {
                 let (octets, peer) = received?;
-                Ok((octets, peer, posix.waiting(inner)))
+                Ok((octets, peer, sockets.waiting(inner)))
             })
         })
     });
@@ -116,8 +116,9 @@ pub(crate) fn send_octets(
     to: Option<std::net::SocketAddr>,
 ) -> Result<i64, Errno> {
     let mut transfer = Transfer::new(octets);
-    let sent = plug
-        .call(None, move |sockets, _| sockets.about(fd, |posix, inner| posix.send(inner, &mut transfer, flags, to)));
+    let sent = plug.call(None, move |descriptors, _| {
+        descriptors.about(fd, |sockets, inner| sockets.send(inner, &mut transfer, flags, to))
+    });
     sent.map(|count| count as i64)
 }
 
@@ -295,10 +296,10 @@ pub(crate) unsafe extern "C" fn splice(
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
     let mut carried = None;
-    let result = plug.call(None, move |Sockets { posix, files }, _| {
+    let result = plug.call(None, move |Descriptors { sockets, files }, _| {
         let ends = files.inner(from).and_then(|from| Ok((from, files.inner(to)?)));
         match ends {
-            Ok((from, to)) => posix.splice(from, to, count, &mut carried),
+            Ok((from, to)) => sockets.splice(from, to, count, &mut carried),
             Err(error) => Poll::Ready(Err(error)),
         }
     });

@@ -4,8 +4,9 @@ use std::ffi::CStr;
 use std::mem::size_of;
 use std::ptr;
 
-use drill::posix::{Errno, OptionValue, Posix};
 use libc::{c_int, c_ulong, c_void, linger, socklen_t};
+use posix::{Errno, OptionValue, Sockets};
+use sync::Real;
 
 use crate::abi::UserData;
 use crate::calls::plug;
@@ -54,17 +55,18 @@ pub(crate) unsafe extern "C" fn setsockopt(
 ) -> c_int {
     // SAFETY: `userdata` is the table's; the value is as `setsockopt(2)` asks for.
     let (plug, value) = unsafe { (plug(userdata), read_value(level, name, value, len)) };
-    let set = plug.now(move |sockets| sockets.posix.set_option(sockets.files.inner(fd)?, level, name, &value?));
+    let set =
+        plug.now(move |descriptors| descriptors.sockets.set_option(descriptors.files.inner(fd)?, level, name, &value?));
     answer(set.map(|()| 0)) as c_int
 }
 
 /// What `getsockopt` copies out.
-fn option_octets(posix: &mut Posix, fd: i32, level: c_int, name: c_int) -> Result<Vec<u8>, Errno> {
+fn option_octets(sockets: &mut Sockets<Real>, fd: i32, level: c_int, name: c_int) -> Result<Vec<u8>, Errno> {
     match (level, name) {
-        (libc::SOL_SOCKET, libc::SO_MEMINFO) => memory(posix, fd),
+        (libc::SOL_SOCKET, libc::SO_MEMINFO) => memory(sockets, fd),
         // No congestion control here has more to say than TCP_INFO does.
-        (libc::IPPROTO_TCP, libc::TCP_CC_INFO) => posix.tcp_info(fd).map(|_| Vec::new()),
-        _ => Ok(match posix.get_option(fd, level, name)? {
+        (libc::IPPROTO_TCP, libc::TCP_CC_INFO) => sockets.tcp_info(fd).map(|_| Vec::new()),
+        _ => Ok(match sockets.get_option(fd, level, name)? {
             OptionValue::Int(number) => (number as i32).to_ne_bytes().to_vec(),
             OptionValue::Octets(octets) => octets,
             OptionValue::Linger(on, seconds) => {
@@ -77,15 +79,15 @@ fn option_octets(posix: &mut Posix, fd: i32, level: c_int, name: c_int) -> Resul
 
 /// The nine numbers of `SO_MEMINFO`, from `SK_MEMINFO_RMEM_ALLOC` to `SK_MEMINFO_DROPS`: octets of text, as no kernel's memory
 /// is there to be counted.
-fn memory(posix: &mut Posix, fd: i32) -> Result<Vec<u8>, Errno> {
-    let mut limit = |name| match posix.get_option(fd, libc::SOL_SOCKET, name) {
+fn memory(sockets: &mut Sockets<Real>, fd: i32) -> Result<Vec<u8>, Errno> {
+    let mut limit = |name| match sockets.get_option(fd, libc::SOL_SOCKET, name) {
         Ok(OptionValue::Int(octets)) => Ok(octets as u32),
         Ok(_) => Ok(NONE),
         Err(error) => Err(error),
     };
     let (receive, send) = (limit(libc::SO_RCVBUF)?, limit(libc::SO_SNDBUF)?);
     // A listener has neither.
-    let mut held = |request| posix.ioctl(fd, request).map_or(NONE, |octets| octets as u32);
+    let mut held = |request| sockets.ioctl(fd, request).map_or(NONE, |octets| octets as u32);
     let (received, queued) = (held(libc::FIONREAD), held(libc::TIOCOUTQ));
     let numbers = [received, receive, queued, send, NONE, queued, NONE, NONE, NONE];
     Ok(numbers.iter().flat_map(|number| number.to_ne_bytes()).collect())
@@ -103,7 +105,8 @@ pub(crate) unsafe fn get_option(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    let got = plug.now(move |sockets| option_octets(&mut sockets.posix, sockets.files.inner(fd)?, level, name));
+    let got =
+        plug.now(move |descriptors| option_octets(&mut descriptors.sockets, descriptors.files.inner(fd)?, level, name));
     let copied = got.and_then(|octets| {
         if value.is_null() || len.is_null() {
             return Err(Errno::EFAULT);
@@ -134,7 +137,8 @@ pub(crate) unsafe extern "C" fn getsockopt(
 pub(crate) unsafe extern "C" fn fcntl(userdata: UserData, fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let result = plug.now(move |sockets| sockets.posix.fcntl(sockets.files.inner(fd)?, command, argument as i32));
+    let result =
+        plug.now(move |descriptors| descriptors.sockets.fcntl(descriptors.files.inner(fd)?, command, argument as i32));
     answer(result.map(i64::from)) as c_int
 }
 
@@ -142,7 +146,7 @@ pub(crate) unsafe extern "C" fn ioctl(userdata: UserData, fd: c_int, request: c_
     const _: () = assert!(size_of::<c_ulong>() == 8);
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let result = plug.now(move |sockets| sockets.posix.ioctl(sockets.files.inner(fd)?, request));
+    let result = plug.now(move |descriptors| descriptors.sockets.ioctl(descriptors.files.inner(fd)?, request));
     let result = result.map(|number| {
         // SAFETY: every request that succeeds is one that stores an `int` where its argument points.
         unsafe { out.write(number) };

@@ -2,9 +2,11 @@
 
 use std::task::Poll;
 
+use posix::{Errno, Report, Sockets, Transfer};
+use sync::Real;
+
 use crate::error::ScriptError;
 use crate::host::START;
-use crate::posix::{Errno, Posix, Report, Transfer};
 use crate::run::values::pattern;
 use crate::run::{Ran, Runner};
 use crate::script::{Call, Expr, Field};
@@ -129,8 +131,8 @@ impl Runner {
     /// `recvmsg` of the error queue.
     fn prepare_report(&mut self, fd: i32, flags: Option<i64>, wanted: Vec<Control>) -> Attempt {
         let slack = self.settings.tolerance;
-        immediate(move |posix| {
-            let report = posix.receive_report(fd)?;
+        immediate(move |sockets| {
+            let report = sockets.receive_report(fd)?;
             let alone = !matches!(report, Report::Stamp { alone: false, .. });
             let shown = i64::from(libc::MSG_ERRQUEUE | if alone { 0 } else { libc::MSG_TRUNC });
             let flags = flags.map(|wanted| Stored { what: "msg_flags", wanted, got: shown });
@@ -180,12 +182,12 @@ impl Runner {
         };
         let flags = self.flags(flags, RECEIVE_FLAGS)?;
         let peeked = flags & libc::MSG_PEEK != 0;
-        Ok(Box::new(move |posix: &mut Posix, _| {
-            posix.receive(fd, max, flags).map(|received| {
+        Ok(Box::new(move |sockets: &mut Sockets<Real>, _| {
+            sockets.receive(fd, max, flags).map(|received| {
                 let (data, _) = received?;
                 let flags = stored_flags.map(|wanted| Stored { what: "msg_flags", wanted, got: 0 });
                 // Without the message -1, which no script expects.
-                let got = || posix.waiting(fd).map_or(-1, i64::from);
+                let got = || sockets.waiting(fd).map_or(-1, i64::from);
                 let waiting = waiting.map(|wanted| Stored { what: "TCP_CM_INQ", wanted, got: got() });
                 let stored = flags.into_iter().chain(waiting).collect();
                 Ok(Done { value: data.len() as i64, data, peeked, stored, ..Done::default() })
@@ -232,7 +234,7 @@ impl Runner {
                 range.map(|place| pattern(from.wrapping_add(place as u32))).collect()
             }),
         };
-        Ok(Box::new(move |posix: &mut Posix, _| match posix.send(fd, &mut transfer, flags, to) {
+        Ok(Box::new(move |sockets: &mut Sockets<Real>, _| match sockets.send(fd, &mut transfer, flags, to) {
             Poll::Ready(sent) => Poll::Ready(sent.map(|count| Done::value(count as i64))),
             Poll::Pending => Poll::Pending,
         }))

@@ -1,7 +1,8 @@
 //! `setsockopt` and `getsockopt`.
 
+use posix::{OptionValue, is_known};
+
 use crate::error::ScriptError;
-use crate::posix::{OptionValue, is_known};
 use crate::run::{Ran, Runner};
 use crate::script::Expr;
 
@@ -38,7 +39,7 @@ impl Runner {
     pub(super) fn prepare_set_option(&mut self, args: &[Expr], fd: i32) -> Ran<Attempt> {
         let (level, name) = self.option_name(args)?;
         let value = self.option_value(args.get(3))?;
-        Ok(immediate(move |posix| posix.set_option(fd, level, name, &value).map(|()| Done::default())))
+        Ok(immediate(move |sockets| sockets.set_option(fd, level, name, &value).map(|()| Done::default())))
     }
 
     pub(super) fn prepare_get_option(&mut self, args: &[Expr], fd: i32) -> Ran<Attempt> {
@@ -47,8 +48,8 @@ impl Runner {
             None | Some(Expr::Ellipsis) => None,
             value => Some(self.option_value(value)?),
         };
-        Ok(immediate(move |posix| {
-            let got = posix.get_option(fd, level, name)?;
+        Ok(immediate(move |sockets| {
+            let got = sockets.get_option(fd, level, name)?;
             let stored = match (&wanted, &got) {
                 (Some(OptionValue::Int(wanted)), OptionValue::Int(got)) => vec![(*wanted, *got)],
                 (Some(OptionValue::Linger(on, seconds)), OptionValue::Linger(on_now, seconds_now)) => {

@@ -1,7 +1,9 @@
 //! TCP_INFO: a connection's figures under Linux's names.
 
-use super::stream::Stage;
-use super::{Errno, Object, Posix};
+use sync::Platform;
+
+use crate::tcp_socket::Stage;
+use crate::{Errno, Object, Sockets};
 
 /// What `TCP_INFO` says, by name and as octets.
 #[derive(Clone, Copy, Debug)]
@@ -10,7 +12,7 @@ pub struct TcpInfo {
 }
 
 /// The number of a state's name, as in `TCP_CLOSE_WAIT`.
-pub(crate) fn state_number(name: &str) -> Option<i64> {
+pub fn state_number(name: &str) -> Option<i64> {
     use tcp::State;
     let state = match name {
         "TCP_ESTABLISHED" => State::Established,
@@ -49,7 +51,7 @@ impl TcpInfo {
     }
 }
 
-impl Posix {
+impl<P: Platform> Sockets<P> {
     /// `getsockopt(TCP_INFO)`.
     ///
     /// # Errors

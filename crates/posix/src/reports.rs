@@ -2,16 +2,16 @@
 //! (`SO_TIMESTAMPING`).
 //!
 //! The stack copies what it is given, so the first kind says so. The second is as exact as the queue is looked after: whoever
-//! owns the [`Posix`] calls [`Posix::observe`] whenever something may have happened.
+//! owns the [`Sockets`] calls [`Sockets::observe`] whenever something may have happened.
 
 use std::collections::VecDeque;
 
-use ::stack::Stack;
 use observe::Time;
-use sync::Real;
+use stack::Stack;
+use sync::Platform;
 
-use super::stream::{Stage, TcpSock};
-use super::{Errno, Object, Posix};
+use crate::tcp_socket::{Stage, TcpSock};
+use crate::{Errno, Object, Sockets};
 
 /// One entry of an error queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,10 +49,10 @@ pub enum Stamped {
 
 /// What a socket has reported, and what it is to report.
 #[derive(Default)]
-pub(super) struct Reports {
+pub(crate) struct Reports {
     queue: VecDeque<Report>,
     /// How often something was put into the queue.
-    pub(super) told: u64,
+    pub(crate) told: u64,
     /// Octets that the connection has taken.
     written: u64,
     /// Sends by zero copy so far.
@@ -74,7 +74,7 @@ fn first_if<T>(queue: &mut VecDeque<T>, is: impl Fn(&T) -> bool) -> Option<T> {
 
 impl Reports {
     /// A send ended after `accepted` octets.
-    pub(super) fn sent(&mut self, accepted: usize, zero_copy: bool) {
+    pub(crate) fn sent(&mut self, accepted: usize, zero_copy: bool) {
         self.written += accepted as u64;
         if accepted == 0 {
             return;
@@ -132,14 +132,14 @@ impl Reports {
         self.queue.push_back(Report::Stamp { what, at, octet, alone });
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 }
 
-impl TcpSock {
+impl<P: Platform> TcpSock<P> {
     /// `setsockopt(SO_TIMESTAMPING)`.
-    pub(super) fn want_stamps(&mut self, stack: &Stack<Real>, flags: u32) {
+    pub(crate) fn want_stamps(&mut self, stack: &Stack<P>, flags: u32) {
         let acknowledged = match &self.stage {
             Stage::Stream(stream) => stream.status(stack).map_or(0, |status| status.traffic.bytes_acked),
             _ => 0,
@@ -148,7 +148,7 @@ impl TcpSock {
     }
 
     /// Looks what has become of sends.
-    pub(super) fn report(&mut self, stack: &Stack<Real>) {
+    pub(crate) fn report(&mut self, stack: &Stack<P>) {
         if !self.reports.waits() {
             return;
         }
@@ -169,7 +169,7 @@ impl TcpSock {
     }
 }
 
-impl Posix {
+impl<P: Platform> Sockets<P> {
     /// `recvmsg(2)` with `MSG_ERRQUEUE`: takes the oldest entry of the error queue of `fd`.
     ///
     /// # Errors

@@ -1,8 +1,10 @@
-//! Sockets as a Linux program knows them: a table of descriptors over the stack, with Linux's semantics and errors.
+//! Sockets as a Linux program knows them: a table of descriptors over the stack, with Linux's semantics and error numbers.
 //!
-//! No call sleeps. What would block on a blocking descriptor answers [`Poll::Pending`], and whoever called asks again
-//! when something may have happened: the packet-script runner when virtual time has passed, a shim when its thread was
-//! woken. One thread uses a [`Posix`] at a time. Numbers of options and flags are Linux's.
+//! A call that would block on a blocking descriptor returns [`Poll::Pending`]; its caller makes the same call again when
+//! something may have happened, as the packet-script runner does after virtual time has passed. Numbers of options and
+//! flags are Linux's. The crate makes no system call and stands on `stack` alone.
+
+#![forbid(unsafe_code)]
 
 mod epoll;
 mod errno;
@@ -12,30 +14,30 @@ mod info;
 mod options;
 mod receive;
 mod reports;
-mod stream;
+mod tcp_socket;
 mod transfer;
-mod udp;
+mod udp_socket;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::task::Poll;
 
-use ::stack::{BindRefused, ConnectRefused, Stack};
-use sync::Real;
+use stack::{BindRefused, ConnectRefused, Stack};
+use sync::Platform;
 
 pub use epoll::{Interest, PollFd, Reported};
 pub use errno::Errno;
 pub use file::Pipe;
 pub use info::TcpInfo;
-pub(crate) use info::state_number;
+pub use info::state_number;
 pub use options::{OptionValue, is_known};
 pub use reports::{Report, Stamped};
-pub use stream::TcpSock;
+pub use tcp_socket::TcpSock;
 pub use transfer::{MOST, Transfer};
-pub use udp::UdpSock;
+pub use udp_socket::UdpSock;
 
 use file::File;
-use stream::Stage;
+use tcp_socket::Stage;
 
 /// What a call that may block answers.
 pub type Answer<T> = Poll<Result<T, Errno>>;
@@ -46,50 +48,50 @@ fn now<T>(result: Result<T, Errno>) -> Answer<T> {
 }
 
 /// One process' descriptors.
-pub struct Posix {
-    stack: Stack<Real>,
-    files: BTreeMap<i32, Descriptor>,
+pub struct Sockets<P: Platform> {
+    stack: Stack<P>,
+    files: BTreeMap<i32, Descriptor<P>>,
     /// Files that `open` finds, with their contents' length.
     disk: BTreeMap<String, usize>,
     lowest: i32,
 }
 
-struct Descriptor {
-    object: Object,
+struct Descriptor<P: Platform> {
+    object: Object<P>,
     nonblocking: bool,
     /// The access mode of `F_GETFL`.
     access: i32,
 }
 
-enum Object {
-    Tcp(Box<TcpSock>),
-    Udp(UdpSock),
+enum Object<P: Platform> {
+    Tcp(Box<TcpSock<P>>),
+    Udp(UdpSock<P>),
     Epoll(epoll::Epoll),
     File(File),
 }
 
-impl Posix {
+impl<P: Platform> Sockets<P> {
     /// A process over `stack` whose first descriptor is `lowest` (3, where a program has three already).
-    pub fn new(stack: Stack<Real>, lowest: i32) -> Posix {
-        Posix { stack, files: BTreeMap::new(), disk: BTreeMap::new(), lowest }
+    pub fn new(stack: Stack<P>, lowest: i32) -> Self {
+        Sockets { stack, files: BTreeMap::new(), disk: BTreeMap::new(), lowest }
     }
 
     /// The stack below.
-    pub fn stack(&self) -> &Stack<Real> {
+    pub fn stack(&self) -> &Stack<P> {
         &self.stack
     }
 
-    fn add(&mut self, object: Object, nonblocking: bool, access: i32) -> i32 {
+    fn add(&mut self, object: Object<P>, nonblocking: bool, access: i32) -> i32 {
         let fd = (self.lowest..).find(|fd| !self.files.contains_key(fd)).unwrap_or(i32::MAX);
         self.files.insert(fd, Descriptor { object, nonblocking, access });
         fd
     }
 
-    fn file(&mut self, fd: i32) -> Result<&mut Descriptor, Errno> {
+    fn file(&mut self, fd: i32) -> Result<&mut Descriptor<P>, Errno> {
         self.files.get_mut(&fd).ok_or(Errno::EBADF)
     }
 
-    fn tcp(&mut self, fd: i32) -> Result<(&mut TcpSock, bool, &Stack<Real>), Errno> {
+    fn tcp(&mut self, fd: i32) -> Result<(&mut TcpSock<P>, bool, &Stack<P>), Errno> {
         let file = self.files.get_mut(&fd).ok_or(Errno::EBADF)?;
         match &mut file.object {
             Object::Tcp(sock) => Ok((sock, file.nonblocking, &self.stack)),

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-use super::{Answer, Descriptor, Errno, Object, Posix, Transfer, now};
+use sync::Platform;
+
+use crate::{Answer, Descriptor, Errno, Object, Sockets, Transfer, now};
 
 /// What a pipe holds at most, Linux's default.
 const PIPE: usize = 65536;
@@ -17,7 +19,7 @@ fn lock(pipe: &Pipe) -> MutexGuard<'_, VecDeque<u8>> {
     pipe.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(super) enum File {
+pub(crate) enum File {
     Reader(Pipe),
     Writer(Pipe),
     /// A file of so many zeros, and where the next read begins.
@@ -25,7 +27,7 @@ pub(super) enum File {
 }
 
 impl File {
-    pub(super) fn read(&mut self, max: usize) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn read(&mut self, max: usize) -> Result<Vec<u8>, Errno> {
         match self {
             File::Reader(pipe) => {
                 let mut pipe = lock(pipe);
@@ -44,7 +46,7 @@ impl File {
         }
     }
 
-    pub(super) fn write(&mut self, transfer: &mut Transfer) -> Result<usize, Errno> {
+    pub(crate) fn write(&mut self, transfer: &mut Transfer) -> Result<usize, Errno> {
         let File::Writer(pipe) = self else { return Err(Errno::EBADF) };
         let mut pipe = lock(pipe);
         let (data, range) = transfer.next(PIPE - pipe.len());
@@ -58,7 +60,7 @@ impl File {
     }
 }
 
-impl Posix {
+impl<P: Platform> Sockets<P> {
     /// Makes a file of `len` zeros that `open` finds.
     pub fn make_file(&mut self, path: &str, len: usize) {
         self.disk.insert(path.to_owned(), len);

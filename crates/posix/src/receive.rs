@@ -6,14 +6,14 @@
 use std::collections::VecDeque;
 use std::task::Poll;
 
-use ::stack::Stack;
-use ::stack::call::{Call, Reply};
 use pktbuf::PktBuf;
-use sync::Real;
+use stack::Stack;
+use stack::call::{Call, Reply};
+use sync::Platform;
 use tcp::Error;
 
-use super::stream::{Stage, Stream, TcpSock};
-use super::{Answer, Errno, now};
+use crate::tcp_socket::{Stage, Stream, TcpSock};
+use crate::{Answer, Errno, now};
 
 /// How one call receives.
 #[derive(Clone, Copy)]
@@ -25,14 +25,8 @@ struct Manner {
     nonblocking: bool,
 }
 
-impl TcpSock {
-    pub(super) fn receive(
-        &mut self,
-        stack: &Stack<Real>,
-        max: usize,
-        flags: i32,
-        nonblocking: bool,
-    ) -> Answer<Vec<u8>> {
+impl<P: Platform> TcpSock<P> {
+    pub(crate) fn receive(&mut self, stack: &Stack<P>, max: usize, flags: i32, nonblocking: bool) -> Answer<Vec<u8>> {
         if matches!(self.stage, Stage::Deferred(..)) {
             return if nonblocking { now(Err(Errno::EAGAIN)) } else { Poll::Pending };
         }
@@ -42,9 +36,9 @@ impl TcpSock {
     }
 }
 
-impl Stream {
+impl<P: Platform> Stream<P> {
     /// Takes octets.
-    fn read(&mut self, stack: &Stack<Real>, manner: Manner) -> Answer<Vec<u8>> {
+    fn read(&mut self, stack: &Stack<P>, manner: Manner) -> Answer<Vec<u8>> {
         loop {
             let held = self.unread();
             if held >= manner.max || self.end || self.is_enough(stack, held, manner) {
@@ -72,7 +66,7 @@ impl Stream {
     }
 
     /// Copies octets and leaves them where they are, in this layer or in the connection.
-    fn peek(&mut self, stack: &Stack<Real>, manner: Manner) -> Answer<Vec<u8>> {
+    fn peek(&mut self, stack: &Stack<P>, manner: Manner) -> Answer<Vec<u8>> {
         let mut text = copy(&self.residue, manner.max);
         if text.len() == manner.max || self.end || self.is_enough(stack, text.len(), manner) {
             return now(Ok(text));
@@ -91,7 +85,7 @@ impl Stream {
 
     /// Whether a call that has `held` octets returns with them, though it wants more and the connection has none. It does not
     /// ask the connection then: an error is for the call that would return nothing.
-    fn is_enough(&self, stack: &Stack<Real>, held: usize, manner: Manner) -> bool {
+    fn is_enough(&self, stack: &Stack<P>, held: usize, manner: Manner) -> bool {
         if held == 0 {
             return false;
         }

@@ -7,14 +7,16 @@ use tcp::SocketOption;
 use tcp::config::{Config, ConnectionOptions, KeepAlive, time_outs_in};
 use tcp::congestion::Kind;
 
-use super::stream::Stage;
-use super::{Errno, Object, Posix};
+use sync::Platform;
 
-pub(super) const SIOCINQ: u64 = 0x541b;
-pub(super) const SIOCOUTQ: u64 = 0x5411;
-pub(super) const SIOCOUTQNSD: u64 = 0x894b;
+use crate::tcp_socket::Stage;
+use crate::{Errno, Object, Sockets};
+
+pub(crate) const SIOCINQ: u64 = 0x541b;
+pub(crate) const SIOCOUTQ: u64 = 0x5411;
+pub(crate) const SIOCOUTQNSD: u64 = 0x894b;
 /// Not in every libc.
-pub(super) const TCP_INQ: i32 = 36;
+pub(crate) const TCP_INQ: i32 = 36;
 
 /// Linux's smallest send buffer: two segments with what they cost.
 const LEAST_SEND_BUFFER: u32 = 4608;
@@ -32,12 +34,12 @@ pub enum OptionValue {
 
 /// What was set on a socket, for the connection that it becomes and for its children.
 #[derive(Clone, Default)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     /// In the order in which they were set.
-    pub(super) set: Vec<SocketOption>,
+    pub(crate) set: Vec<SocketOption>,
     /// What `getsockopt` answers where no connection knows better.
     values: BTreeMap<(i32, i32), OptionValue>,
-    pub(super) free_bind: bool,
+    pub(crate) free_bind: bool,
 }
 
 /// Options that are kept and have no effect: the stack does what they ask for anyway, or it makes no difference here.
@@ -99,7 +101,7 @@ pub fn is_known(level: i32, name: i32) -> bool {
     KEPT.contains(&(level, name)) || KNOWN.contains(&(level, name))
 }
 
-impl Posix {
+impl<P: Platform> Sockets<P> {
     /// `setsockopt(2)`.
     ///
     /// # Errors
@@ -323,7 +325,7 @@ impl Settings {
     }
 
     /// What the connection is opened with, where the stack's parameters are `config`.
-    pub(super) fn connection(&self, config: &Config) -> ConnectionOptions {
+    pub(crate) fn connection(&self, config: &Config) -> ConnectionOptions {
         let mut options = ConnectionOptions::default();
         let mut timing = config.keep_alive;
         let mut keeps_alive = false;
@@ -358,22 +360,22 @@ impl Settings {
     }
 
     /// Options that only a connection has, not what it is opened with.
-    pub(super) fn live_only(&self) -> Vec<SocketOption> {
+    pub(crate) fn live_only(&self) -> Vec<SocketOption> {
         self.set.iter().copied().filter(|option| matches!(option, SocketOption::QuickAck(_))).collect()
     }
 
     /// Remembers a value that no connection needs to know.
-    pub(super) fn keep(&mut self, level: i32, name: i32, value: OptionValue) {
+    pub(crate) fn keep(&mut self, level: i32, name: i32, value: OptionValue) {
         self.values.insert((level, name), value);
     }
 
     /// What was set.
-    pub(super) fn kept(&self, level: i32, name: i32) -> Option<&OptionValue> {
+    pub(crate) fn kept(&self, level: i32, name: i32) -> Option<&OptionValue> {
         self.values.get(&(level, name))
     }
 
     /// Time-outs of a SYN-ACK for which a listener waits for text.
-    pub(super) fn defer_accept(&self, config: &Config) -> u8 {
+    pub(crate) fn defer_accept(&self, config: &Config) -> u8 {
         match self.values.get(&(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT)) {
             Some(OptionValue::Int(seconds)) if *seconds > 0 => {
                 time_outs_in(Duration::from_secs(seconds.unsigned_abs()), config)
@@ -383,11 +385,11 @@ impl Settings {
     }
 
     /// Whether a number other than 0 was set.
-    pub(super) fn is_on(&self, level: i32, name: i32) -> bool {
+    pub(crate) fn is_on(&self, level: i32, name: i32) -> bool {
         matches!(self.values.get(&(level, name)), Some(OptionValue::Int(value)) if *value != 0)
     }
 
-    pub(super) fn inherited(&self) -> Settings {
+    pub(crate) fn inherited(&self) -> Settings {
         self.clone()
     }
 }

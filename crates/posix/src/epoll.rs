@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::task::Poll;
 
-use super::stream::Stage;
-use super::{Answer, Errno, Object, Posix, now};
+use sync::Platform;
+
+use crate::tcp_socket::Stage;
+use crate::{Answer, Errno, Object, Sockets, now};
 
 /// One entry of `poll`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +32,7 @@ pub struct Interest {
 pub type Reported = Interest;
 
 #[derive(Default)]
-pub(super) struct Epoll {
+pub(crate) struct Epoll {
     watched: BTreeMap<i32, Watched>,
 }
 
@@ -49,12 +51,12 @@ struct Watched {
 }
 
 impl Epoll {
-    pub(super) fn forget(&mut self, fd: i32) {
+    pub(crate) fn forget(&mut self, fd: i32) {
         self.watched.remove(&fd);
     }
 }
 
-impl Posix {
+impl<P: Platform> Sockets<P> {
     /// Poll bits of `fd`, `EPOLLERR` and `EPOLLHUP` included.
     pub fn events(&self, fd: i32) -> u32 {
         match self.files.get(&fd).map(|file| &file.object) {

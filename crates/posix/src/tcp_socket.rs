@@ -5,47 +5,47 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
 
-use ::stack::Stack;
-use ::stack::call::{Call, Reply};
-use ::stack::socket::{ListenerShared, Readiness, TcpSocket};
 use pktbuf::{Chunk, PktBuf};
-use sync::Real;
+use stack::Stack;
+use stack::call::{Call, Reply};
+use stack::socket::{ListenerShared, Readiness, TcpSocket};
+use sync::Platform;
 use tcp::{Chunks, SetOption, SocketOption, StatusReport};
 
-use super::options::Settings;
-use super::reports::Reports;
-use super::transfer::Transfer;
-use super::{Answer, Errno, now, on_wire, unspecified};
+use crate::options::Settings;
+use crate::reports::Reports;
+use crate::transfer::Transfer;
+use crate::{Answer, Errno, now, on_wire, unspecified};
 
 /// A TCP socket.
-pub struct TcpSock {
-    pub(super) stage: Stage,
-    pub(super) settings: Settings,
-    pub(super) reports: Reports,
+pub struct TcpSock<P: Platform> {
+    pub(crate) stage: Stage<P>,
+    pub(crate) settings: Settings,
+    pub(crate) reports: Reports,
     v6: bool,
     backlog: usize,
 }
 
-pub(super) enum Stage {
+pub(crate) enum Stage<P: Platform> {
     /// Neither connected nor listening; perhaps bound.
     Idle(Option<SocketAddr>),
     /// Connected in name: the first write sends the SYN (`TCP_FASTOPEN_CONNECT`). Where it is bound, and the peer.
     Deferred(Option<SocketAddr>, SocketAddr),
-    Listener(Arc<ListenerShared<Real>>),
-    Stream(Stream),
+    Listener(Arc<ListenerShared<P>>),
+    Stream(Stream<P>),
 }
 
 /// A connection, perhaps still being opened, perhaps over.
-pub(super) struct Stream {
-    pub(super) socket: Arc<TcpSocket<Real>>,
+pub(crate) struct Stream<P: Platform> {
+    pub(crate) socket: Arc<TcpSocket<P>>,
     /// Taken from the connection and not read yet.
-    pub(super) residue: VecDeque<PktBuf>,
-    pub(super) end: bool,
+    pub(crate) residue: VecDeque<PktBuf>,
+    pub(crate) end: bool,
     /// `connect` has not said yet that it is established.
-    pub(super) opening: bool,
+    pub(crate) opening: bool,
     /// The error with which the connection ended has been reported.
-    pub(super) told: bool,
-    pub(super) shut_read: bool,
+    pub(crate) told: bool,
+    pub(crate) shut_read: bool,
     shut_write: bool,
 }
 
@@ -59,8 +59,8 @@ fn queue_length(backlog: i32) -> usize {
 /// Octets that are offered to a connection at once whatever its buffer is: more than one run of text.
 const PIECE: usize = 128 << 10;
 
-impl Stream {
-    pub(super) fn new(socket: Arc<TcpSocket<Real>>, opening: bool) -> Stream {
+impl<P: Platform> Stream<P> {
+    pub(crate) fn new(socket: Arc<TcpSocket<P>>, opening: bool) -> Self {
         Stream {
             socket,
             residue: VecDeque::new(),
@@ -72,7 +72,7 @@ impl Stream {
         }
     }
 
-    pub(super) fn status(&self, stack: &Stack<Real>) -> Option<StatusReport> {
+    pub(crate) fn status(&self, stack: &Stack<P>) -> Option<StatusReport> {
         match stack.call(&self.socket.target(), Call::Status(tcp::Status)) {
             Reply::Status(report) => Some(*report),
             _ => None,
@@ -80,19 +80,19 @@ impl Stream {
     }
 
     /// Why the connection ended, if nobody was told.
-    pub(super) fn error(&self, stack: &Stack<Real>) -> Option<Errno> {
+    pub(crate) fn error(&self, stack: &Stack<P>) -> Option<Errno> {
         if self.told { None } else { self.status(stack)?.error.map(Errno::from) }
     }
 
     /// As [`Stream::error`], and now it is told.
-    pub(super) fn take_error(&mut self, stack: &Stack<Real>) -> Option<Errno> {
+    pub(crate) fn take_error(&mut self, stack: &Stack<P>) -> Option<Errno> {
         match stack.call(&self.socket.target(), Call::TakeError(tcp::TakeError)) {
             Reply::Failure(Some(error)) if !std::mem::replace(&mut self.told, true) => Some(error.into()),
             _ => None,
         }
     }
 
-    pub(super) fn set(&self, stack: &Stack<Real>, option: SocketOption) -> Result<(), Errno> {
+    pub(crate) fn set(&self, stack: &Stack<P>, option: SocketOption) -> Result<(), Errno> {
         match stack.call(&self.socket.target(), Call::SetOption(SetOption(option))) {
             Reply::OptionSet(result) => result.map_err(Errno::from),
             _ => Ok(()),
@@ -100,7 +100,7 @@ impl Stream {
     }
 
     /// Gives the connection as much of `transfer` as it may have room for; whether it took all of that.
-    fn send_next(&self, stack: &Stack<Real>, transfer: &mut Transfer, flags: i32) -> Result<bool, Errno> {
+    fn send_next(&self, stack: &Stack<P>, transfer: &mut Transfer, flags: i32) -> Result<bool, Errno> {
         let (data, range) = transfer.next(self.room(stack, transfer.left()));
         let offered = range.len();
         let mut chunks = Chunks::new();
@@ -127,7 +127,7 @@ impl Stream {
     }
 
     /// How many of `left` octets to offer to the connection: no fewer than its buffer can take.
-    fn room(&self, stack: &Stack<Real>, left: usize) -> usize {
+    fn room(&self, stack: &Stack<P>, left: usize) -> usize {
         if left <= PIECE {
             return left;
         }
@@ -136,18 +136,18 @@ impl Stream {
     }
 
     /// Octets that can be read without waiting.
-    pub(super) fn readable(&self, stack: &Stack<Real>) -> usize {
+    pub(crate) fn readable(&self, stack: &Stack<P>) -> usize {
         let queued = self.status(stack).map_or(0, |status| status.receive_queue as usize);
         queued + self.unread()
     }
 
     /// Octets taken from the connection and not read.
-    pub(super) fn unread(&self) -> usize {
+    pub(crate) fn unread(&self) -> usize {
         self.residue.iter().map(|buffer| buffer.len()).sum()
     }
 
     /// Poll bits, Linux's.
-    pub(super) fn events(&self, stack: &Stack<Real>) -> u32 {
+    pub(crate) fn events(&self, stack: &Stack<P>) -> u32 {
         let Some(status) = self.status(stack) else { return (libc::EPOLLHUP | libc::EPOLLIN | libc::EPOLLOUT) as u32 };
         let ready = status.ready;
         let mut events = 0;
@@ -178,16 +178,16 @@ impl Stream {
     }
 }
 
-impl TcpSock {
-    pub(super) fn new(v6: bool) -> TcpSock {
+impl<P: Platform> TcpSock<P> {
+    pub(crate) fn new(v6: bool) -> TcpSock<P> {
         TcpSock::at(Stage::Idle(None), Settings::default(), v6)
     }
 
-    fn at(stage: Stage, settings: Settings, v6: bool) -> TcpSock {
+    fn at(stage: Stage<P>, settings: Settings, v6: bool) -> TcpSock<P> {
         TcpSock { stage, settings, reports: Reports::default(), v6, backlog: 0 }
     }
 
-    pub(super) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
+    pub(crate) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
         match &self.stage {
             Stage::Idle(bound) => (*bound, None),
             Stage::Deferred(bound, peer) => (*bound, Some(*peer)),
@@ -201,20 +201,20 @@ impl TcpSock {
     }
 
     /// As [`on_wire`].
-    pub(super) fn spoken(&self, address: SocketAddr) -> Result<SocketAddr, Errno> {
+    pub(crate) fn spoken(&self, address: SocketAddr) -> Result<SocketAddr, Errno> {
         on_wire(self.v6, address)
     }
 
     /// How many connections may wait to be accepted.
-    pub(super) fn backlog(&self) -> usize {
+    pub(crate) fn backlog(&self) -> usize {
         self.backlog
     }
 
-    pub(super) fn is_v6(&self) -> bool {
+    pub(crate) fn is_v6(&self) -> bool {
         self.v6
     }
 
-    pub(super) fn bind(&mut self, stack: &Stack<Real>, address: SocketAddr) -> Result<(), Errno> {
+    pub(crate) fn bind(&mut self, stack: &Stack<P>, address: SocketAddr) -> Result<(), Errno> {
         let address = self.spoken(address)?;
         let Stage::Idle(bound @ None) = &mut self.stage else { return Err(Errno::EINVAL) };
         if !address.ip().is_unspecified() && !stack.shared().is_local(address.ip()) && !self.settings.free_bind {
@@ -224,7 +224,7 @@ impl TcpSock {
         Ok(())
     }
 
-    pub(super) fn listen(&mut self, stack: &Stack<Real>, backlog: i32) -> Result<(), Errno> {
+    pub(crate) fn listen(&mut self, stack: &Stack<P>, backlog: i32) -> Result<(), Errno> {
         match &self.stage {
             Stage::Idle(bound) => {
                 let address = bound.unwrap_or(SocketAddr::new(unspecified(self.v6), 0));
@@ -245,7 +245,7 @@ impl TcpSock {
     }
 
     /// `None`: nobody waits to be accepted.
-    pub(super) fn accept(&mut self, stack: &Stack<Real>) -> Result<Option<(TcpSock, SocketAddr)>, Errno> {
+    pub(crate) fn accept(&mut self, stack: &Stack<P>) -> Result<Option<(TcpSock<P>, SocketAddr)>, Errno> {
         let Stage::Listener(listener) = &self.stage else { return Err(Errno::EINVAL) };
         let Some(socket) = listener.accept() else { return Ok(None) };
         let stream = Stream::new(socket, false);
@@ -257,7 +257,7 @@ impl TcpSock {
         Ok(Some((child, peer)))
     }
 
-    pub(super) fn connect(&mut self, stack: &Stack<Real>, to: Option<SocketAddr>, nonblocking: bool) -> Answer<()> {
+    pub(crate) fn connect(&mut self, stack: &Stack<P>, to: Option<SocketAddr>, nonblocking: bool) -> Answer<()> {
         let Some(to) = to else { return now(self.disconnect(stack)) };
         let wait = |error| if nonblocking { now(Err(error)) } else { Poll::Pending };
         let to = self.spoken(to);
@@ -305,7 +305,7 @@ impl TcpSock {
     }
 
     /// Options that are set on a listener are for children that come from now on: it listens anew.
-    pub(super) fn listen_again(&mut self, stack: &Stack<Real>) -> Result<(), Errno> {
+    pub(crate) fn listen_again(&mut self, stack: &Stack<P>) -> Result<(), Errno> {
         let Stage::Listener(listener) = &self.stage else { return Ok(()) };
         if listener.occupancy() != (0, 0) {
             return Ok(());
@@ -320,7 +320,7 @@ impl TcpSock {
         Ok(())
     }
 
-    fn disconnect(&mut self, stack: &Stack<Real>) -> Result<(), Errno> {
+    fn disconnect(&mut self, stack: &Stack<P>) -> Result<(), Errno> {
         if let Stage::Stream(stream) = &self.stage {
             stack.call(&stream.socket.target(), Call::Abort(tcp::Abort));
         }
@@ -331,9 +331,9 @@ impl TcpSock {
         Ok(())
     }
 
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
-        stack: &Stack<Real>,
+        stack: &Stack<P>,
         transfer: &mut Transfer,
         flags: i32,
         nonblocking: bool,
@@ -349,7 +349,7 @@ impl TcpSock {
 
     fn send_text(
         &mut self,
-        stack: &Stack<Real>,
+        stack: &Stack<P>,
         transfer: &mut Transfer,
         flags: i32,
         nonblocking: bool,
@@ -402,7 +402,7 @@ impl TcpSock {
         }
     }
 
-    pub(super) fn shutdown(&mut self, stack: &Stack<Real>, how: i32) -> Result<(), Errno> {
+    pub(crate) fn shutdown(&mut self, stack: &Stack<P>, how: i32) -> Result<(), Errno> {
         let (read, write) = match how {
             libc::SHUT_RD => (true, false),
             libc::SHUT_WR => (false, true),
@@ -429,7 +429,7 @@ impl TcpSock {
         Ok(())
     }
 
-    pub(super) fn close(self, stack: &Stack<Real>) {
+    pub(crate) fn close(self, stack: &Stack<P>) {
         match self.stage {
             Stage::Idle(_) | Stage::Deferred(..) => {}
             Stage::Listener(listener) => stack.unlisten(&listener),
@@ -444,9 +444,9 @@ impl TcpSock {
 
     /// What `TCP_CM_INQ` tells beside received text, if `TCP_INQ` asks for it: octets that wait, or 1 for the end of the
     /// stream alone.
-    pub(super) fn waiting(&self, stack: &Stack<Real>) -> Option<i32> {
+    pub(crate) fn waiting(&self, stack: &Stack<P>) -> Option<i32> {
         let Stage::Stream(stream) = &self.stage else { return None };
-        if !self.settings.is_on(libc::IPPROTO_TCP, super::options::TCP_INQ) {
+        if !self.settings.is_on(libc::IPPROTO_TCP, crate::options::TCP_INQ) {
             return None;
         }
         let octets = i32::try_from(stream.readable(stack)).unwrap_or(i32::MAX);
@@ -454,13 +454,13 @@ impl TcpSock {
         Some(if octets == 0 && (stream.end || ended()) { 1 } else { octets })
     }
 
-    pub(super) fn ioctl(&mut self, stack: &Stack<Real>, request: u64) -> Result<i32, Errno> {
+    pub(crate) fn ioctl(&mut self, stack: &Stack<P>, request: u64) -> Result<i32, Errno> {
         let Stage::Stream(stream) = &self.stage else { return Err(Errno::EINVAL) };
         let status = stream.status(stack);
         let number = match request {
-            super::options::SIOCINQ => stream.readable(stack),
-            super::options::SIOCOUTQ => status.map_or(0, |status| status.send_queue as usize),
-            super::options::SIOCOUTQNSD => {
+            crate::options::SIOCINQ => stream.readable(stack),
+            crate::options::SIOCOUTQ => status.map_or(0, |status| status.send_queue as usize),
+            crate::options::SIOCOUTQNSD => {
                 status.map_or(0, |status| status.send_queue.saturating_sub(status.unacknowledged) as usize)
             }
             _ => return Err(Errno::ENOTTY),

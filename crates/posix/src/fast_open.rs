@@ -4,21 +4,21 @@
 use std::net::SocketAddr;
 use std::task::Poll;
 
-use ::stack::Stack;
-use sync::Real;
+use stack::Stack;
+use sync::Platform;
 use tcp::config::{FastOpenKeys, FastOpenMode};
 
-use super::options::OptionValue;
-use super::stream::{Stage, Stream, TcpSock};
-use super::transfer::Transfer;
-use super::{Answer, Errno, now};
+use crate::options::OptionValue;
+use crate::tcp_socket::{Stage, Stream, TcpSock};
+use crate::transfer::Transfer;
+use crate::{Answer, Errno, now};
 
-fn is_client(stack: &Stack<Real>) -> bool {
+fn is_client<P: Platform>(stack: &Stack<P>) -> bool {
     stack.shared().tcp().fast_open.has(FastOpenMode::CLIENT)
 }
 
 /// `TCP_FASTOPEN_KEY`: one key, or the key and the one before it.
-pub(super) fn read_keys(octets: &[u8]) -> Result<FastOpenKeys, Errno> {
+pub(crate) fn read_keys(octets: &[u8]) -> Result<FastOpenKeys, Errno> {
     match octets.as_chunks::<16>() {
         ([primary], []) => Ok(FastOpenKeys { primary: Some(*primary), backup: None }),
         ([primary, backup], []) => Ok(FastOpenKeys { primary: Some(*primary), backup: Some(*backup) }),
@@ -26,11 +26,11 @@ pub(super) fn read_keys(octets: &[u8]) -> Result<FastOpenKeys, Errno> {
     }
 }
 
-impl TcpSock {
+impl<P: Platform> TcpSock<P> {
     /// `setsockopt` of an option of Fast Open. `None`: `name` is none.
-    pub(super) fn set_fast_open(
+    pub(crate) fn set_fast_open(
         &mut self,
-        stack: &Stack<Real>,
+        stack: &Stack<P>,
         name: i32,
         value: &OptionValue,
     ) -> Option<Result<(), Errno>> {
@@ -52,7 +52,7 @@ impl TcpSock {
     }
 
     /// A listener learns what was set of Fast Open, before or after it began to listen.
-    pub(super) fn tell_listener(&self) {
+    pub(crate) fn tell_listener(&self) {
         let Stage::Listener(listener) = &self.stage else { return };
         if let Some(OptionValue::Int(limit)) = self.settings.kept(libc::IPPROTO_TCP, libc::TCP_FASTOPEN) {
             listener.set_fast_open(usize::try_from(*limit).unwrap_or(0));
@@ -66,9 +66,9 @@ impl TcpSock {
 
     /// `connect` under `TCP_FASTOPEN_CONNECT`: nothing is sent if the first write can open; else the SYN asks for a cookie,
     /// and the connection is being opened.
-    pub(super) fn connect_later(
+    pub(crate) fn connect_later(
         &mut self,
-        stack: &Stack<Real>,
+        stack: &Stack<P>,
         bound: Option<SocketAddr>,
         to: SocketAddr,
     ) -> Result<(), Errno> {
@@ -81,7 +81,7 @@ impl TcpSock {
 
     fn open_fast(
         &mut self,
-        stack: &Stack<Real>,
+        stack: &Stack<P>,
         (bound, to): (Option<SocketAddr>, SocketAddr),
         (transfer, waits): (&mut Transfer, bool),
     ) -> Result<(), Errno> {
@@ -100,9 +100,9 @@ impl TcpSock {
 
     /// The beginning of a send that opens the connection, or meets one that is being opened. `None`: the send goes on as any
     /// other.
-    pub(super) fn open_by_send(
+    pub(crate) fn open_by_send(
         &mut self,
-        stack: &Stack<Real>,
+        stack: &Stack<P>,
         transfer: &mut Transfer,
         (asked, nonblocking): (bool, bool),
         to: Option<SocketAddr>,
@@ -132,9 +132,9 @@ impl TcpSock {
     }
 }
 
-impl Stream {
+impl<P: Platform> Stream<P> {
     /// A send that was to open finds a connection.
-    fn met_by_open(&mut self, stack: &Stack<Real>, nonblocking: bool) -> Option<Answer<usize>> {
+    fn met_by_open(&mut self, stack: &Stack<P>, nonblocking: bool) -> Option<Answer<usize>> {
         if !self.opening {
             return Some(now(Err(Errno::EISCONN)));
         }

@@ -47,7 +47,7 @@ impl Transfer {
     }
 
     /// The next octets, at most `max`, as a range of memory.
-    pub(super) fn next(&self, max: usize) -> (Arc<[u8]>, Range<usize>) {
+    pub(crate) fn next(&self, max: usize) -> (Arc<[u8]>, Range<usize>) {
         let range = self.done..self.done + self.left().min(max);
         match &self.source {
             Source::Whole(data) => (data.clone(), range),
@@ -59,15 +59,15 @@ impl Transfer {
         }
     }
 
-    pub(super) fn advance(&mut self, octets: usize) {
+    pub(crate) fn advance(&mut self, octets: usize) {
         self.done += octets;
     }
 
-    pub(super) fn open(&mut self) {
+    pub(crate) fn open(&mut self) {
         self.opens = true;
     }
 
-    pub(super) fn opens(&self) -> bool {
+    pub(crate) fn opens(&self) -> bool {
         self.opens
     }
 }

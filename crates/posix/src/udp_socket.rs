@@ -3,35 +3,35 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ::stack::Stack;
-use ::stack::socket::{Readiness, UdpShared};
-use ::udp::Datagram;
 use pktbuf::PktBuf;
-use sync::Real;
+use stack::Stack;
+use stack::socket::{Readiness, UdpShared};
+use sync::Platform;
+use udp::Datagram;
 
-use super::{Errno, Transfer, as_seen, on_wire, unspecified};
+use crate::{Errno, Transfer, as_seen, on_wire, unspecified};
 
 /// What the length field of UDP can say, in octets.
 const MOST_PAYLOAD: usize = 65_527;
 
 /// A UDP socket; bound when it is first used.
-pub struct UdpSock {
-    socket: Option<Arc<UdpShared<Real>>>,
+pub struct UdpSock<P: Platform> {
+    socket: Option<Arc<UdpShared<P>>>,
     /// A datagram that was looked at (`MSG_PEEK`): the next receive returns it again.
     peeked: Option<Datagram>,
     v6: bool,
 }
 
-impl UdpSock {
-    pub(super) fn new(v6: bool) -> UdpSock {
+impl<P: Platform> UdpSock<P> {
+    pub(crate) fn new(v6: bool) -> UdpSock<P> {
         UdpSock { socket: None, peeked: None, v6 }
     }
 
-    pub(super) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
+    pub(crate) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
         (self.socket.as_ref().map(|socket| socket.local()), self.socket.as_ref().and_then(|socket| socket.remote()))
     }
 
-    pub(super) fn bind(&mut self, stack: &Stack<Real>, address: SocketAddr) -> Result<(), Errno> {
+    pub(crate) fn bind(&mut self, stack: &Stack<P>, address: SocketAddr) -> Result<(), Errno> {
         if self.socket.is_some() {
             return Err(Errno::EINVAL);
         }
@@ -40,13 +40,13 @@ impl UdpSock {
         Ok(())
     }
 
-    pub(super) fn is_v6(&self) -> bool {
+    pub(crate) fn is_v6(&self) -> bool {
         self.v6
     }
 
     /// The socket, bound to any address and a free port if it was not bound before. It is of the family of `to` on the wire,
     /// or of its own.
-    fn bound(&mut self, stack: &Stack<Real>, to: Option<SocketAddr>) -> Result<Arc<UdpShared<Real>>, Errno> {
+    fn bound(&mut self, stack: &Stack<P>, to: Option<SocketAddr>) -> Result<Arc<UdpShared<P>>, Errno> {
         if self.socket.is_none() {
             let v6 = to.map_or(self.v6, |to| to.is_ipv6());
             self.socket = Some(stack.bind_udp(SocketAddr::new(unspecified(v6), 0))?);
@@ -54,15 +54,15 @@ impl UdpSock {
         self.socket.clone().ok_or(Errno::EADDRNOTAVAIL)
     }
 
-    pub(super) fn connect(&mut self, stack: &Stack<Real>, to: Option<SocketAddr>) -> Result<(), Errno> {
+    pub(crate) fn connect(&mut self, stack: &Stack<P>, to: Option<SocketAddr>) -> Result<(), Errno> {
         let to = on_wire(self.v6, to.ok_or(Errno::EAFNOSUPPORT)?)?;
         let socket = self.bound(stack, Some(to))?;
         stack.connect_udp(&socket, to).map_err(refusal)
     }
 
-    pub(super) fn receive(
+    pub(crate) fn receive(
         &mut self,
-        stack: &Stack<Real>,
+        stack: &Stack<P>,
         max: usize,
         flags: i32,
     ) -> Result<(Vec<u8>, Option<SocketAddr>), Errno> {
@@ -79,9 +79,9 @@ impl UdpSock {
         Ok(received)
     }
 
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
-        stack: &Stack<Real>,
+        stack: &Stack<P>,
         transfer: &mut Transfer,
         to: Option<SocketAddr>,
     ) -> Result<usize, Errno> {
@@ -97,13 +97,13 @@ impl UdpSock {
         Ok(sent)
     }
 
-    pub(super) fn close(self, stack: &Stack<Real>) {
+    pub(crate) fn close(self, stack: &Stack<P>) {
         if let Some(socket) = self.socket {
             stack.unbind_udp(&socket);
         }
     }
 
-    pub(super) fn events(&self) -> u32 {
+    pub(crate) fn events(&self) -> u32 {
         let Some(socket) = &self.socket else { return libc::EPOLLOUT as u32 };
         let ready = socket.ready.get();
         let mut events = libc::EPOLLOUT;
