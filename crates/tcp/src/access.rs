@@ -1,9 +1,9 @@
-//! What TCP asks of whoever keeps the connection: *hold-sets*, never locks.
+//! What TCP asks of the owner of a connection: *hold-sets*, never locks.
 //!
 //! A PCB is six parts (after the SICS split that Nahum et al. measured): [`HeaderIn`], [`ReceiveWindow`],
 //! [`Reassembly`], [`SendWindow`], [`RetransmitQueue`], [`HeaderOut`]. Protocol code never sees a PCB whole by
 //! accident: it names the parts that it needs for a step, and gets exclusive use of just these for the length of a
-//! closure. Who makes the use exclusive, and how, is not TCP's business: `&mut` (one owner), one lock for the whole
+//! closure. How the use is made exclusive is not TCP's concern: `&mut` (one owner), one lock for the whole
 //! event, two locks, or six. The parts are always asked for in one canonical order,
 //! `HeaderIn < ReceiveWindow < Reassembly < SendWindow < RetransmitQueue < HeaderOut`, and no hold-set is asked for
 //! inside another: the accessors take `&mut self`, so a nested hold-set is a borrow error.
@@ -33,7 +33,7 @@ pub trait PcbAccess {
     ///
     /// What `f` puts into `out.segments` leaves for the device in this order before any later `transmit` of the same
     /// connection begins (invariant G7). An implementation that drops its guards at the end of this call emits
-    /// `out.segments` first; the whole driver leaves them in `out` for its caller, who still holds the guard.
+    /// `out.segments` first; the whole driver leaves them in `out` for its caller, which still holds the guard.
     fn transmit<R>(
         &mut self,
         out: &mut Outbox<'_>,

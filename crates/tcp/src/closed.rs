@@ -11,7 +11,7 @@ use crate::segment::Segment;
 const PROTOCOL: u8 = 6;
 
 /// The answer to `segment`, which matches no connection and no listener: a whole TCP segment to send back, checksum
-/// done. `None` for a reset, for a wrong checksum that nobody has checked yet, and when there is no buffer. The caller
+/// done. `None` for a reset, for a wrong checksum that was not checked yet, and when there is no buffer. The caller
 /// limits the rate.
 pub fn segment_arrives(segment: &Segment) -> Option<PktBuf> {
     let header = &segment.header;

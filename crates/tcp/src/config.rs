@@ -49,7 +49,7 @@ pub struct BufferSizes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendAccounting {
     /// The octets of text that are not acknowledged, and never more than the buffer's size. A writer that found no room is
-    /// told when more than a third is free.
+    /// woken when more than a third is free.
     Octets,
     /// Memory, as Linux counts it: text is kept in runs of up to half of the peer's largest window, 64 KiB at most, each of
     /// which costs `overhead` octets more. A run is begun while the buffer is not full and may then be filled, so that up
@@ -237,7 +237,7 @@ pub struct Config {
     pub cork_timeout: Duration,
     /// Length of TIME-WAIT: twice the maximum segment lifetime (RFC 9293 section 3.4.2).
     pub time_wait: Duration,
-    /// Longest stay in FIN-WAIT-2 of a closed socket whose peer never sends its FIN.
+    /// Longest stay in FIN-WAIT-2 of a closed socket if the peer never sends its FIN.
     pub fin_wait_2: Duration,
     /// Retransmissions of a SYN before an active open fails.
     pub syn_retries: u8,
@@ -250,7 +250,7 @@ pub struct Config {
     /// Retransmissions of data, or unanswered window probes, before the connection is given up (R2, RFC 9293 section
     /// 3.8.3).
     pub retries: u8,
-    /// Retransmissions and window probes of a connection whose user has closed it; 0 takes 8.
+    /// Retransmissions and window probes after the user has closed the connection; 0 means 8.
     pub orphan_retries: u8,
     /// Keep-alive timing of connections that switch it on without their own.
     pub keep_alive: KeepAlive,
@@ -277,7 +277,7 @@ pub struct Config {
     pub trust_route_mtu: bool,
     /// Smallest MSS to which black holes drive a connection that searches, in octets of text and options.
     pub mtu_probe_floor: u16,
-    /// Sizes closer than this are not told apart by the search, octets.
+    /// The search ends when two sizes are closer than this, in octets.
     pub mtu_probe_threshold: u16,
     /// Time after which a search that has ended begins anew: the path may be another one.
     pub mtu_probe_interval: Duration,
@@ -295,8 +295,8 @@ pub struct Config {
     pub measure_limits: bool,
     /// Tell the peer by a reset when retransmission or a user time-out ends a connection (FreeBSD does, Linux does not).
     pub reset_on_timeout: bool,
-    /// Let an ICMP error that says that nobody is there end an established connection too, if it quotes what is in flight
-    /// (RFC 9293 SHLD-26). Off, such an error explains a time-out and no more, for anybody can forge one (RFC 5927).
+    /// Let an ICMP error that reports a missing service end an established connection too, if it quotes what is in flight
+    /// (RFC 9293 SHLD-26). Off, such an error only explains a time-out, because it is easily forged (RFC 5927).
     pub hard_errors_abort: bool,
     /// What is alive in this stack, for the limits above. Every stack puts its own here.
     pub gauges: Shared<Gauges>,
@@ -307,7 +307,7 @@ pub struct Config {
     pub tx_checksum_offload: bool,
     /// Where received checksums are checked.
     pub checksum_placement: ChecksumPlacement,
-    /// In whose order options are written.
+    /// Which stack's order of options is used.
     pub option_order: OptionOrder,
     /// How the receive window is chosen.
     pub window_rule: WindowRule,
@@ -453,8 +453,8 @@ pub struct ConnectionOptions {
     pub congestion: Option<Kind>,
     /// Upper bound of the MSS that we announce and use.
     pub max_segment: Option<u16>,
-    /// The MSS that we announce, in octets, but no more than `max_segment`; what is sent may be larger or smaller. Who sets
-    /// it sees to it that the link takes as much (RFC 9293, MUST-67). `None`: as much as the path carries.
+    /// The MSS that we announce, in octets, but no more than `max_segment`; what is sent may be larger or smaller. The caller
+    /// that sets it must ensure that the link takes as much (RFC 9293, MUST-67). `None`: as much as the path carries.
     pub announced_mss: Option<u16>,
     /// Initial congestion window in segments; 0 counts as `None`.
     pub initial_window: Option<u8>,
@@ -464,8 +464,8 @@ pub struct ConnectionOptions {
     pub window_clamp: Option<u32>,
     /// Time without progress after which the connection is given up (USER_TIMEOUT of RFC 5482).
     pub user_timeout: Option<Duration>,
-    /// The user time-out that the peer is told, 1 s to 32 767 min (ADV_UTO of RFC 5482); what it tells is heeded in turn,
-    /// unless `user_timeout` is set. `None`, and what cannot be told: nothing is told, and nothing heeded.
+    /// The user time-out that is advertised, 1 s to 32 767 min (ADV_UTO of RFC 5482); the peer's is adopted in turn,
+    /// unless `user_timeout` is set. `None`, or a value out of range: nothing is advertised, and the peer's is ignored.
     pub announced_user_timeout: Option<Duration>,
     /// What close does with data not yet sent: `Some(0)` resets the connection.
     pub linger: Option<Duration>,

@@ -5,7 +5,7 @@
 //! | SYN | ECE, CWR | AE, CWR, ECE |
 //! | SYN-ACK | ECE | the mark that the SYN arrived with |
 //! | receiver | ECE from a mark until CWR | the number of marks modulo 8 in AE, CWR, ECE; octets by mark in an option |
-//! | sender | one cut per window, told by CWR | one cut per window |
+//! | sender | one cut per window, signalled by CWR | one cut per window |
 //! | segments without text | not capable | capable if the configuration says so (draft-ietf-tcpm-generalized-ecn) |
 //!
 //! The state is a box that only connections with ECN have, in the header-out part; segments that concern it take all parts
@@ -189,7 +189,7 @@ impl EcnState {
         self.marks_out.wrapping_sub(FIRST_COUNT)
     }
 
-    /// For those who ask for the connection's status.
+    /// For status reports.
     pub(crate) fn counts(&self) -> EcnCounts {
         let counted = |[ect0, ce, ect1]: [u32; 3]| {
             [ect0.wrapping_sub(FIRST_OCTETS), ce, ect1.wrapping_sub(FIRST_OCTETS)].map(|octets| octets & 0x00ff_ffff)
@@ -213,9 +213,9 @@ pub struct EcnCounts {
     pub mode: EcnMode,
     /// A segment of the peer's was capable of ECN, or marked.
     pub seen: bool,
-    /// Segments of ours that met congestion, as far as the peer has told.
+    /// Segments of ours that met congestion, as far as the peer has reported.
     pub delivered_ce: u32,
-    /// Octets of ours that arrived with ECT(0), with a mark of congestion, with ECT(1), as far as the peer has told.
+    /// Octets of ours that arrived with ECT(0), with a mark of congestion, with ECT(1), as far as the peer has reported.
     pub delivered_octets: [u32; 3],
     /// Segments of the peer's that met congestion.
     pub received_ce: u32,
@@ -249,7 +249,7 @@ pub(crate) fn grant(flags: TcpFlags, mark: u8, ecn: Ecn) -> EcnMode {
     if asked == TcpFlags::NONE || !ecn.accepts() {
         EcnMode::Off
     } else if asked != CLASSIC_REQUEST && ecn.accepts_accurate() {
-        // Combinations that nobody sends today ask for what may come after accurate ECN, and get accurate ECN.
+        // Combinations that are not in use today are reserved for successors of accurate ECN, and get accurate ECN.
         EcnMode::Accurate
     } else if asked.contains(CLASSIC_REQUEST) && mark == NOT_ECT {
         // A mark on a SYN of RFC 3168 says that the path invents marks.
@@ -377,7 +377,7 @@ pub(crate) fn connected(parts: &mut PcbMut<'_>, segment: &Segment, out: &Outbox<
     }
 }
 
-/// The acknowledgement of the SYN-ACK has told the mark that this had; from now on the bits count.
+/// The acknowledgement of the SYN-ACK has reported the mark of the SYN-ACK; from now on the bits count.
 pub(crate) fn after_first_ack(ho: &mut HeaderOut) {
     if let Some(ecn) = ho.ecn.as_deref().filter(|ecn| ecn.mode == EcnMode::Accurate) {
         ho.marks.set_echo(ace_flags(ecn.marks_in));
@@ -442,7 +442,7 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    /// `None`: the connection has no ECN, and nobody will ask.
+    /// `None`: the connection has no ECN.
     #[inline]
     pub(crate) fn of(parts: &PcbMut<'_>) -> Option<Before> {
         parts.header_out.ecn.as_ref()?;
@@ -479,12 +479,12 @@ impl Progress {
     }
 }
 
-/// Marks that the peer must hear of.
+/// Marks that must be reported to the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
     /// Text arrived with a mark: it is acknowledged at once.
     pub(crate) now: bool,
-    /// So many segments without text arrived with a mark that this is told although nothing is to be acknowledged.
+    /// Enough segments without text arrived with a mark to report it although there is nothing to acknowledge.
     pub(crate) pure: bool,
 }
 
@@ -593,7 +593,7 @@ impl EcnState {
         if plain { marks } else { safer }
     }
 
-    /// An acknowledgement has told of `packets` segments.
+    /// An acknowledgement has reported `packets` segments.
     fn note_ack(&mut self, packets: u32) {
         let packets = packets.min(1 << 20);
         if self.usual_ack == 0 {
@@ -676,7 +676,7 @@ fn cut(sw: &mut SendWindow, ho: &mut HeaderOut, acked: u32, out: &Outbox<'_>, no
         return false;
     }
     ecn.cut_until = Some(sw.bytes_acked + u64::from(sw.sent_text()));
-    // In recovery the window was cut already; the peer is told all the same.
+    // In recovery the window was cut already; the mark is still echoed to the peer.
     if !sw.mode.recovers() {
         let (flight, mss) = (sw.flight() + acked, u32::from(sw.mss));
         // The acknowledgement may have opened a window of one segment by one.
@@ -704,7 +704,7 @@ mod tests {
     use crate::event::Isn;
     use crate::pcb::Pcb;
 
-    /// No segment with news of ECN comes for long: what was cut is forgotten all the same, also where sequence numbers have
+    /// If no segment reports ECN for long, the cut is still forgotten, also where sequence numbers have
     /// come half around.
     #[test]
     fn a_cut_is_forgotten_whatever_was_acknowledged_since() {

@@ -20,7 +20,7 @@ pub enum Error {
     NetworkUnreachable,
     /// The interface that led to the peer has vanished, or the address of this side is no longer ours.
     NetworkDown,
-    /// Nothing was heard though text was sent again several times; it is tried further (R1, RFC 9293 section 3.8.3).
+    /// No answer, although text was retransmitted several times; retransmission goes on (R1, RFC 9293 section 3.8.3).
     Unanswered,
     /// The connection is not (or no longer) established.
     NotConnected,

@@ -137,7 +137,7 @@ impl HalfOpen {
         }
     }
 
-    /// The same, from a cookie: nobody knows when its SYN-ACK left.
+    /// The same, from a cookie: it is unknown when its SYN-ACK left.
     pub(crate) fn untimed(mut self) -> HalfOpen {
         self.features |= feature::UNTIMED;
         self
@@ -227,7 +227,7 @@ impl HalfOpen {
         error.seq == self.iss
     }
 
-    /// Does an ICMP error that quotes our SYN-ACK end the handshake? Only one that says that nobody is there. A host or a
+    /// Does an ICMP error that quotes our SYN-ACK end the handshake? Only one that reports a missing service. A host or a
     /// network out of reach, our own neighbour that does not answer among them, may be so for a moment only, and the peer
     /// may take the connection for established by now: the timer tries again (RFC 9293, MUST-56; Linux gives up).
     pub fn is_ended_by(&self, error: &IcmpError) -> bool {
@@ -308,7 +308,7 @@ impl HalfOpen {
             && segment.checksum_holds()
     }
 
-    /// The peer repeats its SYN: it has not got our answer. Who repeats it too often gets it from the timer.
+    /// The peer repeats its SYN: it has not received our answer. If it repeats too often, the answer comes from the timer.
     fn syn_again(&mut self, params: &ListenParams<'_>, out: &mut Outbox<'_>, now: Time) {
         out.count(Counter::SegmentsIn, 1);
         if self.may_answer(now) {
@@ -332,7 +332,7 @@ impl HalfOpen {
 
     /// The PCB in SYN-RECEIVED that this stands for.
     pub(crate) fn revive(&self, params: &ListenParams<'_>, config: &Config, now: Time) -> Box<Pcb> {
-        // Boxed first: a PCB is large, and whoever asks hands it on.
+        // Boxed first: a PCB is large, and the caller passes it on.
         let mut pcb = Box::new(Pcb::closed(self.tuple, self.isn(), self.mss, params.options, config, now));
         let mut parts = pcb.parts();
         parts.receive_window.offer_first(self.first_window(params, config));
@@ -362,7 +362,7 @@ impl HalfOpen {
 impl ListenParams<'_> {
     /// The most that a child would send in a segment.
     fn own_mss(&self, config: &Config) -> u16 {
-        // The floor is against what users and peers ask for; nobody can send more than the route carries.
+        // The floor limits what users and peers ask for; no segment can be larger than the route carries.
         self.options.max_segment.unwrap_or(u16::MAX).max(config.min_mss).min(self.mss).max(1)
     }
 }
@@ -383,7 +383,7 @@ mod tests {
         assert!(size_of::<HalfOpen>() <= 72, "{} octets", size_of::<HalfOpen>());
     }
 
-    /// What a SYN-ACK has offered its connection takes, to the octet, whatever rounds it.
+    /// The connection uses the values that its SYN-ACK offered, exactly, regardless of rounding.
     #[test]
     fn a_child_keeps_the_window_that_its_syn_ack_offered() {
         let config =

@@ -130,7 +130,7 @@ pub fn find(name: &str) -> Result<&'static Knob, KnobError> {
         .ok_or_else(|| KnobError::Unknown { name: name.trim().to_owned(), nearest: nearest(bare) })
 }
 
-/// The knob that somebody may have meant who wrote `name`: not more than a third of it is wrong.
+/// The knob that is closest to `name`, if no more than a third of the letters differ.
 fn nearest(name: &str) -> Option<&'static str> {
     let (away, known) = KNOBS.iter().map(|knob| (distance(knob.name, name), knob.name)).min()?;
     (away * 3 <= name.len()).then_some(known)

@@ -1,7 +1,7 @@
 //! TCP (RFC 9293) as values: a connection is a PCB of six parts, everything that can happen to it is an event, and
 //! everything that it wants done comes back in an outbox.
 //!
-//! Nothing in this crate locks, waits, reads a clock, draws a random number or calls up or down. Whoever runs an event
+//! Nothing in this crate locks, waits, reads a clock, draws a random number or calls up or down. The caller of an event
 //! has exclusive use of the parts that [`PcbAccess`] hands out, passes `now`, and performs the effects in the
 //! [`Outbox`] afterwards. That is what lets one protocol run under every process architecture of the `stack` crate.
 //!

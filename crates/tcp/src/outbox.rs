@@ -1,4 +1,4 @@
-//! The outbox: everything that an event wants done to the world, for whoever ran the event to do.
+//! The outbox: everything that an event wants done to the world. The caller of the event does it.
 //!
 //! Effects have a phase. `segments` belong *inside*: they leave for the device while the connection (or its header-out
 //! part) is still held, because their order on the wire must be the order in which they were made. Everything else
@@ -104,7 +104,7 @@ pub enum PathNews {
     /// The peer has been silent for so long that the path is in doubt (R1, RFC 9293 section 3.8.3): IP is to look for
     /// another.
     Suspect,
-    /// Routes have changed since the connection last sent, or there is none: found by whoever emits the segments, or by a
+    /// Routes have changed since the connection last sent, or there is none: found when the segments are emitted, or by a
     /// connection that searches for its path's MTU and has to know before it sends. Run [`crate::RouteChanged`].
     Changed {
         /// Segments were too large for the path as it is now and were not sent.
@@ -140,7 +140,7 @@ pub struct Outbox<'c> {
     /// Text octets that the device splits by itself; 0 for one MSS at a time.
     pub prefer_super_segments: usize,
     /// Number of the routes as the event finds them: another one whenever they have changed. Connections that search for
-    /// their path's MTU ask what it carries now before they try more; 0: there is nobody to ask.
+    /// their path's MTU ask what it carries now before they try more; 0: the caller cannot say.
     pub routes: u32,
 }
 
@@ -186,7 +186,7 @@ impl<'c> Outbox<'c> {
         }
     }
 
-    /// The path is in doubt, whatever else has been found out about it.
+    /// The path is in doubt, regardless of what else is known about it.
     pub(crate) fn suspect_path(&mut self) {
         self.path = match self.path {
             PathNews::Changed { lost, .. } => PathNews::Changed { lost, suspect: true },
@@ -194,7 +194,7 @@ impl<'c> Outbox<'c> {
         };
     }
 
-    /// Somebody has to say what the path carries now.
+    /// The caller must find out what the path carries now.
     #[cold]
     pub(crate) fn ask_for_path(&mut self) {
         self.path = match self.path {

@@ -30,10 +30,10 @@ const LARGEST_SUPER_SEGMENT: usize = 65_535 - 60 - 60;
 
 const ACK: TcpFlags = TcpFlags::ACK;
 
-/// What an emission told the peer about the receive side, if that was news.
+/// What an emission advertised about the receive side, if that had changed.
 pub(crate) type Told = Option<(SeqNumber, SeqNumber)>;
 
-/// Send whatever may be sent now, and an acknowledgement if `ack` asks for one.
+/// Send all that may be sent now, and an acknowledgement if `ack` asks for one.
 #[inline]
 pub(crate) fn transmit(
     sw: &mut SendWindow,
@@ -52,7 +52,7 @@ pub(crate) fn transmit(
         send_text(sw, rq, ho, out, now, false);
     }
     let sent = out.segments.len() > before;
-    // Between two hold-sets another thread may have told all of it; the peer would take a repetition for a sign of loss.
+    // Between two hold-sets another thread may have advertised all of it. The peer would take a repetition for a sign of loss.
     if ack == Ack::Now && !sent && news {
         pure_ack(sw, ho, out, now);
     }
@@ -98,7 +98,7 @@ pub(crate) fn send_text(
     }
 }
 
-/// What a sender with limits of its own does after a transmission: the account, and those who wait.
+/// After a transmission of a sender with limits of its own: update the account, and wake waiting writers.
 #[cold]
 fn shaped(sw: &mut SendWindow, rq: &RetransmitQueue, (from, hold): (SeqNumber, Hold), out: &mut Outbox<'_>, now: Time) {
     if sw.blocked && sw.is_writable(rq, out.config) {
@@ -467,7 +467,7 @@ fn small_may_leave(sw: &SendWindow, push: bool) -> Result<(), Hold> {
     }
 }
 
-/// One timer guards whatever is under way: retransmission while anything is unacknowledged, else the probe of a closed
+/// One timer serves three purposes: retransmission while anything is unacknowledged, else the probe of a closed
 /// window, else the end of a cork.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
 //# If PUSH flags are not implemented, then the sending TCP peer: (1) MUST NOT buffer data indefinitely (MUST-60),
@@ -483,7 +483,7 @@ fn set_timer_after_sending(sw: &mut SendWindow, rq: &RetransmitQueue, hold: Hold
             sw.progress = Tick::of(now);
         }
         match hold {
-            // The stack continues a starved connection with `TransmitReady`; nobody's answer is awaited.
+            // The stack continues a starved connection with `TransmitReady`; no answer of the peer is awaited.
             Hold::Starved if sw.timer_kind == Timer::Persist => sw.stop_timer(),
             // A device that never takes anything again must not hold text for ever: see `user_timeout`.
             Hold::Starved if sw.timer_kind == Timer::Off => sw.set_timer(Timer::Cork, sw.rtt.deadline(now)),

@@ -12,7 +12,7 @@ use wire::tcp::OptionOrder;
 use crate::config::{BufferSizes, Config, Ecn, FastOpenMode, KeepAlive, SendAccounting, TextShare, WindowRule};
 use crate::rtt::{RtoFloor, RttConfig};
 
-/// Whose wire image a stack has.
+/// The stack whose wire image this one has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Profile {
     /// Linux 6.x: RTO at least 200 ms above the smoothed round trip, quick acknowledgements at the beginning, buffers that

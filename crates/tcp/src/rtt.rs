@@ -88,8 +88,8 @@ pub struct RttEstimator {
 }
 
 /// The least sample of a window of time, in the manner of Kathleen Nichols' filter, with two samples instead of three: the
-/// least, and the least of those since half a window after it, which takes its place when it is too old. What is told is so
-/// the least of the last half window at least, and of the last window at most.
+/// least, and the least of those since half a window after it, which takes its place when it is too old. The result is the
+/// least over a period between half a window and a whole window.
 #[derive(Clone, Debug)]
 struct Least {
     /// Microseconds; `u32::MAX` before the first sample.
@@ -355,7 +355,7 @@ impl RttEstimator {
     }
 
     /// Ends the back-off without a sample: it was that of window probes, and the window has opened. After a retransmission
-    /// only a sample ends it (section 5, Karn's rule), though new data may be acknowledged before.
+    /// only a sample ends it (section 5, Karn's rule), even if new data is acknowledged before.
     #[inline]
     pub fn reset_backoff(&mut self) {
         self.backoff = 0;

@@ -8,7 +8,7 @@
 //!
 //! Ranges are disjoint, never adjacent, sorted by sequence number, and at most [`MAX_RANGES`]. The work per block is
 //! one binary search and one move of at most 2 KiB, whatever the peer sends (CVE-2019-11477 and its relatives). What may
-//! never happen: an octet at SND.UNA counts as received, for then nobody would send it again.
+//! never happen: an octet at SND.UNA counts as received, for then it would never be sent again.
 
 use wire::SeqNumber;
 use wire::tcp::SackBlocks;

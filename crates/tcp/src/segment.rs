@@ -36,10 +36,10 @@ pub struct Segment {
     pub text: PktBuf,
     /// Both ends, as our connection names them.
     pub tuple: FourTuple,
-    /// Text of the same connection is right behind in the batch that this came in: whoever parsed it says so. One
-    /// acknowledgement will do for both.
+    /// The next frame of the batch has text of the same connection, as the receive path found. One acknowledgement
+    /// is enough for both.
     pub followed: bool,
-    /// Sum of the header and the pseudo-header, while nobody has checked the checksum.
+    /// Sum of the header and the pseudo-header, until the checksum is checked.
     unchecked: Option<Sum>,
 }
 
@@ -55,8 +55,8 @@ impl Segment {
         Ok(Segment::assemble(local, remote, buf, checked, false))
     }
 
-    /// The first half of [`Segment::parse`]: checks the segment in `buf` and advances it to the text. For who has a place for
-    /// the segment to be made in, by [`Segment::assemble`].
+    /// The first half of [`Segment::parse`]: checks the segment in `buf` and advances it to the text. For callers that
+    /// construct the segment in place, with [`Segment::assemble`].
     ///
     /// # Errors
     /// As [`Segment::parse`].

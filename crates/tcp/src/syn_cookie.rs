@@ -8,7 +8,7 @@
 //!
 //! The hash covers the tuple, the peer's sequence number, the epoch and the MSS class; the key is the caller's, and with
 //! each epoch of 64 s it is as good as a new one: the one bit says which of the last two it is, and the hash refuses others. Options that find no room without timestamps are not granted then. What
-//! may never happen: a connection from an acknowledgement whose hash is wrong or older than two epochs.
+//! may never happen: a connection from an acknowledgement with a wrong hash, or with one older than two epochs.
 
 use core::time::Duration;
 

@@ -2,7 +2,7 @@
 //! first acknowledgement after the first retransmission (the Eifel algorithm, RFC 3522, response after RFC 4015), or when
 //! every octet that was sent again is reported as a duplicate (D-SACK, RFC 2883 and 3708).
 //!
-//! Armed by the acknowledgement step and the time-outs when they cut the window, told by `output` what was sent again.
+//! Armed by the acknowledgement step and the time-outs when they cut the window; `output` reports retransmissions to it.
 //! What may never happen: a cut taken back of which one retransmission was needed.
 
 use crate::congestion::Saved;

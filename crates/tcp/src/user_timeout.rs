@@ -29,7 +29,7 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Before anything is heard.
+    /// Before the peer has advertised one.
     pub(crate) fn of(options: &ConnectionOptions) -> Exchange {
         let told = options.announced_user_timeout.and_then(UserTimeout::new);
         Exchange { told, heard: None, fixed: options.user_timeout.is_some() }
@@ -45,12 +45,12 @@ impl Exchange {
         self.is_on() && self.heard.is_some() && !self.fixed
     }
 
-    /// What the peer is told.
+    /// What is advertised to the peer.
     pub(crate) fn told(&self) -> Option<Duration> {
         self.told.map(UserTimeout::duration)
     }
 
-    /// What the peer told last.
+    /// What the peer advertised last.
     pub(crate) fn heard(&self) -> Option<Duration> {
         self.heard.map(UserTimeout::duration)
     }
@@ -73,7 +73,7 @@ pub(crate) fn of_syn(header_in: &HeaderIn) -> RareOptions {
     RareOptions { user_timeout: told(header_in), ..RareOptions::NONE }
 }
 
-/// Tell the peer in an acknowledgement of its own, if there is something to tell. Whether it arrives, nobody asks.
+/// Advertise it in a separate acknowledgement, if it has changed. The option is not sent reliably.
 //= https://www.rfc-editor.org/rfc/rfc5482#section-3.2
 //# Consequently, implementations MUST NOT assume that UTO options are transmitted reliably.
 pub(crate) fn tell(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
@@ -82,7 +82,7 @@ pub(crate) fn tell(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> b
     true
 }
 
-/// The user wants the peer to be told `time` from now on.
+/// The user wants `time` to be advertised from now on.
 ///
 /// # Errors
 /// [`Error::InvalidOption`]: the option cannot tell it.

@@ -110,7 +110,7 @@ impl FastOpenMode {
     pub const CLIENT: u32 = 0x1;
     /// Listeners that ask for it use it.
     pub const SERVER: u32 = 0x2;
-    /// Active opens send data in the SYN though they have no cookie.
+    /// Active opens send data in the SYN even without a cookie.
     pub const CLIENT_WITHOUT_COOKIE: u32 = 0x4;
     /// Listeners take data in a SYN that has no cookie.
     pub const SERVER_WITHOUT_COOKIE: u32 = 0x200;

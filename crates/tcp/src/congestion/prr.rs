@@ -5,7 +5,7 @@
 //! it below, PRR-CRB conserves packets (as much leaves as was delivered), and PRR-SSRB opens the window by one segment
 //! more for every *safe* acknowledgement: one that advances SND.UNA and shows no further loss.
 //!
-//! Begun by the acknowledgement step when recovery begins, fed with every acknowledgement in it, and told by `output`
+//! Begun by the acknowledgement step when recovery begins, fed with every acknowledgement in it, and informed by `output`
 //! what left. What may never happen: a window above the threshold that no delivery paid for.
 
 /// The state of one recovery; all in octets.
@@ -57,7 +57,7 @@ impl Prr {
         pipe.saturating_add(unspent.max(mss))
     }
 
-    /// Fast retransmit: the first segment leaves whatever the sums say.
+    /// Fast retransmit: the first segment leaves regardless of the sums.
     fn at_least_the_first(&self, allowed: u32, mss: u32) -> u32 {
         if self.out == 0 { allowed.max(mss) } else { allowed }
     }

@@ -204,7 +204,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever is reported, nothing overflows, the window keeps its bounds, and an acknowledgement never opens it
+    /// For every report, nothing overflows, the window keeps its bounds, and an acknowledgement never opens it
     /// by more octets than were outstanding, or one segment.
     #[test]
     fn bounds_hold_for_any_history(mss in any::<u32>(), iw in any::<u32>(), steps in proptest::collection::vec(step(), 1..100)) {

@@ -45,8 +45,8 @@ impl Window {
         self.cwnd = octets.clamp(self.mss(), MAX_WINDOW);
     }
 
-    /// Was at least half of the window in flight, in slow start? Then it grows though it was not the limit, up to twice
-    /// what was: a user who writes a little more than before finds room for it (as Linux does since version 3.16).
+    /// Was at least half of the window in flight, in slow start? Then it grows although it was not the limit, up to twice
+    /// what was in flight: a user that writes a little more than before finds room for it (as Linux does since version 3.16).
     #[inline]
     pub fn half_used(&mut self, acked: u32, flight_before: u32) -> bool {
         if self.cwnd >= self.ssthresh || self.phase == Phase::Recovery {

@@ -15,7 +15,7 @@ pub struct Abort;
 
 /// The interface that the connection goes by has vanished, or its local address is no longer ours (Linux lets such a
 /// connection time out; what RFC 5227 section 2.4 would have, a reset, has no way left): the connection ends with [`Error::NetworkDown`], and says
-/// nothing, for nobody could hear it. Not an event of RFC 9293; what BSD and Linux call ENETDOWN.
+/// nothing, because no device could carry it. Not an event of RFC 9293; what BSD and Linux call ENETDOWN.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkDown;
 

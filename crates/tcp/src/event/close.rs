@@ -136,7 +136,7 @@ pub(super) fn continue_close(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: 
     }
 }
 
-/// An orphan whose peer never closes its half must not stay for ever.
+/// An orphan must not stay for ever if its peer never closes.
 pub(super) fn watch_fin_wait_2(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     if parts.header_in.state == State::FinWait2 && parts.header_in.is_orphan() {
         let own = parts.header_in.settings.as_ref().and_then(|settings| settings.fin_wait_2);

@@ -21,7 +21,7 @@ use crate::state::State;
 /// Class of an ICMP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpKind {
-    /// Port or protocol unreachable: nobody is there.
+    /// Port or protocol unreachable: the host has no such service.
     PortUnreachable,
     /// Host unreachable.
     HostUnreachable,

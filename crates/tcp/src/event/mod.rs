@@ -42,7 +42,7 @@ use crate::outbox::Outbox;
 
 /// Something that happens to a connection.
 pub trait Event {
-    /// What the one who ran it learns.
+    /// What the caller of `run` learns.
     type Reply;
 
     /// Let it happen at time `now`. Time never runs backwards between two events of one connection by more than the

@@ -104,7 +104,7 @@ impl Pcb {
         config: &Config,
         now: Time,
     ) -> Pcb {
-        // The floor is against what users and peers ask for; nobody can send more than the route carries.
+        // The floor limits what users and peers ask for; no segment can be larger than the route carries.
         let largest = options.max_segment.unwrap_or(u16::MAX).max(config.min_mss);
         let own_mss = largest.min(route_mss).max(1);
         let mut send_window = SendWindow::new(isn.iss, own_mss, options, config, now);

@@ -21,9 +21,9 @@ pub struct OptionValues {
     pub keep_alive: KeepAlive,
     /// `TCP_USER_TIMEOUT`; zero for none.
     pub user_timeout: Duration,
-    /// The user time-out that the peer is told (RFC 5482).
+    /// The user time-out that is advertised (RFC 5482).
     pub announced_user_timeout: Option<Duration>,
-    /// The one that the peer told last.
+    /// The one that the peer advertised last.
     pub peer_user_timeout: Option<Duration>,
     /// `TCP_MAXSEG`: text of a segment of ours.
     pub max_segment: u16,

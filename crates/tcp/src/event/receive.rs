@@ -83,7 +83,7 @@ impl Receive {
         pcb.receive_side(|rw, ra| {
             let kept = rw.kept;
             take(rw, self.max, received);
-            // A call that got nothing made no room, whatever the buffer's limit has grown to meanwhile.
+            // A call that got nothing made no room, even if the buffer's limit has grown meanwhile.
             let empty = received.data.is_empty();
             let update = if empty && kept == 0 { None } else { window_update(rw, ra) };
             if empty || update.is_some() {
@@ -135,7 +135,7 @@ impl Event for Peek {
     }
 }
 
-/// Why there is neither text nor the end of the stream. A failure of the connection is told once.
+/// Why there is neither text nor the end of the stream. A failure of the connection is reported once.
 fn why_nothing<A: PcbAccess>(state: State, pcb: &mut A) -> Error {
     match state {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6
@@ -186,7 +186,7 @@ fn tell_window<A: PcbAccess>(snapshot: RecvSnapshot, pcb: &mut A, out: &mut Outb
     let told = pcb.transmit(out, |sw, rq, ho, out| {
         ho.merge(snapshot);
         // Between the two hold-sets another thread may have taken the peer's FIN and acknowledged it. What is said after
-        // that nobody wants to know, and the peer, if it is gone by then, answers with a reset.
+        // that no user needs, and the peer, if it is gone by then, answers with a reset.
         let ack = if sw.state.accepts_text() { Ack::Now } else { Ack::None };
         output::transmit(sw, rq, ho, out, now, ack)
     });

@@ -1,7 +1,7 @@
 //! An active open takes over the tuple of a connection in TIME-WAIT (`tcp_tw_reuse`).
 //!
 //! What TIME-WAIT protects from is a segment of the old connection that the new one takes for its own. Timestamps tell them
-//! apart once the clock has moved on (RFC 6191, section 2, from the side of the one who accepts), and sequence numbers that
+//! apart once the clock has moved on (RFC 6191, section 2, seen from the accepting end), and sequence numbers that
 //! begin beyond a whole window behind the old ones keep even a peer apart that has forgotten the timestamps.
 
 use core::time::Duration;
@@ -22,13 +22,13 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// SYN and FIN.
 const DISTANCE: u32 = 65_535 + 2;
 
-/// An active open wants the tuple of this connection. If that is in TIME-WAIT, both sides have used timestamps, nobody
-/// holds it and nothing was heard for a second, it ends (`out.table` says to remove it).
+/// An active open wants the tuple of this connection. If the connection is in TIME-WAIT, both sides have used timestamps, no user
+/// holds it and no segment has arrived for a second, it ends (`out.table` says to remove it).
 #[derive(Clone, Copy, Debug)]
 pub struct Reclaim;
 
 impl Event for Reclaim {
-    /// The initial sequence number for the new connection; `None`: the tuple is not to be had.
+    /// The initial sequence number for the new connection; `None`: the tuple stays in use.
     type Reply = Option<SeqNumber>;
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Option<SeqNumber> {

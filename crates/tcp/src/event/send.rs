@@ -210,7 +210,7 @@ fn append(
     }
     if !chunks.is_empty() {
         sw.blocked = true;
-        // Who waits for room wants what was taken to leave.
+        // A writer that waits for room needs the accepted text to leave.
         push = Push::Asked;
     }
     sw.hold.set_push(push);

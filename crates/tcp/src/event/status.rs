@@ -21,16 +21,16 @@ use crate::state::State;
 #[derive(Clone, Copy, Debug)]
 pub struct Status;
 
-/// A connection at one moment; whose it is, the caller knows, who named it. Sizes are in octets.
+/// A connection at one moment; its four-tuple is known to the caller. Sizes are in octets.
 #[derive(Clone, Debug)]
 pub struct StatusReport {
     /// State.
     pub state: State,
     /// Readiness as a level.
     pub ready: Readiness,
-    /// Why the connection ended, if nobody has been told yet.
+    /// Why the connection ended, if that has not been reported yet.
     pub error: Option<Error>,
-    /// What is wrong and may pass (RFC 9293 section 3.9.1.8), since the peer was last heard.
+    /// A soft error (RFC 9293 section 3.9.1.8), if one was noted since the last segment arrived.
     pub soft_error: Option<Error>,
     /// Text of ours that is queued, sent or not.
     pub send_queue: u32,
@@ -96,7 +96,7 @@ pub struct StatusReport {
     pub ecn: EcnMode,
     /// What was counted of marks.
     pub marks: EcnCounts,
-    /// Text of the SYN has reached the other side, whoever sent it (Fast Open).
+    /// Text of the SYN has reached the other side, in either direction (Fast Open).
     pub text_on_syn: bool,
     /// Why Fast Open took no text to the peer, if it was tried.
     pub fast_open_failure: Option<FastOpenFailure>,

@@ -1,4 +1,4 @@
-//! SO_ERROR: why the connection failed, told once.
+//! SO_ERROR: why the connection failed, reported once.
 
 use observe::Time;
 
@@ -7,12 +7,12 @@ use crate::access::PcbAccess;
 use crate::error::Error;
 use crate::outbox::Outbox;
 
-/// Take the pending error, as `getsockopt(SO_ERROR)` does: who asks again hears of none.
+/// Take the pending error, as `getsockopt(SO_ERROR)` does: a second call finds none.
 #[derive(Clone, Copy, Debug)]
 pub struct TakeError;
 
 impl Event for TakeError {
-    /// `None` if there is none, or somebody was told already.
+    /// `None` if there is none, or it has been reported already.
     type Reply = Option<Error>;
 
     fn run<A: PcbAccess>(self, pcb: &mut A, _out: &mut Outbox<'_>, _now: Time) -> Option<Error> {

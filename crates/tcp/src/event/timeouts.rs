@@ -23,13 +23,13 @@ use crate::pcb::{Ack, Doubt, Mode, RetransmitQueue, SendWindow, TIMER_SLACK, Tim
 use crate::state::{Cause, State};
 use crate::user_timeout;
 
-/// Time-outs and window probes, answered or not, for a connection whose user has closed it: 51 s at the least RTO.
+/// Time-outs and window probes, answered or not, after the user has closed the connection: 51 s at the least RTO.
 const ORPHAN_RETRIES: u8 = 8;
 
-/// What the note of when the peer was last heard may be wrong by.
+/// By how much the recorded time of the last arrival may be wrong.
 const TOLERANCE: Duration = Duration::from_nanos(1 << 20);
 
-/// Act on whatever is due.
+/// Run every timer that is due.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts;
 
@@ -133,7 +133,7 @@ fn push(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
 //# Probing of zero (offered) windows MUST be supported (MUST-36).
 fn persist(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
-    // Nobody waits for an orphan: its memory is not the peer's to keep for ever.
+    // No user waits for an orphan: the peer must not be able to hold its memory for ever.
     let orphan_expired =
         parts.header_in.is_orphan() && parts.send_window.rtt.backoff_count() >= u32::from(orphan_retries(out.config));
     let limit = if orphan_expired { 0 } else { out.config.retries };
@@ -163,7 +163,7 @@ fn probe_times(sw: &SendWindow, rq: &RetransmitQueue, config: &Config, now: Time
     let oldest = now - Duration::from_micros(u64::from(since(clock, rq.log.time_of(sw.una))));
     let limit = if recovers { Time::MAX } else { sw.rtt.deadline(oldest) };
     let due = sw.rtt.probe_deadline(newest, sw.ack_delay(config)).min(limit);
-    // Who looks at the timer late has looked late at what arrived, too, or sent late: that gets its round trips first.
+    // A thread that runs the timer late has also received or sent late: that gets its round trips first.
     let late = now - sw.timer > TIMER_SLACK;
     let again = sw.rtt.probe_deadline(now, TIMER_SLACK);
     let due = if late && again < sw.rtt.deadline(oldest) { due.max(again) } else { due };
@@ -214,7 +214,7 @@ fn tail_loss_probe(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     //# RTO timer, not the PTO timer, if the FlightSize is not zero.
     let sw = &mut *parts.send_window;
     if recovers {
-        // At least the slack from now: without new text the next probe runs from the same segment, and whoever is late now
+        // At least the slack from now: without new text the next probe runs from the same segment, and a thread that is late now
         // must look at what has arrived meanwhile.
         sw.guard_flight(out.config, if probed { now } else { newest });
         sw.timer = sw.timer.max(now + TIMER_SLACK);
@@ -290,7 +290,7 @@ fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let sw = &mut *parts.send_window;
     out.count(Counter::CongestionEvents, 1);
     let (una, nxt) = (sw.una, sw.nxt);
-    // RFC 5682 section 2.1, step 1: who recovers already has evidence of losses, unless nothing at all was heard since the
+    // RFC 5682 section 2.1, step 1: recovery under way is evidence of losses, unless no segment at all has arrived since the
     // last time-out.
     let doubted = out.config.frto != 0 && (!sw.mode.recovers() || sw.unanswered > 1);
     let saved = (!sw.mode.recovers()).then(|| sw.congestion.save());
@@ -315,7 +315,7 @@ fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     sw.mode = Mode::Loss;
 }
 
-/// R1 is reached (RFC 9293 section 3.8.3): IP is told that the path may be dead, and the user that there is trouble, unless
+/// R1 is reached (RFC 9293 section 3.8.3): report to IP that the path may be dead, and to the user that there is trouble, unless
 /// a router has said already what it is.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
 //# The following procedure MUST be used to handle excessive retransmissions of data segments (MUST-20):
@@ -345,7 +345,7 @@ fn gives_up(parts: &mut PcbMut<'_>, retries: u8, out: &mut Outbox<'_>, now: Time
 }
 
 fn give_up(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
-    // It explains why an opening fails. What was established ends for want of answers, whatever a router said.
+    // It explains why an open fails. An established connection ends because answers are missing, not because of a router's report.
     let synchronised = parts.header_in.state.is_synchronised();
     let soft = parts.header_in.soft_error().filter(|error| !synchronised && *error != Error::Unanswered);
     let error = soft.unwrap_or(Error::TimedOut);
@@ -357,7 +357,7 @@ fn give_up(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
 }
 
 /// The user time-out (RFC 9293 section 3.9.1, RFC 5482): text or a FIN has waited for so long, sent and not acknowledged or
-/// never sent, whatever held it up: the network, the peer's window, or a device that takes nothing.
+/// never sent, regardless of the cause: the network, the peer's window, or a device that takes nothing.
 fn user_timeout(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let limit = parts.header_in.user_timeout();
     let sw = &*parts.send_window;
@@ -388,7 +388,7 @@ fn keep_alive(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let synchronised = parts.header_in.state.is_synchronised();
     let limit = parts.header_in.user_timeout();
     let Some(settings) = parts.header_in.settings.as_mut().filter(|settings| now >= settings.deadline) else { return };
-    // Heard since the last look, or busy with retransmission, which has its own limit.
+    // A segment has arrived since the last look, or retransmission is under way, which has its own limit.
     let quiet = silence + TOLERANCE >= settings.idle();
     let busy = !synchronised || parts.send_window.flight() > 0 || parts.retransmit_queue.len > 0;
     if !quiet || busy {
@@ -396,7 +396,7 @@ fn keep_alive(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
         settings.restart(if quiet { now } else { now - silence });
         return;
     }
-    // Where probes are further apart than the idle time is long, an answer does not make the silence short. It was heard
+    // Where probes are further apart than the idle time is long, an answer does not shorten the silence. It arrived
     // later than what came before the first probe, and by more than the note is inexact, for that came an idle time earlier.
     let heard = now - silence;
     if settings.sent > 0 && heard > settings.probed + TOLERANCE {

@@ -94,7 +94,7 @@ pub(crate) fn sent_again(header_in: &HeaderIn, una: SeqNumber) -> u32 {
     again.map_or(0, |end| (end - una).max(0) as u32)
 }
 
-/// Take the [`News`] that [`TableChange::News`] announced; told once.
+/// Take the [`News`] that [`TableChange::News`] announced; reported once.
 #[derive(Clone, Copy, Debug)]
 pub struct TakeNews;
 
@@ -107,7 +107,7 @@ impl Event for TakeNews {
 }
 
 impl Pcb {
-    /// Open actively with text: the PCB in SYN-SENT, its SYN in `out` with whatever of the text the offer allows.
+    /// Open actively with text: the PCB in SYN-SENT, its SYN in `out` with as much of the text as the offer allows.
     pub fn open_fast(params: &OpenParams, start: Start, out: &mut Outbox<'_>, now: Time) -> Pcb {
         let mut pcb = Pcb::unopened(params, out.config, now);
         Open(Some(Box::new(start))).run(&mut pcb.parts(), out, now);
@@ -116,7 +116,7 @@ impl Pcb {
 }
 
 impl PcbMut<'_> {
-    /// Queue the text, and send our SYN with whatever of it the offer allows.
+    /// Queue the text, and send our SYN with as much of it as the offer allows.
     #[cold]
     pub(crate) fn open_fast(&mut self, start: Start, out: &mut Outbox<'_>, now: Time) {
         let sent = Send { chunks: start.text }.run(self, out, now);
@@ -152,7 +152,7 @@ pub(crate) fn answered(parts: &mut PcbMut<'_>, segment: &Segment, out: &mut Outb
     let Some(asked) = settings.fast_open.as_mut() else { return };
     let ack = segment.header.ack;
     let taken = segment.header.flags.contains(TcpFlags::ACK) && ack.gt(parts.send_window.una + 1);
-    // A cookie that nobody asked for is none.
+    // A cookie that was not requested is ignored.
     let given = segment.rare_options().fast_open.filter(|option| !option.cookie.is_request());
     let cookie = given.filter(|_| asked.option.is_some());
     let first = parts.send_window.unanswered == 0;

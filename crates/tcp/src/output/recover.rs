@@ -50,7 +50,7 @@ fn small_hole_fits(sw: &SendWindow, room: u32) -> bool {
     loss.next_lost(sw.una, mss).is_some_and(|(left, right)| (within_record(sw, left, right) - left) as u32 <= room)
 }
 
-/// The first segment of the flight, if it must leave whatever the window says.
+/// The first segment of the flight, if it must leave regardless of the window.
 fn resend_first(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
@@ -180,7 +180,7 @@ pub(crate) fn probe_tail(
     true
 }
 
-/// A segment of new text as a probe, whatever the congestion window says; its octets.
+/// A segment of new text as a probe, regardless of the congestion window; its octets.
 fn probe_with_new(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
@@ -189,7 +189,7 @@ fn probe_with_new(
     now: Time,
 ) -> Option<u32> {
     let (from, room) = (sw.nxt, Room { congestion: u32::from(sw.mss), push: true });
-    // The next wake is one for the retransmission time-out, whatever leaves.
+    // The next wake is one for the retransmission time-out, regardless of what leaves.
     let super_segments = core::mem::take(&mut out.prefer_super_segments);
     let sent = send_one_new(sw, rq, ho, out, now, room).ok();
     out.prefer_super_segments = super_segments;

@@ -1,7 +1,7 @@
 //! The segments themselves: an acknowledgement, a SYN, a reset, one with text. Called by what decides that one leaves.
 //!
 //! Everything that a connection sends is made in [`make`]. What may never happen: a segment without a checksum, or one that
-//! tells another ACK number or window than is noted as told.
+//! carries another ACK number or window than the one recorded as advertised.
 
 use observe::{Counter, Time};
 use pktbuf::{Checksum, PktBuf};

@@ -20,7 +20,7 @@ const MARKS: usize = 32;
 struct Mark {
     end: SeqNumber,
     sent: u32,
-    /// When that had left whose delivery was the latest.
+    /// When the segment that was delivered last had left.
     first_sent: u32,
     delivered: u32,
     delivered_at: u32,

@@ -1,6 +1,6 @@
 //! The header-in part: in which state the connection is, and how an arriving header is judged before any window is
 //! looked at. It also keeps what belongs to the connection as a whole: its error, keep-alive and the timers of states.
-//! Whose connection it is, whoever finds it by its tuple knows already; here is only what protocol rules ask of that.
+//! The four-tuple is not stored here: the connection table owns it. This part keeps only what protocol rules need of it.
 
 use core::time::Duration;
 
@@ -22,7 +22,7 @@ const TEXT_ON_SYN: u8 = 2;
 const EXCHANGES: u8 = 4;
 /// The peer's address is one of IPv6.
 const IPV6: u8 = 8;
-/// Somebody will close or abort the connection; until then it stays although it may be finished.
+/// A user will close or abort the connection; until then it stays even if it is finished.
 const HELD: u8 = 16;
 /// From here up: segments whose ECN field is at least this take the whole path.
 const NOTABLE_SHIFT: u32 = 6;
@@ -52,7 +52,7 @@ impl Counted {
 pub struct HeaderIn {
     /// The authority for the connection's state.
     pub(crate) state: State,
-    /// Why the connection ended, until the user has been told.
+    /// Why the connection ended, until the error has been reported to the user.
     pub(crate) error: Option<Error>,
     /// Of [`PASSIVE`], [`TEXT_ON_SYN`], [`EXCHANGES`], [`IPV6`] and [`HELD`]; above them what [`HeaderIn::notice`] was told, marked segments to
     /// begin with.
@@ -118,7 +118,7 @@ impl HeaderIn {
         Duration::from_millis(self.settings.as_ref().map_or(0, |settings| settings.user_timeout.into()))
     }
 
-    /// Something is wrong that may pass: note it, and tell the user unless it does not want to hear of such things (RFC
+    /// A condition that may pass: note it, and report it to the user unless the user has disabled such reports (RFC
     /// 9293 section 3.9.1.8).
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.8
     //# There MUST be a mechanism for reporting soft TCP error conditions to the application (MUST-47).
@@ -135,13 +135,13 @@ impl HeaderIn {
         }
     }
 
-    /// What was noted since the peer was last heard: the arrival of any segment ends a soft error.
+    /// The soft error noted since the last segment arrived: the arrival of any segment ends it.
     pub(crate) fn soft_error(&self) -> Option<Error> {
         let settings = self.settings.as_ref()?;
         settings.soft_error.filter(|_| settings.soft_error_at.wrapping_sub(self.last_heard) as i32 >= 0)
     }
 
-    /// The user has closed: nobody will read the text.
+    /// The user has closed: the text will not be read.
     pub(crate) fn is_orphan(&self) -> bool {
         !self.is_held() && self.state.is_synchronised()
     }
@@ -178,12 +178,12 @@ impl HeaderIn {
         self.traits & IPV6 != 0
     }
 
-    /// Will somebody close or abort the connection? Until then it stays although it may be finished.
+    /// Will a user close or abort the connection? Until then it stays even if it is finished.
     pub(crate) fn is_held(&self) -> bool {
         self.traits & HELD != 0
     }
 
-    /// Somebody will, or nobody will any more.
+    /// Sets whether a user will close or abort the connection.
     pub(crate) fn set_held(&mut self, held: bool) {
         self.traits = self.traits & !HELD | if held { HELD } else { 0 };
     }
@@ -198,7 +198,7 @@ impl HeaderIn {
         self.traits |= PASSIVE;
     }
 
-    /// Text of the SYN has reached the other side, whoever sent it.
+    /// Text of the SYN has reached the other side, in either direction.
     pub(crate) fn has_text_on_syn(&self) -> bool {
         self.traits & TEXT_ON_SYN != 0
     }

@@ -121,7 +121,7 @@ impl HeaderOut {
         self.class & TIMESTAMPS != 0
     }
 
-    /// The peer's SYN arrived: start from this snapshot, whatever was there before.
+    /// The peer's SYN arrived: start from this snapshot and discard the previous one.
     pub(crate) fn synchronise(&mut self, snapshot: &RecvSnapshot) {
         self.nxt = snapshot.nxt;
         self.edge = snapshot.edge;
@@ -192,7 +192,7 @@ impl HeaderOut {
         self.acked = self.nxt + u32::MAX;
     }
 
-    /// Is there something that the peer has not been told?
+    /// Is there something that has not been advertised?
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         self.acked != self.nxt || self.told_edge != self.edge

@@ -26,7 +26,7 @@ use crate::undo::Undo;
 
 pub(crate) use too_large::{Flight, Sizes};
 
-/// The most runs of octets sent again that are told apart; more is not sent again until some have arrived.
+/// The most runs of retransmitted octets that are kept apart; no more are retransmitted until some have arrived.
 pub(crate) const MAX_RESENT: usize = 512;
 
 /// Octets `[left, right)` that were sent again, from `first` to `last`; as in the send log, what arrived of them counts as
@@ -74,7 +74,7 @@ pub(crate) struct Probe {
 /// Was the last time-out needed (F-RTO, RFC 5682)?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Doubt {
-    /// It was, or nobody asks.
+    /// It was, or it does not matter.
     #[default]
     None,
     /// The first acknowledgement after it is awaited.
@@ -133,7 +133,7 @@ pub(crate) struct Loss {
     pub(crate) totals: Totals,
     /// Duplicate acknowledgements not yet used up.
     pub(crate) duplicates: u16,
-    /// The first unacknowledged segment must go out again whatever the window says.
+    /// The first unacknowledged segment must be retransmitted regardless of the window.
     pub(crate) resend_first: bool,
     /// How often recovery was probed since something arrived last.
     pub(crate) probes: u8,
@@ -328,7 +328,7 @@ impl Loss {
         delivery.original |= first.lt(self.recover);
     }
 
-    /// The acknowledgement of everything below `ack` has arrived, SND.UNA still being `una`: what of it is news.
+    /// The acknowledgement of everything below `ack` has arrived, while SND.UNA is still `una`: what is newly acknowledged.
     pub(crate) fn deliver_up_to(&mut self, log: &SendLog, una: SeqNumber, ack: SeqNumber) -> Delivery {
         let mut delivery = Delivery::default();
         let fack = self.board.highest();
@@ -423,7 +423,7 @@ impl Loss {
         self.rack.forget_deliveries();
     }
 
-    /// What the peer has SACKed is not relied upon any more. If it reports that again, it is no news of what has arrived since.
+    /// What the peer has SACKed is not relied upon any more. A repeated report of it does not mean that it has just arrived.
     pub(crate) fn forget_board(&mut self) {
         if let Some(highest) = self.board.highest() {
             self.ambiguous = self.ambiguous.max(highest);

@@ -2,7 +2,7 @@
 //!
 //! The cut follows the one that Nahum et al. measured (OSDI 1994): header in, receive window, reassembly, send window,
 //! retransmit queue, header out. Each part holds exactly what one step of processing needs exclusively; see
-//! [`crate::access`] for who may hold which.
+//! [`crate::access`] for which event may hold which.
 
 mod delivery_rate;
 mod fifo;

@@ -4,7 +4,7 @@
 //! A probe is a segment of new text that is larger than the others: halfway between what is known to pass and what may.
 //! Once it is acknowledged all segments are as large. If it is lost, that is no sign of congestion: its text is sent again
 //! in segments of the usual size with the window as it is, and nothing as large is tried until the search begins anew.
-//! Kept among the limits that few connections have; asked by `output` before new text leaves, told of losses by the
+//! Kept among the limits that few connections have. `output` asks it before new text leaves; losses are reported to it by the
 //! acknowledgement step and of silence by the time-outs. Sizes are octets of text and options.
 //!
 //! What may never happen: two probes in flight, or a size counted as passing of which no segment was acknowledged.
@@ -57,7 +57,7 @@ impl MtuSearch {
         Some(self.low)
     }
 
-    /// The size to probe next, if there is one larger than what is `in_use`: sizes closer than `threshold` are not told
+    /// The size to probe next, if there is one larger than what is `in_use`: sizes closer than `threshold` are not kept
     /// apart, and every `interval` the path may have become another.
     pub(crate) fn next(&mut self, in_use: u16, threshold: u16, interval: Duration, now: Time) -> Option<u16> {
         if self.probe.is_some() {
@@ -77,12 +77,12 @@ impl MtuSearch {
             .or_else(|| middle(self.low.max(in_use), self.high).filter(|size| *size > in_use))
     }
 
-    /// Have routes changed, to those of this number, since the search heard of them?
+    /// Have routes changed, to generation `number`, since the search last saw them?
     pub(crate) fn is_behind(&self, routes: u32) -> bool {
         self.routes != routes
     }
 
-    /// The search has heard of the routes of this number.
+    /// The search has seen the routes of this generation.
     pub(crate) fn heard_of(&mut self, routes: u32) {
         self.routes = routes;
     }
@@ -104,7 +104,7 @@ impl MtuSearch {
         Some(probe.right)
     }
 
-    /// Whatever becomes of the probe says nothing: other things are lost, too.
+    /// The fate of the probe says nothing: other segments are lost, too.
     pub(crate) fn inconclusive(&mut self) {
         self.probe = None;
     }

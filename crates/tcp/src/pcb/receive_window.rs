@@ -1,4 +1,4 @@
-//! The receive-window part: what was received in order, what more may come, and what the peer must be told about it.
+//! The receive-window part: what was received in order, how much more may arrive, and what must be advertised about it.
 //!
 //! Text is queued in the buffers it arrived in and handed to the user in the same buffers. The part decides *when* an
 //! acknowledgement is due; the segment itself is made under the header-out part, from a [`RecvSnapshot`], because the
@@ -67,7 +67,7 @@ pub(crate) struct RecvSnapshot {
     pub(crate) sack: Option<Box<SackBlocks>>,
 }
 
-/// How urgently the peer must hear from us.
+/// How urgently an acknowledgement must leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ack {
     /// Not at all.
@@ -80,7 +80,7 @@ pub(crate) enum Ack {
     Pure,
 }
 
-/// What has told the peer our window so far. The field of a SYN cannot be scaled: it tells 65 535 octets at most, exactly.
+/// Which segments have advertised our window so far. The field of a SYN is not scaled: it advertises at most 65 535 octets, exactly.
 /// Any other is rounded up to a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
@@ -100,7 +100,7 @@ pub struct ReceiveWindow {
     pub(crate) nxt: SeqNumber,
     /// Right edge of the window, as the peer may know it.
     pub(crate) edge: SeqNumber,
-    /// Right edge of the window, as the peer was certainly told.
+    /// Right edge of the window, as last advertised.
     pub(crate) told_edge: SeqNumber,
     pub(crate) last_ack_sent: SeqNumber,
     pub(crate) ts_recent: u32,
@@ -125,7 +125,7 @@ pub struct ReceiveWindow {
     /// The buffer may grow.
     pub(crate) grows: bool,
     pub(crate) urgent_valid: bool,
-    /// What has told the peer our window.
+    /// Which segments have advertised our window.
     told: Told,
     /// The sequence number after the urgent octet, if `urgent_valid`.
     pub(crate) urgent: SeqNumber,
@@ -136,7 +136,7 @@ pub struct ReceiveWindow {
     pub(crate) kept: u16,
     /// Size of the receive buffer.
     pub(crate) limit: u32,
-    /// Text from which on the user is told that there is some; at least 1.
+    /// Octets of text from which on the socket is readable; at least 1.
     pub(crate) low_water: u32,
     /// Largest window that is ever announced.
     pub(crate) clamp: u32,
@@ -232,7 +232,7 @@ impl ReceiveWindow {
         self.nxt + self.window()
     }
 
-    /// RCV.NXT + RCV.WND as the peer was last told: with a window field that cannot be scaled in a SYN, and is rounded up to
+    /// RCV.NXT + RCV.WND as last advertised: with a window field that is not scaled in a SYN, and is rounded up to
     /// a unit later.
     #[inline]
     pub(crate) fn told_right_edge(&self) -> SeqNumber {
@@ -349,15 +349,15 @@ impl ReceiveWindow {
         }
     }
 
-    /// Has the window opened by enough, since the peer was last told, to tell it unasked?
+    /// Has the window opened far enough, since it was last advertised, for a window update?
     #[inline]
     pub(crate) fn update_due(&self) -> bool {
         if !self.edge.gt(self.told_edge) {
             return false;
         }
         let gain = self.edge - self.told_right_edge();
-        // While much of the told window is left, an update would be one more segment for nothing. The window of a SYN is
-        // as much as its field can say: that the buffer is larger is told by the first acknowledgement of text.
+        // While much of the advertised window is left, an update would be one more segment for nothing. The window of a SYN is
+        // limited by its field; the first acknowledgement of text advertises the rest of the buffer.
         let much = if matches!(self.told, Told::Syn | Told::NoText) {
             (self.limit / 2).min(u32::from(u16::MAX) / 2)
         } else {
@@ -366,7 +366,7 @@ impl ReceiveWindow {
         // A peer with less than half of the largest window left may wait until it has half, which whole segments may come to
         // with less of a gain.
         let frees = || self.rule == WindowRule::Linux && (self.edge - self.nxt) as u32 >= self.limit / 2;
-        // The edge that was told may be a part of a unit beyond what was meant, and that part is no loss.
+        // Rounding to the scale's unit may have put the advertised edge beyond the intended one; that part is no loss.
         let part = (1 << self.shift) - 1;
         gain > 0
             && (gain as u32 + part >= (self.limit / 2).min(2 * u32::from(self.peer_segment)) || frees())

@@ -84,7 +84,7 @@ impl RetransmitQueue {
         self.close_gap();
     }
 
-    /// When the queue has run empty, the cursor points before whatever comes next.
+    /// When the queue is empty, the cursor points before the text that is queued next.
     #[inline]
     fn close_gap(&mut self) {
         if self.len == 0 {

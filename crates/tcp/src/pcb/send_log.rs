@@ -5,8 +5,8 @@
 //! flight falls into *slices* of octets that left at nearly the same time: within 1/32 of the smoothed round-trip time, and
 //! a quarter of the least. (The smoothed one alone, after a minute without an answer, makes one slice of all that leaves in
 //! seconds, and what arrived of it then says nothing about the rest.) Where there are more than [`SLICES`], each two of them
-//! become one, so that what left lately is always told apart. The newest slice is kept inline, the older ones on the heap,
-//! which a sender takes who has more than one slice in flight, once, and gives back when idle.
+//! become one, so that recent transmissions are always distinguished. The newest slice is kept inline, the older ones on the heap:
+//! a sender with more than one slice in flight allocates once, and frees the memory when it is idle.
 //!
 //! Called by `output` when new octets left and by the acknowledgement step when SND.UNA moved. A slice has two times: what
 //! of it arrived counts as sent at its beginning, and what may be lost as sent at its end. What may never happen: an octet
@@ -131,7 +131,7 @@ impl SendLog {
     }
 
     /// New octets left at `now`, from `from` on (SND.NXT before them), with `una` as SND.UNA; slices shorter than
-    /// `width` microseconds are not told apart. True if heap memory was taken.
+    /// `width` microseconds are not distinguished. True if heap memory was taken.
     //= https://www.rfc-editor.org/rfc/rfc8985#section-4
     //# For each data segment sent, the sender MUST store its most recent transmission time with a timestamp whose
     //# granularity is finer than 1/4 of the minimum RTT of the connection.
@@ -312,7 +312,7 @@ mod tests {
 
     proptest! {
         /// However much is in flight: nothing seems to have left later than it did when it arrives, nor earlier when it may
-        /// be lost, and what left last is told apart.
+        /// be lost, and the latest transmissions are distinguished.
         #[test]
         fn a_full_log_errs_on_the_safe_side(
             steps in prop::collection::vec((1u32..50, 0u32..300, 0u32..30), 100..400),

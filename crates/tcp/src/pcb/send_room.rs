@@ -1,4 +1,4 @@
-//! How much more text the send buffer takes, when a writer that found no room is told that there is some, and how the
+//! How much more text the send buffer takes, when a writer that found no room is woken, and how the
 //! buffer grows. Asked at a write and by an acknowledgement that a writer waits for, never per segment.
 //!
 //! Two ways of counting. With [`SendAccounting::Octets`] the buffer holds so many octets of text and no more. With
@@ -54,7 +54,7 @@ impl SendWindow {
         }
     }
 
-    /// Of `space` octets that fit, those to take before anything else is sent, though more is wanted: what leaves then makes
+    /// How many of the `space` octets that fit are taken before anything is sent, even if the writer has more: what leaves then makes
     /// room. While a full segment waits already, more text makes nothing leave, and all that fits is taken at once.
     pub(crate) fn portion(&self, queue: &RetransmitQueue, space: u32, config: &Config) -> u32 {
         let unsent = self.unsent(queue);
@@ -142,7 +142,7 @@ impl SendWindow {
         self.limit = wanted.min(config.send_buffer.max).max(self.limit);
     }
 
-    /// A buffer that grows by itself has room for the first segments of a connection, whatever its initial size.
+    /// A buffer that grows by itself has room for the first segments of a connection, regardless of its initial size.
     pub(crate) fn grow_to_begin(&mut self, config: &Config) {
         if self.grows && config.send_accounting != SendAccounting::Octets && config.gauges.pressure() == Pressure::None
         {

@@ -240,7 +240,7 @@ impl SendWindow {
         loss
     }
 
-    /// Transmissions that left within this many microseconds of each other are not told apart: 1/32 of the round trip, and a
+    /// Transmissions that left within this many microseconds of each other are not distinguished: 1/32 of the round trip, and a
     /// quarter of the least one (RFC 8985 section 4).
     #[inline]
     pub(crate) fn slice_width(&self) -> u32 {

@@ -1,4 +1,4 @@
-//! What few connections set for themselves, keep-alive and the lengths of their own timers, and what befalls few. Boxed by the header-in part, so
+//! State that few connections need: their own settings, keep-alive and timer lengths, and soft errors. Boxed by the header-in part, so
 //! that the rest do not pay for it.
 
 use core::time::Duration;
@@ -17,9 +17,9 @@ pub(crate) struct Settings {
     /// Keep-alive probes are on.
     pub(crate) keeps_alive: bool,
     pub(crate) timing: KeepAlive,
-    /// Probes sent since the peer was last heard.
+    /// Probes sent since the last segment arrived.
     pub(crate) sent: u8,
-    /// When the peer had last been heard as the first of them was sent.
+    /// When the last segment had arrived before the first of them was sent.
     pub(crate) probed: Time,
     /// When to look whether the peer is silent; `MAX` unless `keeps_alive`.
     pub(crate) deadline: Time,
@@ -33,7 +33,7 @@ pub(crate) struct Settings {
     pub(crate) exchange: Exchange,
     /// Retransmissions of the SYN; `None`: the stack's.
     pub(crate) syn_retries: Option<u8>,
-    /// The user does not want to hear of soft errors.
+    /// The user has disabled reports of soft errors.
     pub(crate) silent: bool,
     /// What is wrong and may pass; see `HeaderIn::soft_error`.
     pub(crate) soft_error: Option<Error>,

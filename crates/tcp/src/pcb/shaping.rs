@@ -164,7 +164,7 @@ impl Shaping {
         if self.paced && sent >= UNPACED { self.next.max(self.held_until) } else { self.held_until }
     }
 
-    /// Nothing new leaves before `until`: the network is congested though the window is as small as it can be.
+    /// Nothing new leaves before `until`: the network is congested although the window has its least size.
     pub(crate) fn hold_back(&mut self, until: Time) {
         self.held_until = until;
     }

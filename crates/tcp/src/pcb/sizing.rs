@@ -99,7 +99,7 @@ impl ReceiveWindow {
         self.begin_round();
     }
 
-    /// The round that begins ends beyond all that the peer knows, or is about to be told. A scaled window is rounded up: so
+    /// The round that begins ends beyond all that was advertised, or is about to be. A scaled window is rounded up: so
     /// much more may it know.
     fn begin_round(&mut self) {
         self.open_window();
@@ -137,7 +137,7 @@ impl ReceiveWindow {
     }
 }
 
-/// Octets of text that a connection brings before anything is measured: who brings no more than a request needs nothing.
+/// Octets of text that a connection receives before anything is measured: one that receives only a request needs no larger buffer.
 pub(super) fn opening(limit: u32) -> u32 {
     limit.min(u32::from(u16::MAX)) / 4
 }

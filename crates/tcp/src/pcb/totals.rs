@@ -1,11 +1,11 @@
-//! What a sender has seen of losses since its connection began, for those who ask for its status. Part of the record of
+//! Totals of losses since the connection began, for status reports. Part of the record of
 //! losses, which a connection without any does not have.
 
 use observe::Time;
 
 use super::Tick;
 
-/// Reordering by more segments is told as this: `tcp_max_reordering` of Linux.
+/// Reordering by more segments is reported as this: `tcp_max_reordering` of Linux.
 const MAX_REORDERING: u32 = 300;
 
 /// See the module documentation. Counts stop at their largest value.

@@ -1,5 +1,5 @@
 //! How much of the free space in the receive buffer is announced: three answers to the receiver's silly-window syndrome
-//! (RFC 9293 section 3.8.6.2.2), told apart by profiles because peers see them in every acknowledgement.
+//! (RFC 9293 section 3.8.6.2.2). Profiles choose among them, because peers see them in every acknowledgement.
 //!
 //! Pure arithmetic for `receive_window`, which asks at each segment of text and at each read. What is chosen here may be
 //! less than what the peer has been told; that the edge never moves back is the caller's affair.

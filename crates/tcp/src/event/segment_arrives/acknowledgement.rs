@@ -61,7 +61,7 @@ pub(crate) fn process(
     let old_window = sw.wnd;
     let delivery = (sw.mode != Mode::Open).then(|| disorder::deliver_up_to(sw, rq, ack));
     // The window counts from the acknowledgement that it comes with: one that fills a hole and moves SND.UNA brings its own,
-    // though text behind the hole was heard before, or the right edge would move with SND.UNA beyond what was granted.
+    // even if text behind the hole had arrived before, or the right edge would move with SND.UNA beyond what was granted.
     let update = advance > 0 || sw.wl1.lt(header.seq) || sw.wl1 == header.seq && sw.wl2.le(ack);
     if advance > 0 {
         let known = delivery.as_ref().map_or(0, |delivery| disorder::known_before(sw, delivery, advance as u32));
@@ -110,7 +110,7 @@ pub(crate) fn process(
     Acked::Valid { work: sw.has_work(rq), fin: sw.fin_sent && ack == sw.nxt }
 }
 
-/// An acknowledgement that was overtaken: SND.UNA and the window have gone on, but the blocks that it carries may be news.
+/// An acknowledgement that was overtaken: SND.UNA and the window have gone on, but its SACK blocks may be new.
 #[cold]
 fn overtaken(sw: &mut SendWindow, rq: &mut RetransmitQueue, header: &Header, out: &mut Outbox<'_>, now: Time) -> Acked {
     let news = sw.sack && sw.mode != Mode::Open && !header.options.sack.is_empty();

@@ -282,7 +282,7 @@ fn judge_time_out(sw: &mut SendWindow, rq: &RetransmitQueue, seen: &Seen) -> boo
     }
     let first = loss.doubt == Doubt::FirstAck && seen.advance > 0 && una.lt(loss.recover);
     let may_go_on = first && !seen.sacked && unsent && wnd_end.gt(nxt);
-    // Without SACK nobody knows that what left in the meantime has arrived: room is made for one segment (step 3a).
+    // Without SACK it is unknown whether what left in the meantime has arrived: room is made for one segment (step 3a).
     loss.resend_first |= !sack && loss.doubt == Doubt::NewText;
     loss.doubt = if may_go_on { Doubt::NewText } else { Doubt::None };
     false
@@ -349,7 +349,7 @@ fn judge_probe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outb
     }
 }
 
-/// Look for losses, begin recovery if there are any, and see to it that the rest is looked at in time. True if more is
+/// Look for losses, begin recovery if there are any, and arm the timer for what may be lost later. True if more is
 /// lost than was known.
 //= https://www.rfc-editor.org/rfc/rfc8985#section-9.2
 //# Therefore, the algorithm [RFC6675] MUST NOT be used with RACK-TLP; instead, a modified recovery algorithm that
@@ -579,7 +579,7 @@ fn duplicate_without_sack(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) 
     let (una, nxt, mss, flight) = (sw.una, sw.nxt, u32::from(sw.mss), sw.flight());
     let recovers = sw.mode == Mode::Recovery;
     let loss = sw.begin_disorder();
-    // An attacker who invents duplicates must not be able to claim more arrivals than there are segments; in recovery, than
+    // An attacker that invents duplicates must not be able to claim more arrivals than there are segments; in recovery, than
     // there were at its beginning, or each would let another segment go, which could be claimed as well (RFC 5681 section 3.2).
     let outstanding = if recovers { (loss.recover - una).max(0) as u32 } else { flight };
     let before = loss.duplicates;

@@ -11,7 +11,7 @@
 //! | sixth: URG | `urgent` in `otherwise` |
 //! | seventh: text | `text` |
 //!
-//! The steps are taken in the RFC's order whatever control bits a segment combines; no combination is judged before them.
+//! The steps are taken in the RFC's order for every combination of control bits; no combination is judged before them.
 //! Only LISTEN drops a SYN with FIN.
 //!
 //! The steps `sequence`, `acknowledgement` and `text` are written against one side of the connection each, so that the

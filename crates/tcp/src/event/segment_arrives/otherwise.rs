@@ -112,7 +112,7 @@ pub(super) fn urgent(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox
     }
 }
 
-/// RFC 6093: the octet stays in line, only the mark is kept; the pointer is the one past it. True if it is news.
+/// RFC 6093: the octet stays in line, only the mark is kept; the pointer is the one past it. True if the mark has moved.
 pub(super) fn note_urgent(segment: &Segment, rw: &mut ReceiveWindow) -> bool {
     if !segment.header.flags.contains(TcpFlags::URG) {
         return false;
@@ -126,7 +126,7 @@ pub(super) fn note_urgent(segment: &Segment, rw: &mut ReceiveWindow) -> bool {
     news
 }
 
-/// Text and FIN, and then whatever may be sent, with an acknowledgement that is at least as urgent as `least`.
+/// Process text and FIN, then send all that may be sent, with an acknowledgement that is at least as urgent as `least`.
 fn after_acknowledgement(
     arrival: &mut Option<Segment>,
     least: Ack,
@@ -145,7 +145,7 @@ fn after_acknowledgement(
         //# data is received after CLOSE is called, its TCP implementation SHOULD send a RST to show that data was lost
         //# (SHLD-3).
         if text_after_close(segment, &parts) {
-            // With the number that the peer expects, whatever of ours is on its way.
+            // With the number that the peer expects, regardless of what is in flight.
             output::reset_at(segment.header.ack, parts.header_out, out);
             parts.fail(Error::Aborted, out, now);
             release(&mut parts, out);
@@ -163,7 +163,7 @@ fn after_acknowledgement(
     }
 }
 
-/// New text for a user who has closed can never be delivered: the peer must know (RFC 9293 section 3.6.1, MAY; RFC 1122
+/// New text cannot be delivered to a user that has closed: the peer must learn that (RFC 9293 section 3.6.1, MAY; RFC 1122
 /// section 4.2.2.13, SHOULD).
 fn text_after_close(segment: &Segment, parts: &PcbMut<'_>) -> bool {
     let end = segment.header.seq + segment.text.len() as u32;
@@ -353,7 +353,7 @@ fn reset(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Ti
     }
     out.count(Counter::ResetsIn, 1);
     let error = match parts.header_in.state {
-        // Nobody refused what is open early, and perhaps accepted.
+        // A connection that Fast Open opened early, and that may have been accepted, was not refused.
         State::SynReceived if !parts.is_early() => Error::Refused,
         // The peer had said that it sends no more, and now takes no more either: a pipe that is broken, as Linux sees it.
         State::CloseWait => Error::Shutdown,
@@ -414,7 +414,7 @@ fn repeats_syn(segment: &Segment, parts: &PcbMut<'_>) -> bool {
 //# are commonly used, and using them to reduce TIME-WAIT provides benefits for busy Internet servers (SHLD-4).
 fn reopens(segment: &Segment, parts: &PcbMut<'_>, config: &Config) -> bool {
     let flags = segment.header.flags;
-    // While somebody still reads from the old one, it cannot make way. A listener takes no SYN with FIN.
+    // While a user still reads from the old connection, it cannot be replaced. A listener takes no SYN with FIN.
     let others = TcpFlags::ACK | TcpFlags::RST | TcpFlags::FIN;
     if parts.header_in.is_held() || !flags.contains(TcpFlags::SYN) || flags.intersects(others) {
         return false;

@@ -22,7 +22,7 @@ pub(crate) struct Unacceptable {
     pub(crate) answer: Answer,
 }
 
-/// Check timestamps and sequence number. The timestamp to echo is returned if it is news, for [`take_timestamp`] once the
+/// Check timestamps and sequence number. The timestamp to echo is returned if it is new, for [`take_timestamp`] once the
 /// acknowledgement has been found possible: else one forged segment could move TS.Recent ahead, and PAWS would refuse the
 /// peer's own from then on.
 #[inline]
@@ -58,7 +58,7 @@ pub(crate) fn check(
 /// Does the segment, of `len` octets of sequence space, lie where the connection expects one? The only place that decides
 /// this, for acknowledgements, for text and for resets, and not alike:
 ///
-/// * A reset must lie in the window that the peer was told, from RCV.NXT on, whatever else it carries (RFC 5961 section
+/// * A reset must lie in the advertised window, from RCV.NXT on, regardless of what else it carries (RFC 5961 section
 ///   3.2). The caller resets the connection if it is at RCV.NXT and challenges it elsewhere.
 /// * A segment without text is accepted from Last.ACK.sent on and up to the window's right edge inclusive, which is a
 ///   little more than RFC 9293's table: otherwise an acknowledgement overtaken by text, or sent behind a full window,
@@ -122,7 +122,7 @@ fn paws(rw: &ReceiveWindow, segment: &Segment, config: &Config, now: Time) -> Re
         return Ok(());
     }
     let Some(timestamps) = segment.header.options.timestamps else {
-        // A SYN is answered further down, whatever it lacks (RFC 5961 section 4).
+        // A SYN is answered further down, even without an acceptable timestamp or number (RFC 5961 section 4).
         if segment.header.flags.contains(TcpFlags::SYN) || !config.strict_timestamps {
             return Ok(());
         }
@@ -151,7 +151,7 @@ fn old_timestamp(segment: &Segment) -> Unacceptable {
 }
 
 /// Text or FIN is answered at once, because its sender may have lost our acknowledgement. The rest could be part of a
-/// loop of two confused ends, or somebody's guesses.
+/// loop of two confused ends, or an attacker's guesses.
 fn urgency(segment: &Segment) -> Answer {
     let guess = segment.seq_len() == 0 || segment.header.flags.contains(TcpFlags::SYN);
     if guess { Answer::Limited } else { Answer::AtOnce }

@@ -158,7 +158,7 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, header: &Header, out: &Outbox<'_
     parts.receive_window.begin_text(now);
 }
 
-/// Some SYNs of ours had no answer: those who ask for the connection's status are told.
+/// Some of our SYNs were not answered: note it for status reports.
 fn opened_late(parts: &mut PcbMut<'_>, retries: u8, config: &Config, now: Time) {
     let (sw, first) = (&mut *parts.send_window, parts.retransmit_queue.log.newest());
     let una = sw.una;
