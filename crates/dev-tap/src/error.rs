@@ -18,7 +18,7 @@ pub enum TapError {
         /// The name asked for.
         name: String,
     },
-    /// Somebody else has the interface open.
+    /// Another process has the interface open.
     Busy {
         /// The interface.
         name: String,

@@ -20,7 +20,7 @@
 //! With [`Offloads::All`] frames from the kernel come with unfinished checksums (marked `Partial`: they were never on
 //! a wire) and as super-segments, and the kernel takes both from us. The mask of what the kernel may leave undone is
 //! the interface's, not the descriptor's, so it is set at every opening, to nothing if no offload is wanted: a
-//! persistent interface may remember what somebody else asked for.
+//! persistent interface may keep the settings of an earlier user.
 //!
 //! # What may never happen
 //!
@@ -120,7 +120,7 @@ impl Tap {
         Tap::set_up(name, fds, vnet::LEN, options)
     }
 
-    /// Takes descriptors that somebody with more rights has opened and attached: one per queue, all of one TAP
+    /// Takes descriptors that a process with more rights has opened and attached: one per queue, all of one TAP
     /// interface, which has no further queue open. `options.queues` is ignored. Without offload headers on the interface (`IFF_VNET_HDR`) there are no
     /// offloads.
     pub fn from_fds(fds: Vec<OwnedFd>, mut options: TapOptions) -> Result<Tap, TapError> {

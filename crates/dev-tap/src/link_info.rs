@@ -29,7 +29,7 @@ const TYPE_MASK: u16 = 0x3fff;
 /// 4.16 and does not tell.
 ///
 /// # Errors
-/// No socket can be had, or the kernel does not answer.
+/// No socket can be opened, or the kernel does not answer.
 pub fn open_queues(name: &str) -> io::Result<Option<u32>> {
     sys::ask_rtnetlink(&request(name)).map(|answer| parse(&answer))
 }

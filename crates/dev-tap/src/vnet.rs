@@ -3,7 +3,7 @@
 //!
 //! Received frames that the kernel of this machine sent were never on a wire; `NEEDS_CSUM` on them means that the
 //! checksum field was never finished because nothing can have corrupted the frame. They are handed on as `Partial`, so
-//! that a receiver need not look and whoever passes them on finds what is left to do.
+//! that a receiver need not look, and a stack that forwards them finds what is left to do.
 
 use dev::layout::{self, Layout, TCP};
 use pktbuf::{Checksum, PktBuf};

@@ -1,7 +1,7 @@
 //! The machine under test: one stack without threads of its own, its clock, and the other end of its link, which answers
 //! ARP and neighbour solicitations for everybody and records every frame with its time.
 //!
-//! Whoever has the [`Host`] moves it; that may be another thread each time, but one at a time.
+//! The thread that has the [`Host`] advances it; it may be another thread each time, but one at a time.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -22,7 +22,7 @@ pub const START: Time = Time::from_nanos(1_000_000_000_000);
 /// Link addresses of the stack and of its neighbour: locally administered.
 const MACS: (MacAddr, MacAddr) = (MacAddr([2, 0x68, 0x65, 0x64, 0, 0xa]), MacAddr([2, 0x68, 0x65, 0x64, 0, 0xb]));
 
-/// Who talks to whom.
+/// The addresses of both ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
     /// The stack's.
@@ -73,7 +73,7 @@ pub struct Terms {
     pub plan: Plan,
     /// TCP's parameters.
     pub tcp: tcp::Config,
-    /// Who talks to whom.
+    /// The addresses of both ends.
     pub addresses: Addresses,
     /// The link's MTU in octets, 68 to 65535.
     pub mtu: usize,
@@ -101,9 +101,9 @@ pub struct Host {
     driver: Driver<Real>,
     clock: Arc<VirtualClock<Real>>,
     far: FarEnd,
-    /// What the stack sent and nobody looked at yet; neither ARP nor neighbour discovery.
+    /// Frames that the stack sent and that were not taken yet, without ARP and neighbour discovery.
     pub sent: VecDeque<(Time, Vec<u8>)>,
-    /// Every frame that crossed the link since somebody took the list.
+    /// Every frame that crossed the link since the list was last taken.
     pub trace: Vec<Crossing>,
     /// The link swallows what the stack sends.
     pub swallow: bool,
@@ -194,7 +194,7 @@ impl Host {
         self.put(&frame)
     }
 
-    /// Takes the oldest IP packet that the stack sent and nobody looked at yet, and when it was sent.
+    /// Takes the oldest IP packet that the stack sent and that was not taken yet, and when it was sent.
     pub fn take_packet(&mut self) -> Option<(Time, Vec<u8>)> {
         let (at, mut frame) = self.sent.pop_front()?;
         frame.drain(..ethernet::HEADER_LEN.min(frame.len()));
@@ -310,7 +310,7 @@ impl Host {
                 Neighbour::Answer(out)
             }
             icmpv6::Message::NeighbourAdvert { .. } | icmpv6::Message::RouterSolicit { .. } => Neighbour::Silent,
-            // Multicast listener reports and the like concern nobody here.
+            // Multicast listener reports and the like are not part of a script.
             _ if header.dst.is_multicast() => Neighbour::Silent,
             _ => Neighbour::None,
         }

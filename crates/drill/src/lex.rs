@@ -1,6 +1,6 @@
 //! Words of a script: the text cut into tokens that know their line.
 //!
-//! Called by [`crate::parse`] alone. Never panics, whatever the text: what is no token is an error that names the line.
+//! Called by [`crate::parse`] alone. Never panics on any text: an unknown token is an error that names the line.
 //! Comments run from `//` or `#` to the end of the line, or between `/*` and `*/`.
 
 use crate::error::ScriptError;

@@ -19,7 +19,7 @@ const CREDIT: usize = 1024;
 type Frames = Arc<Mutex<VecDeque<PktBuf>>>;
 
 fn lock(frames: &Frames) -> MutexGuard<'_, VecDeque<PktBuf>> {
-    // Nobody can leave the queue half changed.
+    // No thread can leave the queue half changed.
     frames.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -83,7 +83,7 @@ impl Device for Link {
 
 struct Rx(Frames);
 
-/// Nobody sleeps on this link.
+/// No thread sleeps on this link.
 struct Nobody;
 
 impl Wake for Nobody {

@@ -4,7 +4,7 @@
 //! connection and says nothing about the order between connections. One timer wheel serves all connections under `up`; each
 //! cell has its own under `connp-t`, `connp-l` and `squeue`, and cells of a running stack are served by threads that do not
 //! wait for each other. So an order between connections would have to be made by the architectures at every tick, at a
-//! price, for nobody but the comparison. The comparison therefore puts such frames into one order itself: by connection,
+//! price, for the comparison only. The comparison therefore puts such frames into one order itself: by connection,
 //! and within a connection as they were sent.
 //!
 //! This covers nothing else. What follows a packet or a call of the script is compared in the order in which it was sent,

@@ -1,6 +1,6 @@
 //! From text to a [`Script`]: recursive descent over the tokens of `lex.rs`.
 //!
-//! The language is packetdrill's. Never panics, whatever the text; what is not understood is an error with its line.
+//! The language is packetdrill's. Never panics on any text; what is not understood is an error with its line.
 
 mod call;
 mod packet;

@@ -78,7 +78,7 @@ pub enum Direction {
 pub struct Packet {
     /// Which way.
     pub direction: Direction,
-    /// What is said of its IP header.
+    /// What the script states about its IP header.
     pub ip: IpInfo,
     /// What it carries.
     pub body: Body,
@@ -95,7 +95,7 @@ pub struct IpInfo {
     pub flow_label: Option<u32>,
 }
 
-/// What is said of the type-of-service octet.
+/// What the script states about the type-of-service octet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tos {
     /// The two ECN bits.

@@ -2,20 +2,20 @@
 //! (RFC 4862 section 5.4), addresses from router advertisements (RFC 4862 section 5.5) and their lifetimes, default
 //! routers and on-link prefixes (RFC 4861 section 6.3), and the groups that the interface is in (RFC 3376, RFC 3810).
 //!
-//! **What it owns.** The interface's [`InterfaceView`]: whoever runs an [`Autoconf`] publishes its view and changes none
+//! **What it owns.** The interface's [`InterfaceView`]: the caller that runs an [`Autoconf`] publishes its view and changes none
 //! of its own. An address under test is not in the view, so nothing is received for it, sent from it or answered about
 //! it; only its solicited-node group is joined, for the objections of others to be heard.
 //!
 //! **Who calls.** The `stack`: once to begin, per ARP packet, neighbour message, router advertisement and group query,
 //! for each conflict and each neighbour that the neighbour table gave up, when a socket joins or leaves a group, and at
 //! [`Autoconf::next_deadline`]. What is to be done comes back as a value, [`Changes`]. Where addresses are static and not
-//! checked, [`Autoconf::fixed`] leaves them alone and sees to the groups.
+//! checked, [`Autoconf::fixed`] leaves them alone and manages the groups only.
 //!
-//! **Strangers.** Everything here is driven by messages that anybody on the link can send, so everything is bounded:
+//! **Untrusted input.** Everything here is driven by messages that any host on the link can send, so everything is bounded:
 //! [`MAX_ADDRESSES`], [`MAX_ROUTERS`] and [`MAX_PREFIXES`] of each kind, [`NEW_ADDRESSES`] addresses formed at once and one
 //! a minute in the long run; a lifetime is shortened to no less than two hours (RFC 4862 section 5.5.3 e); times for
 //! neighbour discovery are taken within bounds ([`Timing`]); the hop limit that a router proposes is not taken, for a low
-//! one would keep the host from leaving its network (CVE-2015-2922), and a higher one than ours serves nobody.
+//! one would keep the host from leaving its network (CVE-2015-2922), and a higher one than ours has no use.
 //!
 //! What may never happen: an address used before it was found free, one used after its lifetime, two defences of one
 //! address within ten seconds.
@@ -282,7 +282,7 @@ impl Autoconf {
     pub fn discovery_arrives(&mut self, now: Time, discovery: &Discovery, counters: &Counters) -> Option<Changes> {
         let at = self.under_test(IpAddr::V6(discovery.target()))?;
         let mut step = Step::new(now, counters);
-        // A solicitation from an address asks who has it; nobody knows yet. From none, it tests the same address.
+        // A solicitation with a source address resolves ours, which is not assigned yet. Without one, it tests the same address.
         if !discovery.is_solicitation() || discovery.source().is_unspecified() {
             self.taken(at, discovery.mac(), &mut step);
         }
@@ -322,7 +322,7 @@ impl Autoconf {
         Changes::default()
     }
 
-    /// A user wants what is sent to `group`. The first is told to the link; each must [`leave`](Self::leave) again.
+    /// A user joins `group`. The first join is reported to the link; each must [`leave`](Self::leave) again.
     ///
     /// # Errors
     /// [`TooManyGroups`]: the interface is in [`MAX_GROUPS`] already.
@@ -336,7 +336,7 @@ impl Autoconf {
         Ok(self.finish(step))
     }
 
-    /// A user wants it no longer; the last is told to the link.
+    /// A user leaves the group; the last leave is reported to the link.
     pub fn leave(&mut self, now: Time, group: IpAddr, counters: &Counters) -> Changes {
         let mut step = Step::new(now, counters);
         if self.membership.exit(group) && !self.tests_in(group) {
@@ -356,7 +356,7 @@ impl Autoconf {
         self.finish(step)
     }
 
-    /// The neighbour table gave up a neighbour: a default router that is silent makes way for another.
+    /// The neighbour table gave up a neighbour: a silent default router is replaced by another.
     pub fn neighbour_failed(&mut self, now: Time, address: IpAddr, counters: &Counters) -> Changes {
         let mut step = Step::new(now, counters);
         self.router_silent(address, &mut step);

@@ -14,11 +14,11 @@ pub struct Datagram {
     pub buf: PktBuf,
     /// Source address: a possible single host, never a martian.
     pub src: IpAddr,
-    /// Destination address; see `cast` for whose it is.
+    /// Destination address; `cast` says what kind of address it is.
     pub dst: IpAddr,
     /// Protocol number of the transport header.
     pub protocol: u8,
-    /// Type of service or traffic class: DSCP and ECN. Also in the buffer's metadata, for who keeps only the buffer.
+    /// Type of service or traffic class: DSCP and ECN. Also in the buffer's metadata, for callers that keep only the buffer.
     pub tos: u8,
     /// Time to live or hop limit as received.
     pub ttl: u8,

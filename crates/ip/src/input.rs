@@ -1,5 +1,5 @@
-//! Every check a host owes a packet before a transport sees it, in the order a packet meets them: link address, IP
-//! header, whose packet it is, whether its sender can exist, extension headers, fragment or whole.
+//! Every check that a host makes on a packet before a transport sees it, in the order in which they are made: link address, IP
+//! header, destination, whether the source can be a host, extension headers, fragment or whole.
 //!
 //! Called once per frame by the `stack` ([`ethernet()`]), and once more per packet put together ([`reassembled`]).
 //! Nothing is copied: the buffer is trimmed of link padding and advanced to the transport header; the network header
@@ -39,12 +39,12 @@ pub enum Input {
     Elsewhere {
         /// The packet, from its network header on.
         packet: PktBuf,
-        /// Who sent it, as it says.
+        /// Source address, as the packet states it.
         src: IpAddr,
-        /// Whom it is for.
+        /// Destination address.
         dst: IpAddr,
     },
-    /// Dropped, and the sender is owed an ICMP error if the rules and the rate limit allow one.
+    /// Dropped, and an ICMP error is due to the sender if the rules and the rate limit allow one.
     Refused(Refused),
     /// Dropped; the caller counts the reason.
     Drop(DropReason),
@@ -56,7 +56,7 @@ pub enum Input {
 pub struct Refused {
     /// The packet, for the error to quote.
     pub datagram: Datagram,
-    /// The error owed.
+    /// The error that is due.
     pub error: ErrorKind,
     /// Why the packet was dropped.
     pub reason: DropReason,
@@ -72,7 +72,7 @@ enum LinkCast {
 /// What a frame is that is no plain TCP segment over IPv4.
 #[derive(Debug)]
 pub enum Other {
-    /// A packet of IPv6, at which nobody has looked yet: for [`ipv6_to`].
+    /// A packet of IPv6 that was not checked yet: for [`ipv6_to`].
     Ipv6(Ipv6Packet),
     /// Anything else.
     Input(Input),
@@ -320,7 +320,7 @@ fn v4_fault(error: ParseError, len: usize) -> DropReason {
     }
 }
 
-/// Whose packet it is and whether its sender can exist (RFC 1122 sections 3.2.1.3, 3.3.6 and 4.2.3.10).
+/// Checks the destination, and whether the source can be a host (RFC 1122 sections 3.2.1.3, 3.3.6 and 4.2.3.10).
 #[inline]
 fn v4_addresses(
     header: &ipv4::Header,
@@ -341,7 +341,7 @@ fn v4_addresses(
         return if switch { Ok(()) } else { Err(DropReason::IpMartianSource) };
     }
     let to_one = cast == Cast::Unicast;
-    // A unicast packet in a group frame is somebody's trick to reach every host of the link.
+    // A unicast packet in a group frame is an attempt to reach every host of the link.
     if to_one != (link == LinkCast::Unicast) && to_one {
         return Err(DropReason::IpBroadcastTransport);
     }
@@ -471,7 +471,7 @@ fn v6_fault(error: ParseError, len: usize) -> DropReason {
     }
 }
 
-/// Whose packet it is and whether its sender can exist (RFC 4291 sections 2.5.2, 2.5.3 and 2.7; mapped addresses never
+/// Checks the destination, and whether the source can be a host (RFC 4291 sections 2.5.2, 2.5.3 and 2.7; mapped addresses never
 /// belong on a wire, RFC 4942 section 2.2).
 #[inline]
 fn v6_addresses(

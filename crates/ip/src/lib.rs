@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `interface.rs` | [`InterfaceView`]: addresses, groups, source selection |
 //! | `datagram.rs` | [`Datagram`], [`Fragment`]: what input hands on |
-//! | `input.rs` | every check a host owes a packet (RFC 1122, RFC 8200), in the order a packet meets them |
+//! | `input.rs` | every check that a host makes on a packet (RFC 1122, RFC 8200), in order |
 //! | `output.rs` | IP and link headers in front of a transport packet; fragmentation; identification (RFC 6864) |
 //! | `reassembly.rs` | [`ReassemblyTable`]: fragments into packets, overlap kills |
 //! | `route.rs` | [`RouteTable`]: longest prefix match |
@@ -16,8 +16,8 @@
 //! | `neighbour.rs`, `neighbour/` | [`NeighbourTable`]: ARP and Neighbour Discovery in one state machine |
 //! | `icmp.rs`, `icmp/` | echo, error messages and when not to send them, errors received |
 //! | `autoconf.rs`, `autoconf/` | [`Autoconf`]: addresses found free and looked after, routers, group reports |
-//! | `redirect.rs` | [`RedirectTable`]: better first hops that routers told of |
-//! | `path_mtu.rs` | [`PathMtuTable`]: what routers told us about paths |
+//! | `redirect.rs` | [`RedirectTable`]: better first hops from redirect messages |
+//! | `path_mtu.rs` | [`PathMtuTable`]: path MTUs that routers reported |
 //!
 //! **Who counts a drop.** A [`DropReason`](observe::DropReason) that a function *returns*, in whatever variant, is
 //! counted by its caller; everything else that is dropped is counted where that happens, in the `counters` argument.

@@ -18,7 +18,7 @@
 //! [`NeighbourTable::generation`] stands still. It rises when an address changes, an entry goes, or one turns STALE:
 //! the next packet then comes through `resolve` and starts the reachability check that a cached header would hide.
 //!
-//! **Strangers.** Answers nobody asked for create nothing. A request to us creates an entry, but an unconfirmed one,
+//! **Untrusted input.** Unsolicited answers create nothing. A request to us creates an entry, but an unconfirmed one,
 //! and such entries are displaced first, by each other: a flood of made-up senders never evicts a neighbour that was
 //! ever confirmed, nor one we are asking for. A flood of made-up *destinations* (handshakes with senders who do not
 //! exist) displaces first what nobody has answered for. An unsolicited ARP packet does not overwrite a confirmed address; it
@@ -59,7 +59,7 @@ pub const MAX_PENDING_BYTES: usize = 512 << 10;
 /// Packets waiting for one neighbour; the oldest makes room (RFC 4861 section 7.2.2). Six connections' initial windows;
 /// a datagram of 64 KB in fragments fits.
 pub const MAX_PENDING_PER_NEIGHBOUR: usize = 64;
-/// A confirmed neighbour unused for so long may be displaced like one that was never heard from. Its connections, if
+/// A confirmed neighbour unused for this long may be displaced like one that never answered. Its connections, if
 /// it has any, are idle and ask again.
 pub const IDLE_TIME: Duration = Duration::from_secs(300);
 /// Mean time for which a confirmation holds; each is blurred by half of it either way (RFC 4861 section 6.3.2).
@@ -67,7 +67,7 @@ pub const REACHABLE_TIME: Duration = Duration::from_secs(30);
 /// Grace before a stale neighbour in use is probed (RFC 4861 section 10).
 pub const DELAY_FIRST_PROBE_TIME: Duration = Duration::from_secs(5);
 /// The end of that grace: cached link headers become invalid, so that those who send there come by and can say whether the
-/// neighbour answers ([`NeighbourTable::confirm`]). Before, nobody is slowed down.
+/// neighbour answers ([`NeighbourTable::confirm`]). Before that, no sender is slowed down.
 pub const DOUBT_TIME: Duration = Duration::from_secs(2);
 /// A neighbour that was heard from so lately is not asked at once when a transport hears nothing from beyond it: others may
 /// make progress through it meanwhile, and one lossy path does not have it asked for each of its time-outs.
@@ -131,12 +131,12 @@ pub struct NeighbourTable {
     random: u64,
 }
 
-/// Who wants a new entry: decides whom it may displace.
+/// The reason for a new entry: decides which entries it may displace.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Creator {
     /// We want to send there.
     Us,
-    /// Somebody asked us for something.
+    /// A request to us.
     Stranger,
 }
 
@@ -194,7 +194,7 @@ impl NeighbourTable {
         if address.is_ipv6() { self.timing } else { Timing::default() }
     }
 
-    /// Entries, whatever their state.
+    /// Entries in any state.
     pub fn len(&self) -> usize {
         self.by_address.len()
     }
@@ -336,7 +336,7 @@ impl NeighbourTable {
             State::Delay => {
                 entry.set(State::Probe, now + retrans);
                 entry.solicits = 1;
-                // Whoever has its link header in a cache comes by, and may say that it is there.
+                // Senders with a cached link header look it up again, and may confirm it.
                 out.changed = true;
                 out.frames.extend(entry.solicit(counters));
             }
@@ -412,12 +412,12 @@ impl NeighbourTable {
         entry.is_some_and(Entry::is_in_doubt)
     }
 
-    /// Whether any neighbour is in doubt. A scan of the table: for whoever has changed it.
+    /// Whether any neighbour is in doubt. A scan of the table: called only after a change.
     pub fn has_doubts(&self) -> bool {
         self.slots.iter().flatten().any(Entry::is_in_doubt)
     }
 
-    /// A transport heard from `next_hop` in answer to what it sent: it is reachable (RFC 4861 section 7.3.1).
+    /// A transport received an answer by way of `next_hop`: it is reachable (RFC 4861 section 7.3.1).
     pub fn confirm(&mut self, now: Time, next_hop: IpAddr) {
         let Some(&slot) = self.by_address.get(&next_hop) else { return };
         if matches!(self.entry(slot).state, State::Incomplete | State::Permanent) {

@@ -22,7 +22,7 @@ use wire::{ipv4, ipv6, protocol};
 /// Time to live and hop limit of everything that is not confined to the link (RFC 1700).
 pub const DEFAULT_TTL: u8 = 64;
 
-/// The link header of a resolved path, kept by whoever sends there often: 14 bytes copied in front of a packet.
+/// The link header of a resolved path. Frequent senders keep it: 14 bytes copied in front of a packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct LinkHeader([u8; ethernet::HEADER_LEN]);
 
@@ -39,7 +39,7 @@ impl LinkHeader {
         Self(bytes)
     }
 
-    /// Whose link address the header carries.
+    /// The neighbour whose link address the header carries.
     pub fn destination(&self) -> MacAddr {
         let [a, b, c, d, e, f, ..] = self.0;
         MacAddr([a, b, c, d, e, f])

@@ -8,7 +8,7 @@
 //! stays as a tombstone until its deadline, so that fragments of the killed packet yet to come are dropped too. No
 //! fragmenting host produces overlap; every one on record was an attack on a filter or on a reassembler. Tiny fragments
 //! are legal: what RFC 1858 and RFC 3128 ask of filters is no business of a host, which reads no header before the packet
-//! is whole (an IPv6 packet's first fragment must hold all headers nonetheless, RFC 7112; input sees to that).
+//! is whole (an IPv6 packet's first fragment must hold all headers nonetheless, RFC 7112; input checks that).
 //!
 //! **Bounds.** At most [`MAX_PIECES`] fragments to a packet and [`MEMORY_CAP`] bytes in all, where a fragment is charged
 //! the whole block it pins, so that a flood of tiny fragments cannot hold a hundred times what it sent. Over the cap
@@ -57,7 +57,7 @@ pub enum Reassembled {
     Pending,
     /// The packet is complete, to be given to [`input::reassembled`](crate::input::reassembled).
     Whole(Datagram),
-    /// Dropped, and the sender is owed an ICMP error; the caller counts the reason.
+    /// Dropped, and an ICMP error is due to the sender; the caller counts the reason.
     Refused(Refused),
 }
 
@@ -300,8 +300,8 @@ impl ReassemblyTable {
         }
     }
 
-    /// Lets go of packets whose deadline has passed; returns those fragments that hold the beginning of one, about
-    /// which a "time exceeded" error is owed (RFC 1122 section 3.3.2, RFC 8200 section 4.5).
+    /// Drops packets whose deadline has passed; returns the fragments that hold the beginning of one, about
+    /// which a "time exceeded" error is due (RFC 1122 section 3.3.2, RFC 8200 section 4.5).
     pub fn timeouts(&mut self, now: Time, counters: &Counters) -> SmallVec<[Datagram; 2]> {
         let mut owed = SmallVec::new();
         for family in 0..self.ages.len() {
@@ -403,7 +403,7 @@ impl Entry {
         }
     }
 
-    /// Who is charged for it.
+    /// The source that is charged for it.
     fn source(&self) -> IpAddr {
         sources::source_of(self.key.addresses().0)
     }
@@ -509,7 +509,7 @@ fn block_len(buf: &PktBuf) -> usize {
 /// A fault of one fragment, apart from any other.
 struct Fault {
     reason: DropReason,
-    /// IPv6 owes a parameter problem pointing at this byte of the packet.
+    /// IPv6 answers with a parameter problem that points at this byte of the packet.
     error: Option<ErrorKind>,
 }
 

@@ -1,4 +1,4 @@
-//! Better first hops that routers told of (RFC 4861 section 8, RFC 1122 section 3.2.2.2), kept as host routes.
+//! Better first hops from redirect messages (RFC 4861 section 8, RFC 1122 section 3.2.2.2), kept as host routes.
 //!
 //! A redirect is believed only of the router that is the first hop now, for one destination, and only when it leads to a
 //! station of the same link; the stack asks further that the message cannot have come from off the link. It holds for
@@ -24,7 +24,7 @@ pub const CAPACITY: usize = 64;
 /// A redirect message, checked as far as it can be by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Redirect {
-    /// Who says so.
+    /// The router that sent the redirect.
     pub reporter: IpAddr,
     /// For which destination.
     pub destination: IpAddr,

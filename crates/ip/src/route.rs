@@ -138,7 +138,7 @@ impl<W: Copy + Ord + core::ops::BitAnd<Output = W>> Family<W> {
         self.matches(destination).next()
     }
 
-    /// What is said of the path to `destination`.
+    /// The attributes of the path to `destination`.
     fn attributes(&self, destination: W) -> RouteAttributes {
         self.matches(destination).find(|row| !row.detour).map_or(RouteAttributes::NONE, |row| row.attributes)
     }
@@ -182,7 +182,7 @@ impl RouteTable {
     }
 
     /// Adds `route`, replacing the row with the same network and prefix length, which is returned. What that said of its
-    /// path stays: who knows the next hop only (a router's advertisement) does not contradict who described the path.
+    /// path stays: a source that knows only the next hop (a router's advertisement) does not override a description of the path.
     ///
     /// # Panics
     /// When the prefix is longer than the family allows or the gateway is of the other family: a configuration that
@@ -244,7 +244,7 @@ impl RouteTable {
         self.described > 0
     }
 
-    /// What is said of the path to `destination`: by the route that is taken, or by the one that it is a detour from.
+    /// The attributes of the path to `destination`: those of the route that is taken, or of the one that it is a detour from.
     pub fn attributes(&self, destination: IpAddr) -> RouteAttributes {
         match destination {
             IpAddr::V4(d) => self.v4.attributes(d.to_bits()),

@@ -1,7 +1,7 @@
 //! What a route says of the path behind it, and the words in which people state routes: those of `ip route`.
 //!
 //! The table of routes answers per packet; this is asked when a connection opens, and its MTU again when the table has
-//! changed. What may never happen: a word that is passed over because nobody knows it.
+//! changed. What may never happen: an unknown word that is skipped.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,7 +21,7 @@ pub struct RouteAttributes {
     /// Largest packet that the path carries, octets: 68 (IPv6: 88) to 65 535, and no more than the link's; `None`: the
     /// link's.
     pub mtu: Option<u16>,
-    /// `mtu` is certain: what routers say of it is not believed, and IPv4 packets may be cut on their way.
+    /// `mtu` is locked: routers' reports do not change it, and IPv4 packets may be fragmented on their way.
     pub mtu_locked: bool,
     /// The MSS that is announced, octets, 1 to 65 495; `None`: as `mtu` has it. It does not bound what is sent.
     pub announced_mss: Option<u16>,
@@ -53,7 +53,7 @@ pub struct StatedRoute {
     pub prefix_len: u8,
     /// The router to hand packets to.
     pub gateway: Option<IpAddr>,
-    /// What is said of the path.
+    /// Attributes of the path.
     pub attributes: RouteAttributes,
 }
 
@@ -98,7 +98,7 @@ impl FromStr for StatedRoute {
     }
 }
 
-/// A route by its name, as a person who takes it away says it: `10.8.0.0/16`, `default`, or `192.0.2.1 via 10.0.0.2`, which
+/// A route by its name, as in a command that removes it: `10.8.0.0/16`, `default`, or `192.0.2.1 via 10.0.0.2`, which
 /// means that route and not one by another router. `default` alone is IPv4's; that of IPv6 is `::/0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamedRoute {

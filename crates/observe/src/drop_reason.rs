@@ -1,6 +1,6 @@
 //! Every reason for which a frame, packet, segment or datagram may be dropped.
 //!
-//! A drop without a reason does not exist: whoever lets go of a packet that somebody sent counts one of these in its
+//! A drop without a reason does not exist: code that drops a packet counts one of these in its
 //! [`Counters`](crate::Counters). Reasons are ordered as a packet meets them on its way in, then on its way out.
 
 declare! {

@@ -23,7 +23,7 @@ pub enum Pressure {
     None,
     /// Buffers do not grow, and what can be had again is given up.
     Moderate,
-    /// Nobody gets more than the least that a connection needs.
+    /// Each connection gets only the least that it needs.
     Severe,
 }
 

@@ -1,4 +1,4 @@
-//! Instants as plain numbers. Protocol code never reads a clock: it is told what time it is.
+//! Instants as plain numbers. Protocol code never reads a clock: the time is an argument.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub, SubAssign};

@@ -30,7 +30,7 @@ struct View {
 /// What a packet asks or tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Who has the target protocol address?
+    /// Asks for the link address of the target protocol address.
     Request,
     /// The sender has it.
     Reply,

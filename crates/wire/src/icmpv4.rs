@@ -19,9 +19,9 @@ pub mod unreachable {
     pub const NETWORK: u8 = 0;
     /// The host does not answer on the last link.
     pub const HOST: u8 = 1;
-    /// Nobody handles the protocol.
+    /// The protocol is not supported.
     pub const PROTOCOL: u8 = 2;
-    /// Nobody listens at the UDP port.
+    /// No socket is bound to the UDP port.
     pub const PORT: u8 = 3;
     /// Fragmentation needed, but forbidden.
     pub const FRAGMENTATION_NEEDED: u8 = 4;

@@ -2,7 +2,7 @@
 //!
 //! Echo and error messages are a header of eight bytes and a body that stays where it is. Neighbour-discovery messages
 //! have no body: their options are part of the value. [`parse`] checks everything sections 6.1, 7.1 and 8.1 of RFC 4861
-//! ask of the message itself; that the hop limit is 255 is checked by whoever holds the IPv6 header.
+//! ask of the message itself; the caller, which has the IPv6 header, checks that the hop limit is 255.
 
 mod discovery;
 
@@ -29,7 +29,7 @@ pub mod unreachable {
     pub const PROHIBITED: u8 = 1;
     /// The neighbour does not answer.
     pub const ADDRESS: u8 = 3;
-    /// Nobody listens at the port.
+    /// No socket is bound to the port.
     pub const PORT: u8 = 4;
 }
 
@@ -110,7 +110,7 @@ pub enum Message {
     },
     /// A router tells of itself and its link (RFC 4861 section 4.2).
     RouterAdvert(RouterAdvert),
-    /// Who has the target address, or does it still (RFC 4861 section 4.3)?
+    /// Neighbour solicitation: asks for the link address of the target, or probes it (RFC 4861 section 4.3).
     NeighbourSolicit {
         /// The address asked for.
         target: Ipv6Addr,
@@ -119,7 +119,7 @@ pub enum Message {
     },
     /// The sender has the target address (RFC 4861 section 4.4).
     NeighbourAdvert {
-        /// The address told of.
+        /// The advertised address.
         target: Ipv6Addr,
         /// Hardware address of the target.
         target_mac: Option<MacAddr>,

@@ -70,7 +70,7 @@ pub enum Version {
     Three,
 }
 
-/// A router asks who listens.
+/// A membership query of a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
     /// To which group; unspecified for all groups.

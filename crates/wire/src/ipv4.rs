@@ -56,7 +56,7 @@ pub struct Header {
     pub more_fragments: bool,
     /// Position of the payload in the unfragmented datagram, in bytes: a multiple of 8, at most 65528.
     pub fragment_offset: u16,
-    /// Length of the header with its options, in bytes: 20 to 60. [`emit`](Self::emit) writes 20 whatever it is.
+    /// Length of the header with its options, in bytes: 20 to 60. [`emit`](Self::emit) always writes 20.
     pub header_len: u8,
     /// Length of header and payload, in bytes. Bytes after it are the frame's padding.
     pub total_len: u16,

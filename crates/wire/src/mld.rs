@@ -60,7 +60,7 @@ struct RecordView {
     group: [u8; 16],
 }
 
-/// A router asks who listens.
+/// A listener query of a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
     /// To which group; unspecified for all groups.

@@ -1,7 +1,7 @@
 //! A device that loses, delays, reorders, duplicates and damages frames, fills up, stalls and vanishes, by plan and by
 //! seed.
 //!
-//! [`Fault`] wraps any device. Faults befall single frames as they would be on a wire: the wrapped device's
+//! [`Fault`] wraps any device. Faults apply to single frames as they would be on a wire: the wrapped device's
 //! segmentation and coalescing are not passed on, and super-segments received from it are cut up first. What is lost
 //! is counted as `FaultInjected`.
 //!
@@ -240,7 +240,7 @@ struct Shared<P: Platform> {
     lock_index: u32,
     /// The receive queue is waiting.
     sleeping: P::AtomicBool,
-    /// Somebody outside asked for a wake (and not our own transmit queue, to set an earlier time).
+    /// A caller outside asked for a wake (and not our own transmit queue, to set an earlier time).
     woken: P::AtomicBool,
     waker: Arc<dyn Wake>,
     /// Where the receive queue sleeps while it hears nothing of the wrapped one.

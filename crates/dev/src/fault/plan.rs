@@ -1,8 +1,8 @@
 //! What goes wrong: the plan of a [`Fault`](super::Fault) device as values. Its text form is in `text.rs`.
 //!
 //! A plan has one chain of [`Rule`]s for each direction. A frame meets the rules in their order; what a rule makes of it
-//! (changed, doubled, gone) is what the next one sees. Then comes [`Timing`]: who is held back, and how long the way is.
-//! What befalls the device as a whole (full queues, stalls, wake-ups, being unplugged) is [`Trouble`].
+//! (changed, doubled, gone) is what the next one sees. Then comes [`Timing`]: which frames are held back, and the delay of the link.
+//! Faults of the device as a whole (full queues, stalls, wake-ups, being unplugged) are [`Trouble`].
 
 use std::fmt;
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl Cycle {
     }
 }
 
-/// One link of the chain: what may befall a frame.
+/// One rule of the chain: what may happen to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// The frame is lost, each for itself.
@@ -95,7 +95,7 @@ pub enum Rule {
     Duplicate(Ppm),
 }
 
-/// How long frames are under way, and who overtakes whom.
+/// How long frames are under way, and which overtake others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// Chance of a frame being held back until `distance` later ones have passed it.
@@ -128,7 +128,7 @@ impl Default for Timing {
     }
 }
 
-/// What befalls the frames of one direction.
+/// Faults of the frames of one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// The chain, first rule first.
@@ -151,7 +151,7 @@ impl Faults {
     }
 }
 
-/// What befalls the device as a whole.
+/// Faults of the device as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trouble {
     /// The transmit queue takes nothing during the bad time: its user has to wait or to drop.
@@ -194,11 +194,11 @@ impl Unplug {
 /// A plan of faults. The default plan changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
-    /// What befalls received frames.
+    /// Faults of received frames.
     pub inbound: Faults,
-    /// What befalls transmitted frames.
+    /// Faults of transmitted frames.
     pub outbound: Faults,
-    /// What befalls the device.
+    /// Faults of the device.
     pub trouble: Trouble,
     /// What the random choices depend on.
     pub seed: u64,

@@ -1,7 +1,7 @@
 //! The random numbers of fault injection: a PCG generator (O'Neill, "PCG: A Family of Simple Fast Space-Efficient
 //! Statistically Good Algorithms for Random Number Generation", 2014; the XSH-RR 64/32 member).
 //!
-//! It is our own so that a seed means the same faults for ever, whatever a library changes. Every kind of fault of
+//! It is our own so that a seed means the same faults for ever, even when a library changes. Every kind of fault of
 //! every path draws from a stream of its own: adding `reorder` to a plan does not move the frames that `loss` hits.
 
 use super::plan::Ppm;

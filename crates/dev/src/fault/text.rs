@@ -1,6 +1,6 @@
 //! The text form of a plan: words with their values.
 //!
-//! `loss 1% reorder 2% distance 5 delay 5ms seed 7` befalls both directions; `in` and `out` say that the words behind
+//! `loss 1% reorder 2% distance 5 delay 5ms seed 7` applies to both directions; `in` and `out` say that the words behind
 //! them concern received or transmitted frames only, `both` takes that back: `delay 10ms out loss 5% in dup 1%`. A plan
 //! prints itself in the same form, and what it prints parses to an equal plan.
 

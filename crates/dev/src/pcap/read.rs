@@ -44,7 +44,7 @@ pub enum ReadError {
     BadLength(u64, u32),
     /// A frame of an interface that was not declared: offset and interface.
     UnknownInterface(u64, u32),
-    /// More interfaces than anybody has.
+    /// More interfaces than a capture can plausibly have.
     TooManyInterfaces(u64),
 }
 

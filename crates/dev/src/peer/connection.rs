@@ -89,7 +89,7 @@ pub struct Connection {
     pub state: State,
     /// It is in the list of those that may send.
     pub listed: bool,
-    /// It is in the list of those that owe a delayed acknowledgment.
+    /// It is in the list of connections with a delayed acknowledgment.
     pub owes_ack: bool,
     iss: u32,
     snd_una: u32,
@@ -300,7 +300,7 @@ impl Connection {
         answer.ack |= fin;
     }
 
-    /// Moves RCV.NXT to `end` and past whatever was already there; returns by how much.
+    /// Moves RCV.NXT to `end` and past all data that is queued there; returns by how much.
     fn advance(&mut self, end: u32) -> u32 {
         let before = self.rcv_nxt;
         self.rcv_nxt = end;

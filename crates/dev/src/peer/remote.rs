@@ -1,9 +1,9 @@
 //! The remote ends of the connections whose frames arrive on one receive queue.
 //!
 //! [`RemoteEnds`] is that receive queue: it takes in what the stack transmitted, lets each [`Connection`] say what
-//! follows, and hands out the frames. It belongs to whoever polls the queue; nothing here is shared but the totals.
+//! follows, and hands out the frames. It belongs to the thread that polls the queue; only the totals are shared.
 //!
-//! A connection's place in the table is named by two lists (those that may send, those that owe an acknowledgment).
+//! A connection's place in the table is named by two lists (those that may send, those that have an acknowledgment to send).
 //! A place is used again only when the connection is closed and neither list names it, so a list never reaches
 //! somebody else's connection.
 
@@ -73,7 +73,7 @@ pub struct RemoteEnds<P: Platform> {
     index: HashMap<FourTuple, u32, BuildHasherDefault<FoldHasher>>,
     /// Connections that may have something to send.
     sending: VecDeque<u32>,
-    /// Connections that owe an acknowledgment once the stack falls silent.
+    /// Connections that send an acknowledgment once the stack stops sending.
     owing: Vec<u32>,
     to_open: VecDeque<FourTuple>,
     opening: usize,

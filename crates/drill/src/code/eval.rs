@@ -270,7 +270,7 @@ fn call(function: &str, mut arguments: Vec<Value>) -> Result<Value, String> {
         arguments = items.clone();
     }
     match (function, &arguments[..]) {
-        // What a script prints helps who writes it, not who reads a hundred results.
+        // Output of a script helps its author, not the reader of a hundred results.
         ("print", _) => Ok(Value::Tuple(Vec::new())),
         ("abs", [Value::Int(value)]) => Ok(Value::Int(value.saturating_abs())),
         ("abs", [Value::Real(value)]) => Ok(Value::Real(value.abs())),

@@ -1,4 +1,4 @@
-//! Which groups we listen to, told to multicast routers and snooping switches: IGMP (RFC 3376, and RFC 2236 and RFC 1112
+//! Reports our group memberships to multicast routers and snooping switches: IGMP (RFC 3376, and RFC 2236 and RFC 1112
 //! where a querier is older) and MLD (RFC 3810, RFC 2710) as one machine.
 //!
 //! Needed even on a link without a multicast router: a switch that snoops forwards neighbour solicitations only to those
@@ -36,7 +36,7 @@ const MAX_CHANGES: usize = mld::MAX_RECORDS;
 
 const _: () = assert!(MAX_CHANGES <= igmp::MAX_RECORDS && MAX_GROUPS < MAX_CHANGES);
 
-/// A router asks who listens.
+/// A membership query of a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupQuery {
     /// To which group; the unspecified address of a family stands for all its groups.
@@ -92,12 +92,12 @@ struct Reports {
     /// When the last query is answered, and for which group it asks.
     answer: Time,
     asked: IpAddr,
-    /// The oldest querier heard lately, and until when that is lately.
+    /// The oldest querier seen recently, and until when it counts as recent.
     version: GroupVersion,
     version_until: Time,
 }
 
-/// What is due: records, and the version they are told in.
+/// What is due: records, and the version to report them in.
 type Due = (SmallVec<[(RecordKind, IpAddr); 8]>, GroupVersion);
 
 impl Reports {

@@ -14,7 +14,7 @@ use crate::output::{self, DEFAULT_TTL};
 /// What is wrong with a packet, in terms of neither family; [`error`] finds the type and code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// Nobody listens at the UDP port.
+    /// No socket is bound to the UDP port.
     PortUnreachable,
     /// No transport has the protocol number (IPv4; IPv6 has [`ErrorKind::UnknownNextHeader`]).
     ProtocolUnreachable,
@@ -50,7 +50,7 @@ pub enum ErrorKind {
 const MOST_V4: usize = 576;
 const INCOMPLETE_CHAIN: u8 = 3;
 
-/// The error owed for `cause`, as a packet that begins at its network header and goes back to `cause.src`.
+/// The error about `cause`, as a packet that begins at its network header and goes back to `cause.src`.
 ///
 /// # Errors
 /// [`DropReason::IcmpErrorForbidden`] when none may be sent (RFC 1122 section 3.2.2, RFC 4443 section 2.4),

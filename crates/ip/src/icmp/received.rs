@@ -44,11 +44,11 @@ pub struct IcmpError {
     pub seq: Option<SeqNumber>,
     /// Length of the quoted packet when it was sent, in bytes, as its header says.
     pub sent: usize,
-    /// Who reports it.
+    /// The host or router that reports it.
     pub reporter: IpAddr,
 }
 
-/// What an error means to a transport, whatever the family (RFC 1122 sections 3.2.2.1 and 4.2.3.9, RFC 4443 section 3).
+/// What an error means to a transport, in either family (RFC 1122 sections 3.2.2.1 and 4.2.3.9, RFC 4443 section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpMeaning {
     /// The packet did not fit the next link, which takes `mtu` bytes; 0 where the router does not say.
@@ -56,7 +56,7 @@ pub enum IcmpMeaning {
         /// What the link takes, in bytes.
         mtu: u32,
     },
-    /// The remote host says that nobody serves the port or the protocol.
+    /// The remote host reports that nothing serves the port or the protocol.
     Refused,
     /// There is no route to the network.
     NetworkUnreachable,
@@ -79,7 +79,7 @@ impl IcmpError {
         }
     }
 
-    /// Whether the peer's host says that nobody serves the port or protocol: an error that ends an attempt to connect
+    /// Whether the peer's host reports that nothing serves the port or protocol: an error that ends an attempt to connect
     /// and that a connected UDP socket reports as "connection refused" (RFC 1122 sections 4.1.3.3 and 4.2.3.9).
     pub fn is_refusal(&self) -> bool {
         self.meaning() == IcmpMeaning::Refused

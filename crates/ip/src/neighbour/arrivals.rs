@@ -21,7 +21,7 @@ pub struct Effects {
     /// that waited for their neighbour.
     pub frames: SmallVec<[PktBuf; 4]>,
     /// Packets whose neighbour did not answer, beginning at their network header; counted as dropped already. Their
-    /// senders may be told (address unreachable).
+    /// senders may be sent an error (address unreachable).
     pub unreachable: SmallVec<[PktBuf; 4]>,
     /// Neighbours that did not answer.
     pub failed: SmallVec<[IpAddr; 2]>,
@@ -38,7 +38,7 @@ pub struct Conflict {
     pub address: IpAddr,
     /// The other station, where it said its link address.
     pub by: Option<MacAddr>,
-    /// We have told the link whose it is; otherwise that was done within the last ten seconds.
+    /// We have announced our ownership on the link; otherwise that was done within the last ten seconds.
     pub defended: bool,
 }
 
@@ -63,7 +63,7 @@ impl Discovery {
         self.target
     }
 
-    /// Who sent it; unspecified when it tests the target for itself.
+    /// The sender; unspecified when it tests the target for itself.
     pub fn source(&self) -> Ipv6Addr {
         self.src
     }
@@ -158,7 +158,7 @@ impl NeighbourTable {
         let address = IpAddr::V4(packet.spa);
         let useful = self.by_address.contains_key(&address) || (asks_us && interface.on_link(address));
         if !useful {
-            // A question to us was answered already; anything else concerns nobody here.
+            // A request to us was answered already; anything else is not for us.
             if !asks_us {
                 counters.drop(DropReason::ArpNotForUs);
             }
@@ -169,7 +169,7 @@ impl NeighbourTable {
         let entry = self.entry(slot);
         entry.speak_as(interface);
         let solicited = answers_us && matches!(entry.state, State::Incomplete | State::Probe);
-        // Whoever was never confirmed, or is being asked right now, may be replaced by who answers.
+        // An entry that was never confirmed, or that is being probed, may be replaced by the answer.
         let replaces = solicited || entry.state == State::Stale;
         self.apply(now, slot, Claim { mac: packet.sha, solicited, replaces }, effects, counters);
     }
@@ -284,7 +284,7 @@ impl NeighbourTable {
             return effects;
         }
         let Some(&slot) = self.by_address.get(&address) else {
-            // Nobody asked (section 7.2.5: no entry, no effect).
+            // Unsolicited (section 7.2.5: no entry, no effect).
             return dropped(DropReason::ArpNotForUs, counters);
         };
         let entry = self.entry(slot);

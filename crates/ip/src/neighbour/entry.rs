@@ -16,11 +16,11 @@ use crate::output::LinkHeader;
 pub enum State {
     /// Its link address is being asked for; packets wait.
     Incomplete,
-    /// It was heard from a short while ago.
+    /// It answered recently.
     Reachable,
-    /// It may have moved; nobody needs to know yet.
+    /// It may have moved; it is asked when it is next used.
     Stale,
-    /// Somebody sent to it while stale; a transport may confirm it before we ask.
+    /// A packet was sent to it while stale; a transport may confirm it before we ask.
     Delay,
     /// It is being asked whether it still has the address.
     Probe,
@@ -28,7 +28,7 @@ pub enum State {
     Permanent,
 }
 
-/// Worth of an entry that a stranger made us create and nobody confirmed.
+/// Worth of an entry that a request made us create and that was never confirmed.
 pub(super) const VALUE_STRANGER: u8 = 0;
 /// Worth of an entry that we ask for, or that was confirmed once and has been idle since: it goes when we ourselves need
 /// the room.
@@ -45,7 +45,7 @@ pub(super) struct Entry {
     pub state: State,
     /// Solicitations sent in this state.
     pub solicits: u8,
-    /// Heard from in answer to us, or by a transport, ever.
+    /// It has answered us, or a transport, at least once.
     pub confirmed: bool,
     /// In DELAY: the grace is nearly over.
     pub in_doubt: bool,

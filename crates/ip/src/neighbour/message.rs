@@ -19,7 +19,7 @@ fn arp_frame(packet: &arp::Packet, link_dst: MacAddr) -> Option<PktBuf> {
     Some(frame)
 }
 
-/// Who has `target`? Asked of everybody, or of `unicast` alone (RFC 1122 section 2.3.2.1).
+/// An ARP request for `target`, broadcast or to `unicast` alone (RFC 1122 section 2.3.2.1).
 pub(super) fn arp_request(
     mac: MacAddr,
     ours: Ipv4Addr,
@@ -32,7 +32,7 @@ pub(super) fn arp_request(
     arp_frame(&request, unicast.unwrap_or(MacAddr::BROADCAST))
 }
 
-/// Does anybody have `target`? Asked of everybody, in nobody's name (RFC 5227 section 2.1.1).
+/// An ARP probe for `target`, broadcast, with no sender address (RFC 5227 section 2.1.1).
 pub(crate) fn arp_probe(mac: MacAddr, target: Ipv4Addr, counters: &Counters) -> Option<PktBuf> {
     arp_request(mac, Ipv4Addr::UNSPECIFIED, target, None, counters)
 }
@@ -44,7 +44,7 @@ pub(super) fn arp_reply(mac: MacAddr, request: &arp::Packet, counters: &Counters
     arp_frame(&reply, request.sha)
 }
 
-/// An address of ours is defended: everybody is told whose it is (RFC 5227 section 2.3).
+/// An ARP announcement that defends an address of ours (RFC 5227 section 2.3).
 pub(crate) fn arp_announcement(mac: MacAddr, ours: Ipv4Addr, counters: &Counters) -> Option<PktBuf> {
     arp_request(mac, ours, ours, None, counters)
 }
@@ -57,7 +57,7 @@ fn discovery_packet(src: Ipv6Addr, dst: Ipv6Addr, message: &Message) -> Option<P
     Some(packet)
 }
 
-/// Who has `target`? Asked of its solicited-node group, or of `unicast` alone (RFC 4861 sections 7.2.2 and 7.3.3).
+/// A neighbour solicitation for `target`, to its solicited-node group or to `unicast` alone (RFC 4861 sections 7.2.2 and 7.3.3).
 pub(super) fn neighbour_solicit(
     mac: MacAddr,
     ours: Ipv6Addr,
@@ -73,7 +73,7 @@ pub(super) fn neighbour_solicit(
     Some(frame)
 }
 
-/// Does anybody have `target`? Asked of its solicited-node group, in nobody's name (RFC 4862 section 5.4.2).
+/// A solicitation that tests `target`, to its solicited-node group, from the unspecified address (RFC 4862 section 5.4.2).
 pub(crate) fn duplicate_solicit(mac: MacAddr, target: Ipv6Addr, counters: &Counters) -> Option<PktBuf> {
     counters.increment(Counter::NeighbourSolicitsOut);
     let message = Message::NeighbourSolicit { target, source: None };

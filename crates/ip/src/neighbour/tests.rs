@@ -361,7 +361,7 @@ fn queues_are_bounded_for_one_neighbour_and_for_all() {
     assert_eq!((story.table.pending(), story.table.pending_bytes(), story.table.len()), (0, 0, 0));
 }
 
-/// Handshakes with senders who do not exist make us ask for many: who was heard from a short while ago stays.
+/// Handshakes with senders that do not exist make us ask for many: a neighbour that answered recently stays.
 #[test]
 fn a_flood_of_made_up_destinations_displaces_no_confirmed_neighbour() {
     let mut story = Story::begin();

@@ -1,8 +1,8 @@
-//! How much of the table each source holds. One source's packets displace its own: whoever floods from one address finds
+//! How much of the table each source holds. One source's packets displace its own: a flood from one address finds
 //! a quarter of the memory, and the packets of others stay.
 //!
 //! An intrusive list for each source, oldest first, beside the one of all entries of a family; what is displaced is found
-//! without a search. Of IPv6 a /64 counts as one source, for whoever has one address of it has all of them; on the link
+//! without a search. In IPv6 a /64 counts as one source, because a host that has one address of it can use all of them; on the link
 //! itself every address counts for itself.
 
 use core::net::{IpAddr, Ipv6Addr};
@@ -36,7 +36,7 @@ impl Links {
     pub const NONE: Links = Links { older: NONE, newer: NONE };
 }
 
-/// Who is meant by a source address.
+/// The source that an address is counted under.
 pub(super) fn source_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(address) if !address.is_unicast_link_local() => {

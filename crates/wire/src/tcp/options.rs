@@ -170,7 +170,7 @@ pub struct Options {
     pub sack: SackBlocks,
 }
 
-/// Whose order options are written in. All orders have the same length.
+/// Which stack's order options are written in. All orders have the same length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OptionOrder {
     /// `mss,sackOK,TS,nop,wscale`; without timestamps `mss,nop,nop,sackOK,nop,wscale`.

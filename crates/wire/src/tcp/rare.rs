@@ -27,7 +27,7 @@ impl UserTimeout {
     /// The bit that makes the number one of minutes.
     const MINUTES: u16 = 0x8000;
 
-    /// The least time that can be told and is not shorter than `time`: in seconds up to nine hours, in minutes beyond.
+    /// The shortest time that the field can express and that is not shorter than `time`: in seconds up to nine hours, in minutes beyond.
     /// `None` for zero, and for more than 32 767 minutes.
     pub fn new(time: Duration) -> Option<UserTimeout> {
         let seconds = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));
