@@ -2,8 +2,9 @@
 //!
 //! A [`Counters`] block is meant to have **one writer**: then an increment is a plain load and store of a line that
 //! never leaves the writer's cache. Readers take a [`CounterSnapshot`] at any time and fold the blocks of all threads
-//! or cells; the sum is exact when the writers are at rest. A block that really is written from several threads is made
-//! with [`Counters::shared`] and pays a locked add. Writing to a single-writer block from two threads at once loses
+//! or cells; the sum is exact when the writers are at rest. Work that any thread may do counts in
+//! [`PerThreadCounters`](crate::PerThreadCounters). A block that several threads write, rarely, is made with
+//! [`Counters::shared`] and pays a locked add. Writing to a single-writer block from two threads at once loses
 //! counts; it is not undefined behaviour. (The unsynchronised statistics of the historical stacks did just that.)
 
 use core::fmt;

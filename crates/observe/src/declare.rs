@@ -1,5 +1,4 @@
-//! The declaration macro behind [`Counter`](crate::Counter), [`DropReason`](crate::DropReason) and
-//! [`trace::Event`](crate::trace::Event).
+//! The declaration macro behind [`Counter`](crate::Counter) and [`DropReason`](crate::DropReason).
 //!
 //! A declaration is one line, `Variant "Sentence."`. The kebab-case name is computed from the variant at compile time,
 //! so a name cannot drift from its variant.
@@ -95,14 +94,13 @@ macro_rules! declare {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Counter, DropReason, trace};
+    use crate::{Counter, DropReason};
 
     #[test]
     fn names_are_kebab_case() {
         assert_eq!(DropReason::TcpBadChecksum.name(), "tcp-bad-checksum");
         assert_eq!(DropReason::Ipv4BadHeader.name(), "ipv4-bad-header");
         assert_eq!(Counter::SegmentsIn.to_string(), "segments-in");
-        assert_eq!(trace::Event::HandOff.name(), "hand-off");
     }
 
     fn check<T: Copy + std::fmt::Debug>(all: &[T], name: fn(T) -> &'static str, text: fn(T) -> &'static str) {
@@ -117,7 +115,6 @@ mod tests {
     fn every_declaration_has_its_own_name_and_a_sentence() {
         check(Counter::ALL, Counter::name, Counter::describe);
         check(DropReason::ALL, DropReason::name, DropReason::describe);
-        check(trace::Event::ALL, trace::Event::name, trace::Event::describe);
     }
 
     #[test]

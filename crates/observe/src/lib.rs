@@ -1,9 +1,8 @@
-//! What Heddle measures about itself: time stamps, counters, reasons for drops, histograms and a trace ring.
+//! What Heddle measures about itself: time stamps, counters and reasons for drops.
 //!
-//! This crate owns the *vocabulary* of measurement. Every counter, every drop reason and every trace event is declared
-//! exactly once, with its sentence of description ([`Counter`], [`DropReason`], [`trace::Event`]); tables, reports and
-//! the control plane iterate over those declarations and never repeat a name. Every other room calls in here; nothing
-//! here calls out.
+//! This crate owns the *vocabulary* of measurement. Every counter and every drop reason is declared exactly once, with
+//! its sentence of description ([`Counter`], [`DropReason`]); tables, reports and the control plane iterate over those
+//! declarations and never repeat a name.
 //!
 //! What may never happen: a counter that makes two processors share a cache line on the data path (blocks are padded
 //! and, by default, have one writer each), a clock that is read (a [`Time`] is always handed in by whoever owns the
@@ -16,11 +15,10 @@
 //! | `counter.rs` | [`Counter`], [`Counters`], [`CounterSnapshot`] |
 //! | `drop_reason.rs` | [`DropReason`] |
 //! | `gauge.rs` | [`Gauges`]: what is alive now, for limits |
-//! | `histogram.rs` | [`Histogram`], log-linear buckets |
-//! | `trace.rs` | per-thread rings of trace records |
+//! | `per_thread.rs` | [`PerThreadCounters`]: a block of counters for each thread |
 //!
-//! The atomics here are relaxed and order nothing, so they stand outside the platform seam of the `sync` crate: a model
-//! checker has nothing to learn from them.
+//! The atomics here are relaxed and order nothing, so a model checker has nothing to learn from them and they are those of
+//! the machine on every platform. *Which* block a thread writes is the platform's business (`per_thread.rs`).
 #![forbid(unsafe_code)]
 
 #[macro_use]
@@ -28,12 +26,11 @@ mod declare;
 mod counter;
 mod drop_reason;
 mod gauge;
-mod histogram;
+mod per_thread;
 mod time;
-pub mod trace;
 
 pub use counter::{Counter, CounterSnapshot, Counters};
 pub use drop_reason::DropReason;
 pub use gauge::{Gauge, Gauges, Pressure};
-pub use histogram::Histogram;
+pub use per_thread::PerThreadCounters;
 pub use time::Time;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ip::icmp::IcmpErrorKind;
 use ip::path_mtu::Estimate;
 use ip::{InterfaceView, NamedRoute, Route, RouteAttributes, RouteTable, StatedRoute};
-use observe::{Counter, Counters, DropReason, Time};
+use observe::{Counter, Counters, DropReason, PerThreadCounters, Time};
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, Published, TooManyVersions};
 use tcp::config::MemoryLimits;
 use tcp::{ConnectionOptions, OpenParams, Outbox, PathNews, RouteChanged};
@@ -84,7 +84,7 @@ pub struct Shared<P: Platform> {
     /// Panics that were contained.
     pub failures: Failures<P>,
     /// Counters of work that belongs to no cell.
-    pub counters: Counters,
+    pub counters: PerThreadCounters<P>,
     /// Rises when a cached link header may have become wrong.
     generation: P::AtomicU32,
     /// Time of the latest receive batch, in nanoseconds: spares a clock read for each segment.
@@ -169,7 +169,7 @@ impl<P: Platform> Shared<P> {
             pings: Pings::default(),
             destinations: Destinations::default(),
             failures: Failures::new(contain),
-            counters: Counters::shared(),
+            counters: PerThreadCounters::new(),
             generation: P::AtomicU32::new(3),
             weighed: P::AtomicU64::new(0),
             alarms: Alarms::new(drivers),

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use sync::ring::{Mpsc, spsc};
-use sync::{EventCount, GateCell, Lock, LockClass, LockKind, OwnerCell, Parker, Platform, Real};
+use sync::{GateCell, Lock, LockClass, LockKind, OwnerCell, Parker, Platform, Real};
 
 struct Bench {
     rounds: u32,
@@ -77,10 +77,6 @@ fn wakes(bench: &Bench) {
     let parker: Parker = Parker::new();
     bench.report("unpark an awake thread", || {
         black_box(&parker).unpark();
-    });
-    let events: EventCount = EventCount::new();
-    bench.report("notify nobody", || {
-        black_box(&events).notify_one();
     });
 }
 

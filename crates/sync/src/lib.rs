@@ -18,8 +18,8 @@
 //! | exclusive use by structure (one thread) | [`OwnerCell`] | `owner_cell.rs` |
 //! | exclusive use or hand the work to the holder | [`GateCell`] with [`ring::Mpsc`] | `gate_cell.rs` |
 //! | pass values between threads | [`ring::spsc`], [`ring::Mpsc`] | `ring/` |
-//! | sleep until there is work | [`Parker`], [`EventCount`], [`Condvar`], [`Doorbell`] | one file each |
-//! | read without a lock what a writer replaces | [`Qsbr`], [`Rcu`] | `qsbr.rs` |
+//! | sleep until there is work | [`Parker`], [`Condvar`], [`Doorbell`] | one file each |
+//! | read without a lock what a writer frees later | [`Qsbr`] | `qsbr.rs` |
 //! | read at every turn what hardly ever changes | [`Published`] | `published.rs` |
 //! | a part that few of very many objects have | [`OnceBox`] | once_cell's |
 //! | a value per thread, summed when asked | [`PerThread`] | `per_thread.rs` |
@@ -30,7 +30,6 @@
 mod cache_padded;
 mod condvar;
 mod doorbell;
-mod event_count;
 mod forward_atomic;
 mod gate_cell;
 mod lock;
@@ -54,7 +53,6 @@ pub mod walk;
 pub use cache_padded::CachePadded;
 pub use condvar::Condvar;
 pub use doorbell::{Armed, DoorbellLike, Silent};
-pub use event_count::{EventCount, Listening};
 pub use gate_cell::{GateCell, GateGuard};
 pub use lock::{Guard, Lock, LockKind, RawLock, UnknownLockKind, raw};
 pub use lock_class::LockClass;
@@ -63,9 +61,9 @@ pub use lock_class::LockClass;
 pub use once_cell::race::OnceBox;
 pub use owner_cell::{NotOwner, OwnerCell, OwnerGuard};
 pub use parker::Parker;
-pub use per_thread::PerThread;
+pub use per_thread::{PerThread, Writers};
 pub use platform::{Atomic, CellLike, Integer, Platform, model_is_over};
 pub use published::{Published, TooManyVersions};
-pub use qsbr::{Qsbr, Rcu, Reader};
+pub use qsbr::{Qsbr, Reader};
 pub use real::{Doorbell, Real};
 pub use std::sync::atomic::Ordering;

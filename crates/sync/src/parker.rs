@@ -20,9 +20,6 @@ const PERMIT: u32 = 1;
 const ASLEEP: u32 = 2;
 
 /// A sleeping place for one thread. See the head of this file.
-///
-/// Many producers that mostly find the consumer awake are better served by [`EventCount`](crate::EventCount), whose
-/// notification writes nothing shared unless somebody sleeps.
 pub struct Parker<P: Platform = Real> {
     word: P::AtomicU32,
     /// Written only by wakers that enter the kernel anyway.

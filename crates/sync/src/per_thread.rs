@@ -1,8 +1,8 @@
 //! A value per thread, found by the platform's thread index: counters that never share a cache line.
 //!
-//! Written by its own thread, read by anyone who wants the sum. Slots are made on first use and live as long as the
-//! table, so a total still counts threads that have ended. What may never happen: two live threads being told that
-//! they are alone on one slot.
+//! Written by its own thread, read by any thread that wants the sum. A slot is made when its thread first asks for it and
+//! lives as long as the table, so a total still counts threads that have ended. What may never happen: two live threads
+//! that are both told to be the only writer of one slot.
 
 use std::marker::PhantomData;
 use std::ptr;
@@ -10,13 +10,31 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::{CachePadded, Platform, Real};
 
-/// A `T` for each thread, up to [`PerThread::SLOTS`]; threads numbered beyond share the last slot.
+/// Slots whose pointers lie in the table itself.
+const DIRECT: usize = 64;
+/// Blocks of further slots. Block `k` holds the slots `DIRECT << k .. DIRECT << (k + 1)`, so each doubles the table.
+const BLOCKS: usize = 16;
+
+type Slot<T> = AtomicPtr<CachePadded<T>>;
+
+/// Which threads write a value that [`PerThread`] makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writers {
+    /// One thread at a time, so plain loads and stores of atomics do.
+    One,
+    /// Several at once, so each change takes a read-modify-write.
+    Many,
+}
+
+/// A `T` for each thread. The table grows with the largest index that asks.
 ///
-/// The table of slots is written once per thread index, which no checker needs to explore; so its pointers are plain
-/// atomics and only `T` is the platform's business.
+/// Pointers to slots are written once per thread index, which no checker needs to explore; so they are plain atomics and
+/// only `T` is the platform's business.
 pub struct PerThread<T, P: Platform = Real> {
-    slots: [AtomicPtr<CachePadded<T>>; 256],
-    make: fn() -> T,
+    direct: [Slot<T>; DIRECT],
+    blocks: [AtomicPtr<Slot<T>>; BLOCKS],
+    common: Slot<T>,
+    make: fn(Writers) -> T,
     _owns: PhantomData<(Box<T>, P)>,
 }
 
@@ -27,18 +45,19 @@ unsafe impl<T: Send + Sync, P: Platform> Sync for PerThread<T, P> {}
 unsafe impl<T: Send + Sync, P: Platform> Send for PerThread<T, P> {}
 
 impl<T, P: Platform> PerThread<T, P> {
-    /// How many slots there are. Threads with an index of `SLOTS - 1` or more share the last.
-    pub const SLOTS: usize = 256;
+    /// Indices below this have a slot each: 4,194,304, as many threads as Linux can number. Threads without a proper index
+    /// (a checker's thread that is tearing down its locals) share one more slot, made for [`Writers::Many`].
+    pub const LIMIT: usize = DIRECT << BLOCKS;
 
     /// An empty table whose slots are filled by `make` when first used.
-    pub const fn new(make: fn() -> T) -> Self {
-        Self { slots: [const { AtomicPtr::new(ptr::null_mut()) }; 256], make, _owns: PhantomData }
-    }
-
-    /// Whether the slot of `index` belongs to one thread at a time. If not, writers need read-modify-writes.
-    #[inline(always)]
-    pub const fn is_exclusive(index: usize) -> bool {
-        index < Self::SLOTS - 1
+    pub const fn new(make: fn(Writers) -> T) -> Self {
+        Self {
+            direct: [const { AtomicPtr::new(ptr::null_mut()) }; DIRECT],
+            blocks: [const { AtomicPtr::new(ptr::null_mut()) }; BLOCKS],
+            common: AtomicPtr::new(ptr::null_mut()),
+            make,
+            _owns: PhantomData,
+        }
     }
 
     /// The calling thread's value.
@@ -50,19 +69,52 @@ impl<T, P: Platform> PerThread<T, P> {
     /// The value of thread `index`, made if it is not there yet.
     #[inline]
     pub fn slot(&self, index: usize) -> &T {
-        let slot = &self.slots[index.min(Self::SLOTS - 1)];
+        let slot = match self.direct.get(index) {
+            Some(slot) => slot,
+            None => self.far_slot(index),
+        };
         let found = slot.load(Ordering::Acquire);
         if found.is_null() {
-            return self.fill(slot);
+            return self.fill(slot, if index < Self::LIMIT { Writers::One } else { Writers::Many });
         }
         // SAFETY: a non-null slot points to a box that lives until the table is dropped; Acquire pairs with the
         // Release that published it.
         unsafe { &*found }
     }
 
+    /// The slot of an index that is not in the table itself.
     #[cold]
-    fn fill(&self, slot: &AtomicPtr<CachePadded<T>>) -> &T {
-        let fresh = Box::into_raw(Box::new(CachePadded::new((self.make)())));
+    fn far_slot(&self, index: usize) -> &Slot<T> {
+        if index >= Self::LIMIT {
+            return &self.common;
+        }
+        let k = (index / DIRECT).ilog2() as usize;
+        let mut block = self.blocks[k].load(Ordering::Acquire);
+        if block.is_null() {
+            block = self.grow(k);
+        }
+        // SAFETY: block `k` is an allocation of `DIRECT << k` slots that lives until the table is dropped, and `k` was
+        // chosen so that `index` lies among the slots from `DIRECT << k` up to twice that.
+        unsafe { &*block.add(index - (DIRECT << k)) }
+    }
+
+    /// Publishes block `k`, or finds that another thread has.
+    fn grow(&self, k: usize) -> *mut Slot<T> {
+        let slots: Box<[Slot<T>]> = (0..DIRECT << k).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
+        let fresh = Box::into_raw(slots).cast::<Slot<T>>();
+        match self.blocks[k].compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => fresh,
+            Err(winner) => {
+                // SAFETY: `fresh` came out of a box of `DIRECT << k` slots just now and was never published.
+                drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(fresh, DIRECT << k)) });
+                winner
+            }
+        }
+    }
+
+    #[cold]
+    fn fill(&self, slot: &Slot<T>, writers: Writers) -> &T {
+        let fresh = Box::into_raw(Box::new(CachePadded::new((self.make)(writers))));
         match slot.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: `fresh` is a box we just gave to the table, which keeps it until its drop.
             Ok(_) => unsafe { &*fresh },
@@ -77,21 +129,40 @@ impl<T, P: Platform> PerThread<T, P> {
 
     /// The values made so far, in index order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.slots.iter().filter_map(|slot| {
+        let far = (0..BLOCKS).flat_map(|k| self.block(k));
+        self.direct.iter().chain(far).chain([&self.common]).filter_map(|slot| {
             let found = slot.load(Ordering::Acquire);
             // SAFETY: as in `slot`; null becomes `None`.
             unsafe { found.as_ref() }.map(|padded| &**padded)
         })
     }
+
+    /// The slots of block `k`; none if it was never needed.
+    fn block(&self, k: usize) -> &[Slot<T>] {
+        let block = self.blocks[k].load(Ordering::Acquire);
+        if block.is_null() {
+            return &[];
+        }
+        // SAFETY: as in `far_slot`.
+        unsafe { std::slice::from_raw_parts(block, DIRECT << k) }
+    }
 }
 
 impl<T, P: Platform> Drop for PerThread<T, P> {
     fn drop(&mut self) {
-        for slot in &mut self.slots {
-            let found = *slot.get_mut();
+        let far = (0..BLOCKS).flat_map(|k| self.block(k));
+        for slot in self.direct.iter().chain(far).chain([&self.common]) {
+            let found = slot.load(Ordering::Relaxed);
             if !found.is_null() {
                 // SAFETY: the table owns its boxes and nobody else can reach them any more.
                 drop(unsafe { Box::from_raw(found) });
+            }
+        }
+        for (k, block) in self.blocks.iter().enumerate() {
+            let found = block.load(Ordering::Relaxed);
+            if !found.is_null() {
+                // SAFETY: as in `grow`; the table is the block's only owner now.
+                drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(found, DIRECT << k)) });
             }
         }
     }

@@ -11,7 +11,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::{LockClass, PerThread, Platform, Real};
+use crate::{LockClass, PerThread, Platform, Real, Writers};
 
 /// What one class of lock cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +44,8 @@ pub struct HandoffProfile {
 /// One thread's counters. Obtained from [`Platform::lock_counters`].
 #[derive(Debug, Default)]
 pub struct ThreadCounters {
-    /// Set in the block that threads beyond [`PerThread::SLOTS`] have in common.
-    shared: AtomicBool,
+    /// Several threads count here at once; see [`Writers::Many`].
+    shared: bool,
     classes: [ClassCounters; LockClass::COUNT],
     handoffs: AtomicU64,
     wakes_sent: AtomicU64,
@@ -62,9 +62,13 @@ struct ClassCounters {
 }
 
 impl ThreadCounters {
+    fn new(writers: Writers) -> Self {
+        Self { shared: writers == Writers::Many, ..Self::default() }
+    }
+
     #[inline(always)]
     fn add(&self, count: &AtomicU64, n: u64) {
-        if self.shared.load(Ordering::Relaxed) {
+        if self.shared {
             count.fetch_add(n, Ordering::Relaxed);
         } else {
             count.store(count.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
@@ -107,16 +111,12 @@ struct Totals {
 impl<P: Platform> Table<P> {
     /// A table in which nothing has happened.
     pub const fn new() -> Self {
-        Self { threads: PerThread::new(ThreadCounters::default), since: Mutex::new(None) }
+        Self { threads: PerThread::new(ThreadCounters::new), since: Mutex::new(None) }
     }
 
     /// The block of the thread with this index. A platform calls it once per thread and keeps the answer.
     pub fn slot(&self, index: usize) -> &ThreadCounters {
-        let block = self.threads.slot(index);
-        if !PerThread::<ThreadCounters, P>::is_exclusive(index) {
-            block.shared.store(true, Ordering::Relaxed);
-        }
-        block
+        self.threads.slot(index)
     }
 
     /// Lock counts since the last [`reset`](Self::reset), by class. Exact when no counted thread is running.

@@ -1,16 +1,18 @@
-//! Reading without a lock what a writer replaces: quiescent-state-based reclamation.
+//! Read-side sections without a lock: quiescent-state-based reclamation.
 //!
-//! *Model.* A reader says now and then "I hold nothing from before" ([`Reader::quiescent`]), typically once per batch of
-//! packets. A writer puts the new value in place, waits until every reader has said so once since, and then frees the
-//! old one. A read is one load, without fence or read-modify-write; a change costs a grace period. NetBSD's pserialize
-//! takes a context switch on every CPU for the quiescent state; here it is the batch.
+//! *Model.* A reader says now and then that it holds nothing from before ([`Reader::quiescent`]), typically once per batch
+//! of packets. A writer unlinks a value, waits until every reader has said so once since ([`Qsbr::synchronize`]), and
+//! then frees it or uses its place again. A read is one load, without fence or read-modify-write; a change costs a grace
+//! period. NetBSD's pserialize takes a context switch on every CPU for the quiescent state; here it is the batch.
 //!
-//! *Lifetimes.* A reference read through a [`Reader`] borrows the reader, and `quiescent` needs the reader mutably: the
-//! compiler refuses to keep the one across the other. A reader that will be away (asleep, or waiting for a lock) goes
-//! [`offline`](Reader::offline), or it would hold up every writer.
+//! *Lifetimes.* A type that is built on this gives out references that borrow a [`Reader`]; `quiescent` and `offline` take
+//! the reader mutably, so the compiler refuses to keep a reference across them. A reader that will be away (asleep, or
+//! waiting for a lock) goes [`offline`](Reader::offline), or it would hold up every writer.
 //!
-//! *What may never happen.* A value freed while a reader can hold it; a writer that waits for its own thread (it is told
-//! so).
+//! *User.* The reclamation of the bridge and the exchange of a running architecture, which are the next rooms to be built.
+//!
+//! *What may never happen.* A value freed while a reader can hold it; a writer that waits for its own thread (it panics
+//! with a message that says so).
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -19,7 +21,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 use crate::platform::model_is_over;
 use crate::{Atomic, CachePadded, Lock, LockClass, LockKind, Platform, Real};
 
-/// A set of readers, and the values that they read.
+/// A set of readers, for whose reads writers wait.
 pub struct Qsbr<P: Platform = Real> {
     /// Grace periods begun, plus 1.
     epoch: P::AtomicU64,
@@ -82,7 +84,7 @@ impl<P: Platform> Qsbr<P> {
     }
 }
 
-/// A thread's licence to read [`Rcu`] values. Not `Send`: a writer must be able to tell its own thread's readers.
+/// A thread's licence to read. Not `Send`: a writer must be able to tell its own thread's readers.
 pub struct Reader<P: Platform = Real> {
     domain: Arc<Qsbr<P>>,
     presence: Arc<Presence<P>>,
@@ -133,74 +135,5 @@ impl<P: Platform> Drop for Reader<P> {
         }
         self.presence.epoch.store(OFFLINE, Release);
         self.domain.readers.lock().retain(|other| !Arc::ptr_eq(other, &self.presence));
-    }
-}
-
-/// A value that readers of one [`Qsbr`] read without a lock and writers replace as a whole.
-pub struct Rcu<T, P: Platform = Real> {
-    domain: Arc<Qsbr<P>>,
-    /// The address of a boxed `T`; never 0.
-    value: P::AtomicUsize,
-    _owns: PhantomData<Box<T>>,
-}
-
-// SAFETY: readers on several threads hold `&T` at once (`T: Sync`), and a value may be dropped on another thread than
-// the one that made it (`T: Send`).
-unsafe impl<T: Send + Sync, P: Platform> Sync for Rcu<T, P> {}
-// SAFETY: as above.
-unsafe impl<T: Send + Sync, P: Platform> Send for Rcu<T, P> {}
-
-impl<T: Send + Sync, P: Platform> Rcu<T, P> {
-    /// A value for the readers of `domain`.
-    pub fn new(domain: &Arc<Qsbr<P>>, value: T) -> Self {
-        let value = P::AtomicUsize::new(expose(value));
-        Self { domain: domain.clone(), value, _owns: PhantomData }
-    }
-
-    /// The value as it is now; valid until the reader's next quiescent state.
-    ///
-    /// # Panics
-    /// If the reader belongs to another [`Qsbr`], whose grace periods would not protect it here.
-    #[inline]
-    pub fn read<'a>(&'a self, reader: &'a Reader<P>) -> &'a T {
-        assert!(
-            Arc::ptr_eq(&self.domain, &reader.domain),
-            "a value is read with a reader of another Qsbr; make the reader from the one the value was made with"
-        );
-        let value = std::ptr::with_exposed_provenance::<T>(self.value.load(Acquire));
-        // SAFETY: the address is of a live box, which a writer frees only after this reader's next quiescent state; the
-        // result's borrow of the reader ends before that.
-        unsafe { &*value }
-    }
-
-    /// Puts `new` in place, waits for a grace period, and returns the old value, which no reader has any more.
-    ///
-    /// # Panics
-    /// As [`Qsbr::synchronize`]; the old value is then leaked.
-    pub fn replace(&self, new: T) -> T {
-        let old = self.value.swap(expose(new), AcqRel);
-        self.domain.synchronize();
-        // SAFETY: the swap made the old box ours; the grace period has ended every read of it.
-        *unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut::<T>(old)) }
-    }
-
-    /// The readers' set.
-    pub fn domain(&self) -> &Arc<Qsbr<P>> {
-        &self.domain
-    }
-}
-
-fn expose<T>(value: T) -> usize {
-    Box::into_raw(Box::new(value)).expose_provenance()
-}
-
-impl<T, P: Platform> Drop for Rcu<T, P> {
-    fn drop(&mut self) {
-        if model_is_over::<P>() {
-            return;
-        }
-        let value = self.value.load(Acquire);
-        // SAFETY: `&mut self`: no read borrows this any more, and the box is ours.
-        drop(unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut::<T>(value)) });
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use sync::ring::Mpsc;
-use sync::{GateCell, NotOwner, OwnerCell, PerThread, Platform, Real};
+use sync::{GateCell, NotOwner, OwnerCell, PerThread, Platform, Real, Writers};
 
 const COUNT: usize = if cfg!(miri) { 50 } else { 20_000 };
 
@@ -118,7 +118,7 @@ fn live_threads_have_different_numbers_and_ended_threads_give_theirs_back() {
 
 #[test]
 fn per_thread_values_are_apart_and_summed() {
-    let counts: PerThread<AtomicUsize> = PerThread::new(AtomicUsize::default);
+    let counts: PerThread<AtomicUsize> = PerThread::new(|_| AtomicUsize::default());
     assert_eq!(counts.iter().count(), 0);
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -135,9 +135,45 @@ fn per_thread_values_are_apart_and_summed() {
 }
 
 #[test]
-fn threads_beyond_the_table_share_the_last_slot() {
-    let counts: PerThread<AtomicUsize> = PerThread::new(AtomicUsize::default);
-    let last = PerThread::<AtomicUsize>::SLOTS - 1;
-    assert!(std::ptr::eq(counts.slot(last), counts.slot(last + 1000)));
-    assert!(!PerThread::<AtomicUsize>::is_exclusive(last) && PerThread::<AtomicUsize>::is_exclusive(last - 1));
+fn every_index_has_a_slot_of_its_own() {
+    let counts: PerThread<(Writers, usize)> = PerThread::new(|writers| (writers, 0));
+    let indices = [0, 1, 63, 64, 65, 127, 128, 255, 256, 1000, 70_000, PerThread::<(Writers, usize)>::LIMIT - 1];
+    let places: HashSet<_> = indices.iter().map(|&index| std::ptr::from_ref(counts.slot(index))).collect();
+    assert_eq!(places.len(), indices.len(), "two indices share a slot");
+    for index in indices {
+        assert!(places.contains(&std::ptr::from_ref(counts.slot(index))), "the slot of {index} has moved");
+        assert_eq!(counts.slot(index).0, Writers::One);
+    }
+    assert_eq!(counts.iter().count(), indices.len());
+}
+
+#[test]
+fn threads_without_an_index_share_a_slot_and_know_it() {
+    let counts: PerThread<Writers> = PerThread::new(|writers| writers);
+    assert!(std::ptr::eq(counts.slot(usize::MAX - 1), counts.slot(PerThread::<Writers>::LIMIT)));
+    assert_eq!(*counts.slot(usize::MAX), Writers::Many);
+    assert_eq!(counts.iter().count(), 1);
+}
+
+#[test]
+fn six_hundred_live_threads_count_exactly() {
+    const THREADS: usize = 600;
+    let counts: PerThread<AtomicUsize> = PerThread::new(|_| AtomicUsize::default());
+    let barrier = Barrier::new(THREADS);
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            let count = || {
+                let mine = counts.here();
+                // All of them are alive from here on, so no index is used twice.
+                barrier.wait();
+                for _ in 0..100 {
+                    mine.store(mine.load(Relaxed) + 1, Relaxed);
+                }
+                barrier.wait();
+            };
+            thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, count).expect("a thread");
+        }
+    });
+    assert_eq!(counts.iter().map(|count| count.load(Relaxed)).sum::<usize>(), 100 * THREADS);
+    assert_eq!(counts.iter().count(), THREADS);
 }

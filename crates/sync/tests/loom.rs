@@ -143,13 +143,6 @@ fn parker() {
 }
 
 #[test]
-fn event_count() {
-    holds(models::event_count_wakes::<Loom>);
-    fails(HANG, models::event_count_wakes::<Fenceless>);
-    fails(HANG, models::event_count_wakes::<Blind>);
-}
-
-#[test]
 fn condvar() {
     holds(|| models::condvar_wakes::<Loom>(LockKind::Blocking));
     fails(HANG, || models::condvar_wakes::<Mute>(LockKind::Tas));
@@ -169,12 +162,12 @@ fn gate() {
 }
 
 #[test]
-fn rcu() {
+fn qsbr() {
     for away in [false, true] {
-        holds(move || models::rcu_frees_after_the_last_read::<Loom>(away));
-        fails(RACE, move || models::rcu_frees_after_the_last_read::<Weak>(away));
+        holds(move || models::qsbr_waits_for_every_read::<Loom>(away));
+        fails(RACE, move || models::qsbr_waits_for_every_read::<Weak>(away));
     }
-    fails(RACE, || models::rcu_frees_after_the_last_read::<Fenceless>(true));
+    fails(RACE, || models::qsbr_waits_for_every_read::<Fenceless>(true));
 }
 
 #[test]

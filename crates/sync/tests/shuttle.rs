@@ -62,13 +62,6 @@ fn parker() {
 }
 
 #[test]
-fn event_count() {
-    holds(models::event_count_wakes::<Shuttle>);
-    fails(models::event_count_wakes::<Mute>);
-    fails(models::event_count_wakes::<Blind>);
-}
-
-#[test]
 fn condvar() {
     holds(|| models::condvar_wakes::<Shuttle>(LockKind::Blocking));
     fails(|| models::condvar_wakes::<Mute>(LockKind::Blocking));
@@ -93,9 +86,9 @@ fn gate() {
 }
 
 #[test]
-fn rcu() {
-    holds(|| models::rcu_frees_after_the_last_read::<Shuttle>(false));
-    holds(|| models::rcu_frees_after_the_last_read::<Shuttle>(true));
+fn qsbr() {
+    holds(|| models::qsbr_waits_for_every_read::<Shuttle>(false));
+    holds(|| models::qsbr_waits_for_every_read::<Shuttle>(true));
 }
 
 #[test]

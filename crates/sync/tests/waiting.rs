@@ -1,4 +1,4 @@
-//! Sleeping and waking on the real machine: permits, announcements, the doorbell's descriptor.
+//! Sleeping and waking on the real machine: permits, the doorbell's descriptor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use sync::ring::Mpsc;
-use sync::{Doorbell, DoorbellLike, EventCount, Parker, Platform, Real, Silent};
+use sync::{Doorbell, DoorbellLike, Parker, Platform, Real, Silent};
 
 const COUNT: usize = if cfg!(miri) { 50 } else { 20_000 };
 
@@ -45,33 +45,6 @@ fn a_worker_that_parks_misses_nothing() {
         shared.1.unpark();
     }
     assert_eq!(worker.join().expect("the worker ends"), COUNT * (COUNT - 1) / 2);
-}
-
-#[test]
-fn an_announcement_without_waiters_is_suppressed() {
-    let events: EventCount = EventCount::new();
-    assert!(!events.notify_all());
-    let listening = events.listen();
-    assert!(events.notify_one(), "a listener is a waiter");
-    listening.wait(None);
-    assert!(!events.notify_one(), "it has left");
-}
-
-#[test]
-fn ping_pong_over_event_counts() {
-    let shared: Arc<(EventCount, AtomicUsize)> = Arc::new((EventCount::new(), AtomicUsize::new(0)));
-    let play = |shared: &(EventCount, AtomicUsize), mine: usize| {
-        for _ in 0..COUNT / 10 {
-            shared.0.wait_until(|| shared.1.load(Acquire) % 2 == mine);
-            shared.1.fetch_add(1, AcqRel);
-            shared.0.notify_all();
-        }
-    };
-    let other = shared.clone();
-    let thread = thread::spawn(move || play(&other, 1));
-    play(&shared, 0);
-    thread.join().expect("the other player ends");
-    assert_eq!(shared.1.load(Relaxed), COUNT / 10 * 2);
 }
 
 #[cfg(not(miri))]

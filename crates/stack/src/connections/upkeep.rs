@@ -74,7 +74,7 @@ pub trait Upkeep: Place {
 
     /// What is in the place.
     fn census(&mut self) -> Census {
-        let (timers, counters) = (self.armed(), self.counters().snapshot());
+        let (timers, counters) = (self.armed(), self.counted());
         self.with_directory(|directory, _| {
             let (connections, half_open) = (directory.connections.len(), directory.half_open.len());
             Census {

@@ -18,7 +18,7 @@
 
 use std::sync::Arc;
 
-use observe::{Counters, Time};
+use observe::{CounterSnapshot, Counters, PerThreadCounters, Time};
 use sync::{Atomic, Guard, Lock, LockClass, Ordering, Platform};
 use tcp::{Event, Outbox};
 use wire::FourTuple;
@@ -56,7 +56,7 @@ pub struct Locked<P: Platform> {
     deadline: P::AtomicU64,
     /// The same for the half-open connections.
     half_open_deadline: P::AtomicU64,
-    counters: Counters,
+    counters: PerThreadCounters<P>,
 }
 
 /// One connection.
@@ -122,7 +122,7 @@ impl<P: Platform> Locked<P> {
             timers: Lock::new(shared.lock_kind, LockClass::Timers, Wheel::new(shared.clock.now())),
             deadline: P::AtomicU64::new(u64::MAX),
             half_open_deadline: P::AtomicU64::new(u64::MAX),
-            counters: Counters::shared(),
+            counters: PerThreadCounters::new(),
         }
     }
 
@@ -178,7 +178,11 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
     }
 
     fn counters(&self) -> &Counters {
-        &self.counters
+        self.counters.here()
+    }
+
+    fn counted(&self) -> CounterSnapshot {
+        self.counters.snapshot()
     }
 
     fn find(&mut self, tuple: &FourTuple, hash: u32) -> Result<(Self::Id, Self::Held), ()> {

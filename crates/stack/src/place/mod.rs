@@ -14,7 +14,7 @@ pub mod pcb;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use observe::{Counters, Time};
+use observe::{CounterSnapshot, Counters, Time};
 use sync::Platform;
 use tcp::{Event, Outbox, PathNews, Pcb, TableChange};
 use wire::FourTuple;
@@ -80,7 +80,7 @@ pub type DirectoryOf<L> = Directory<<L as Place>::Stored, <L as Place>::Platform
 pub struct Site<'a, L: Place> {
     /// The stack.
     pub shared: &'a Shared<L::Platform>,
-    /// Counters of this place.
+    /// The block in which the calling thread counts.
     pub counters: &'a Counters,
     /// How a connection is laid out here.
     pub layout: L::Layout,
@@ -133,8 +133,13 @@ pub trait Place: Sized {
     /// The stack.
     fn shared(&self) -> &Arc<Shared<Self::Platform>>;
 
-    /// Counters of this place.
+    /// The block in which the calling thread counts.
     fn counters(&self) -> &Counters;
+
+    /// What all threads have counted in this place. Exact at rest.
+    fn counted(&self) -> CounterSnapshot {
+        self.counters().snapshot()
+    }
 
     /// Finds a connection by its tuple.
     ///

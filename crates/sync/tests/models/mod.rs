@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering::*;
 
 use sync::ring::{Mpsc, spsc};
 use sync::{
-    Armed, Atomic, CellLike, Condvar, EventCount, GateCell, Lock, LockClass, LockKind, OwnerCell, Parker, Platform,
-    Qsbr, RawLock, Rcu,
+    Armed, Atomic, CellLike, Condvar, GateCell, Lock, LockClass, LockKind, OwnerCell, Parker, Platform, Qsbr, RawLock,
 };
 
 fn join<P: Platform>(handle: P::JoinHandle) {
@@ -164,17 +163,6 @@ pub fn parker_wakes<P: Platform>() {
     join::<P>(thread);
 }
 
-pub fn event_count_wakes<P: Platform>() {
-    let events = Arc::new((EventCount::<P>::new(), P::AtomicU32::new(0)));
-    let other = events.clone();
-    let thread = P::spawn("announcer", None, move || {
-        other.1.store(1, Relaxed);
-        other.0.notify_one();
-    });
-    events.0.wait_until(|| events.1.load(Relaxed) == 1);
-    join::<P>(thread);
-}
-
 pub fn condvar_wakes<P: Platform>(kind: LockKind) {
     let queue = Arc::new((Lock::<u32, P>::new(kind, LockClass::Squeue, 0), Condvar::<P>::new()));
     let other = queue.clone();
@@ -241,36 +229,30 @@ pub fn gate_forgets_nothing<P: Platform>(look_again: bool) {
     assert_eq!(done, Some(3), "work was forgotten in the queue");
 }
 
-/// A value that marks its own end as a write, so that a read after it, or unordered with it, is a race.
-struct Marked<P: Platform>(Shared<P, usize>);
-
-impl<P: Platform> Drop for Marked<P> {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.0.set(0);
-        }
-    }
-}
-
-/// `away` takes the reader offline between its reads instead of letting it pass a quiescent state.
-pub fn rcu_frees_after_the_last_read<P: Platform>(away: bool) {
-    let domain = Qsbr::<P>::new();
-    let marked = |value| Marked::<P>(Shared(P::Cell::new(value)));
-    let rcu = Arc::new(Rcu::<Marked<P>, P>::new(&domain, marked(1)));
-    let theirs = rcu.clone();
+/// Two places and a word that says which of them readers use. The writer moves the word, waits for a grace period, and then
+/// uses the old place again: a read of it that is not over, or not ordered before, is a race. `away` takes the reader offline
+/// between its reads instead of letting it pass a quiescent state.
+pub fn qsbr_waits_for_every_read<P: Platform>(away: bool) {
+    let place = |value| Shared::<P, usize>(P::Cell::new(value));
+    let shared = Arc::new((Qsbr::<P>::new(), P::AtomicUsize::new(0), [place(1), place(2)]));
+    let theirs = shared.clone();
     let thread = P::spawn("reader", None, move || {
-        let mut reader = theirs.domain().reader();
-        let first = theirs.read(&reader).0.get();
+        let (domain, current, places) = &*theirs;
+        let mut reader = domain.reader();
+        let first = places[current.load(Acquire)].get();
         if away {
             reader.offline(|| ());
         } else {
             reader.quiescent();
         }
-        let second = theirs.read(&reader).0.get();
-        assert!(first != 0 && first <= second, "a freed or an older value was read: {first}, {second}");
+        let second = places[current.load(Acquire)].get();
+        assert!(first != 0 && first <= second, "a place in new use or an older value was read: {first}, {second}");
     });
     P::yield_now();
-    drop(rcu.replace(marked(2)));
+    let (domain, current, places) = &*shared;
+    current.store(1, Release);
+    domain.synchronize();
+    places[0].set(0);
     join::<P>(thread);
 }
 
