@@ -1,4 +1,4 @@
-//! A network whose device panics when a test wants it to, with somebody at its other end.
+//! A network with a device that panics on a test's command, and a peer at its other end.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use testbed::planted::{self, Plant, Planted};
 
 use crate::network::{Network, NetworkArgs};
 
-/// Who breaks the network.
+/// Makes the device panic.
 pub struct Breaker {
     plant: Arc<Plant>,
     peer: Stack,
@@ -32,7 +32,7 @@ impl Breaker {
         self.plant.always.store(u32::MAX, Ordering::SeqCst);
         let socket = UdpSocket::bind(&self.peer, "10.0.0.9:0").expect("a port");
         let nobody: SocketAddr = "10.0.0.200:9".parse().expect("an address");
-        // Whoever has that address is asked for: a broadcast.
+        // An ARP request: a broadcast.
         socket.send_to(b"anybody there?", nobody).expect("sent");
     }
 }

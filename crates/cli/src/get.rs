@@ -278,7 +278,7 @@ impl Sink {
 
     fn failure(&self, error: &io::Error) -> Failure {
         match &self.path {
-            // Whoever reads our output has enough.
+            // The reader of our output has closed it.
             None if error.kind() == io::ErrorKind::BrokenPipe => Failure::Reported,
             None => Failure::Failed(format!("cannot write to standard output: {error}; use -o FILE")),
             Some(path) => Failure::Failed(format!(

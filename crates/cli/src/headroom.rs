@@ -1,4 +1,4 @@
-//! Whether the threads and the memory of a start can be had, found out before anything is opened.
+//! Checks that a command's threads and memory are available, before anything is opened.
 //!
 //! An allocation that fails ends the process, a runtime that gets no thread panics, and a stack without packet buffers
 //! hears nobody. So a command first starts as many threads as it is going to need, has them all at once, and takes the
@@ -44,7 +44,7 @@ pub fn check(threads: usize) -> Result<(), Failure> {
     if had { Ok(()) } else { Err(Failure::Failed(sentence(threads))) }
 }
 
-/// As many bytes, if they can be had.
+/// That many bytes, if they can be allocated.
 fn reserve(bytes: usize) -> Option<Vec<u8>> {
     let mut memory = Vec::new();
     memory.try_reserve_exact(bytes).ok().map(|()| memory)
@@ -56,7 +56,7 @@ fn try_out(threads: usize) -> bool {
     }
     let gate = Mutex::new(());
     thread::scope(|scope| {
-        // Nobody panics under it.
+        // No thread panics under it.
         let closed = gate.lock().unwrap_or_else(PoisonError::into_inner);
         let (started, starts) = channel();
         let all = (0..threads).all(|_| {

@@ -71,8 +71,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whoever reads what is printed may stop, as `head` does: the command ends then without a word, and not as a success, for what
-/// it had to say is lost. A disk that is full is told in a line. `print!` knows no other way than to panic.
+/// The reader of the output may stop reading, as `head` does: the command then ends silently and without success, because
+/// output is lost. A full disk is reported in one line. `print!` would panic in both cases.
 fn end_with_the_reader() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,7 +1,7 @@
 //! The options that say which device, which addresses and which architecture, shared by every command that needs a
 //! network; and a stack built from them.
 //!
-//! Over `mem` a command is alone in the world, so one that calls somebody brings that somebody along: a second stack in
+//! Over `mem` there is no other host, so a command that connects brings its peer along: a second stack in
 //! the same process, at the other port of the in-memory device ([`Network::with_peer`]).
 
 use std::fs::File;
@@ -50,7 +50,7 @@ pub struct NetworkArgs {
     pub addr: Vec<Cidr>,
 
     /// Form IPv6 addresses and find the default router from what routers on the link advertise; every address, those of
-    /// --addr too, is used when nobody else on the link has it (some seconds after the start). With tap
+    /// --addr too, is used when no other host on the link has it (some seconds after the start). With tap
     #[arg(long)]
     pub slaac: bool,
 

@@ -106,7 +106,7 @@ struct ReplyLine {
 /// Runs the command.
 ///
 /// # Errors
-/// Nobody answered, or nothing could be sent.
+/// No host answered, or nothing could be sent.
 pub fn run(args: Args) -> Result<(), Failure> {
     args.network.check_headroom()?;
     let (network, peer) = match &args.network.dev {

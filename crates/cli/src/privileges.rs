@@ -24,7 +24,7 @@ const CAPABILITIES: u32 = 64;
 /// How long threads that have ended may be listed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Whom to become: what `--user` says.
+/// The user to become, as `--user` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User {
     uid: u32,

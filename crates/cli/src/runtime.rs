@@ -28,7 +28,7 @@ pub fn new() -> Result<Runtime, Failure> {
     })
 }
 
-/// Whether so many descriptors can be had. A runtime that is short of one for signals panics where this is an error.
+/// Whether this many descriptors can be opened. A runtime that lacks one for signals panics where this is an error.
 fn has_descriptors(count: usize) -> io::Result<()> {
     let first = File::open("/dev/null")?;
     (1..count).map(|_| first.try_clone()).collect::<io::Result<Vec<_>>>().map(drop)

@@ -68,14 +68,14 @@ enum Service {
     #[command(after_help = include_str!("help/serve_http.txt").trim_end())]
     Http(HttpArgs),
 
-    /// Send back whatever comes (RFC 862), over TCP and UDP
+    /// Send back all that is received (RFC 862), over TCP and UDP
     #[command(after_help = "\
 Example, as root:
   heddle serve echo --dev tap:heddle0 --addr 10.0.0.2/24
   nc 10.0.0.2 7                                 (after `ip addr add 10.0.0.1/24 dev heddle0`)")]
     Echo(ServiceArgs),
 
-    /// Take whatever comes and say nothing (RFC 863), over TCP and UDP
+    /// Discard all that is received (RFC 863), over TCP and UDP
     #[command(after_help = "\
 Example, as root:
   heddle serve discard --dev tap:heddle0 --addr 10.0.0.2/24
@@ -232,7 +232,7 @@ async fn serve(network: &Network, offer: &Offer, args: &ServiceArgs, totals: &Ar
     }
 }
 
-/// A listening port and what to do with whoever comes.
+/// A listening port and the service of its connections.
 struct Accepting<F> {
     listener: TcpListener,
     clients: Arc<Clients>,

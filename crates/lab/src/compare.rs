@@ -198,7 +198,7 @@ struct Entry {
     notes: Vec<String>,
 }
 
-/// Runs the comparison that `options` describe. `progress` hears where it stands.
+/// Runs the comparison that `options` describe. Calls `progress` with its state.
 pub fn run(options: &Options, progress: &mut dyn FnMut(Standing)) -> Results {
     let mut comparison = Comparison {
         options,

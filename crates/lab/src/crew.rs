@@ -2,7 +2,7 @@
 //!
 //! Each thread owns its share of the connections for good. A slice is one message to every thread (a deadline) and one
 //! answer from each (what was done, what it cost), so a resting crew blocks in a channel and costs nothing. Cost is read
-//! inside the thread, around the work alone: the sleep between slices is in nobody's account.
+//! inside the thread, around the work alone: the sleep between slices is not counted.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};

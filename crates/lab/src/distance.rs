@@ -42,7 +42,7 @@ impl Distance {
     /// Starts the threads; `None` where there is one processor only.
     ///
     /// # Errors
-    /// A thread cannot be had.
+    /// A thread could not be started.
     pub fn start() -> io::Result<Option<Distance>> {
         if crate::machine::cores() < 2 {
             return Ok(None);

@@ -6,7 +6,7 @@
 //! as the stack it is compared with. What may never happen: a thread that spins between slices, or a connection that
 //! was asked for and silently not opened.
 //!
-//! Loopback is not a network card: its MTU is 65536 bytes unless somebody changed it, nothing is checksummed, and a
+//! Loopback is not a network card: its MTU is 65536 bytes unless it was changed, nothing is checksummed, and a
 //! segment is handed over by reference. [`KernelBench::notes`] says so beside the figures.
 
 mod bulk;

@@ -29,7 +29,7 @@ pub struct Machine {
     /// The same when it ended: our own threads are in it.
     pub load_after: Option<[f64; 3]>,
     /// Nanoseconds in which a cache line goes from one processor to another and back, over the run; `None` with one
-    /// processor, and where nobody looked.
+    /// processor, and where it was not measured.
     #[serde(default)]
     pub round_trip_ns: Option<Spread>,
     /// Percentage of processor time that the hypervisor gave to others during the run, 0 to 100.

@@ -116,7 +116,7 @@ fn sentence(chosen: &Candidate<'_>, leader: &Candidate<'_>, all: &[Candidate<'_>
     format!("{carried}{because}{}.", against_the_kernel(rows))
 }
 
-/// By how much the leader leads, and over whom.
+/// By how much the leader leads, and over which contender.
 fn against_the_next(chosen: &Candidate<'_>, all: &[Candidate<'_>]) -> String {
     let others = all.iter().filter(|other| !std::ptr::eq(*other, chosen));
     let Some(next) = others.max_by(|a, b| a.average.mean.total_cmp(&b.average.mean)) else {

@@ -174,7 +174,7 @@ pub struct Row {
     /// where that is not known (one processor). Samples of several threads compare only at like distances.
     #[serde(default)]
     pub round_trip_ns: Vec<Option<f64>>,
-    /// Whatever a reader of the figures must know.
+    /// Remarks that a reader of the figures must know.
     pub notes: Vec<String>,
 }
 

@@ -125,7 +125,7 @@ pub struct LockCount {
     pub class: String,
     /// Times it was taken.
     pub acquired: u64,
-    /// Times the first try failed: somebody else held it.
+    /// Times the first try failed: another thread held it.
     pub first_try_failed: u64,
     /// Nanoseconds spent waiting; present only after a timed pass, because timing a lock costs several times the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]

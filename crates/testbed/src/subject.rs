@@ -113,7 +113,7 @@ pub enum Step {
 pub struct Outcome {
     /// What the stack sent, in its order.
     pub frames: Vec<Vec<u8>>,
-    /// What the user was told; nothing if no user asked.
+    /// What was reported to the user; nothing if no user asked.
     pub answer: String,
 }
 

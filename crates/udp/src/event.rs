@@ -51,7 +51,7 @@ impl Event for DatagramArrives {
 pub struct SendTo {
     /// The payload, with headroom for all headers.
     pub payload: PktBuf,
-    /// To whom; `None` to the connected peer.
+    /// The destination; `None`: the connected peer.
     pub to: Option<SocketAddr>,
     /// The address that routing chose to send from; a bound socket's own address goes before it.
     pub source: IpAddr,

@@ -12,13 +12,13 @@ use wire::{FourTuple, ParseError};
 pub struct Datagram {
     /// The payload.
     pub buf: PktBuf,
-    /// Who sent it. Port 0 means that no answer is expected.
+    /// The sender. Port 0 means that no answer is expected.
     pub source: SocketAddr,
     /// To which of our addresses, groups or broadcasts.
     pub destination: SocketAddr,
     /// Type of service or traffic class of the packet.
     pub tos: u8,
-    /// The sender sent no checksum: nobody vouches for the payload, nor over IPv6 for the addresses.
+    /// The sender sent no checksum: the payload is unprotected, and over IPv6 so are the addresses.
     pub without_checksum: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What an event wants done, for whoever ran it to do once the PCB is no longer held.
+//! What an event wants done. The caller of the event does it once the PCB is no longer held.
 
 use core::net::IpAddr;
 

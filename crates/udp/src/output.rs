@@ -19,14 +19,14 @@ pub const fn max_payload(destination: IpAddr) -> usize {
     }
 }
 
-/// Who computes the checksum of a datagram.
+/// Where the checksum of a datagram is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksumming {
     /// It is computed here; 0xffff stands for a sum of zero (RFC 768).
     Here,
     /// It is left to the device ([`Checksum::Partial`]).
     Device,
-    /// Nobody: the field is zero.
+    /// Nowhere: the field is zero.
     None,
 }
 

@@ -12,7 +12,7 @@ use pktbuf::PktBuf;
 
 use crate::{Datagram, Readiness};
 
-/// Memory that a socket's receive queue may pin unless told otherwise, in bytes: some 250 full frames.
+/// Memory that a socket's receive queue may hold by default, in bytes: some 250 full frames.
 pub const DEFAULT_RECEIVE_LIMIT: usize = 512 << 10;
 
 /// Groups that one socket may be in (Linux's `igmp_max_memberships`).
@@ -163,7 +163,7 @@ impl UdpPcb {
     }
 }
 
-/// The whole block: it is pinned whatever the datagram's length.
+/// The whole block: it is held regardless of the datagram's length.
 fn charge(buf: &PktBuf) -> usize {
     buf.headroom() + buf.len() + buf.tailroom()
 }

@@ -24,7 +24,7 @@ thread_local! {
 }
 
 /// An end that is reset when it is dropped before both directions have ended: by an error, or because the relay stops.
-/// Whoever is at the other side of it must not take a part for the whole.
+/// The program at the other side must not take a part for the whole.
 struct Held<E: End> {
     end: E,
     whole: bool,
@@ -120,7 +120,7 @@ async fn direction(
     }
     to.finish()?;
     ended.notify_one();
-    // Nobody reads here any more, but a reset may still come.
+    // This end is not read any more, but a reset may still arrive.
     tokio::select! {
         biased;
         () = other.notified() => Ok(()),
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(rig.at_rest(), (4, 4));
     }
 
-    /// Waits until text gets through: a reset that came before would tell the relay that nobody is there.
+    /// Waits until data gets through: a reset before that would mean to the relay that nothing listens.
     fn carried(mut kernels: &TcpStream, mut heddles: &heddle::TcpStream) {
         heddles.set_read_timeout(Some(PATIENCE));
         kernels.write_all(b"?").unwrap();

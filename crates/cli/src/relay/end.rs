@@ -185,7 +185,7 @@ pub trait End: Send + Sync {
     /// The connection has failed.
     fn finish(&self) -> io::Result<()>;
 
-    /// Sends small segments at once: whoever writes them has decided what belongs together.
+    /// Sends small segments at once: the program that writes them has decided what belongs together.
     fn prompt(&self);
 
     /// Makes the drop a reset.

@@ -1,4 +1,4 @@
-//! A relay whose process may open no more files: what it cannot accept waits, is said, and is served when others have
+//! A relay in a process that may open no more files: connections that it cannot accept wait, the relay says so, and serves them when others have
 //! ended. The limit is a process's, so the relay is this test program again, as a child.
 
 use std::io::{BufRead, BufReader, Read, Write};

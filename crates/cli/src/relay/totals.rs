@@ -15,9 +15,9 @@ pub struct Totals {
     open: AtomicU64,
     not_opened: AtomicU64,
     reset: AtomicU64,
-    /// From whoever connected, to whom it leads.
+    /// From the connecting end to the target.
     forth: AtomicU64,
-    /// From there to whoever connected.
+    /// From the target to the connecting end.
     back: AtomicU64,
     closed: Notify,
 }
@@ -53,7 +53,7 @@ impl Totals {
         self.reset.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Where bytes are counted that were carried from whoever connected, and those the other way.
+    /// Counters of bytes carried from the connecting end, and of those carried the other way.
     pub fn directions(&self) -> (&AtomicU64, &AtomicU64) {
         (&self.forth, &self.back)
     }

@@ -60,7 +60,7 @@ struct Client {
 /// A connection that was admitted, until this is dropped.
 #[derive(Debug)]
 pub struct Admitted {
-    /// `None`: nobody counts.
+    /// `None`: clients are not counted.
     counted: Option<(Arc<Clients>, u128)>,
 }
 

@@ -117,7 +117,7 @@ pub async fn datagrams(protocol: Protocol, socket: UdpSocket, totals: Arc<Totals
     let mut buffer = vec![0; BUFFER];
     let mut length = 0;
     loop {
-        // An error here is about an earlier answer that somebody did not want.
+        // An error here is about an earlier answer that a client refused.
         let Ok((count, sender)) = socket.recv_from(&mut buffer).await else { continue };
         totals.datagram_in(count);
         consume_budget().await;

@@ -103,7 +103,7 @@ impl Totals {
             self.text(stack, after)
         };
         text.insert_str(0, if json { "" } else { "\n" });
-        // Nobody may be there to read it: no reason to stop serving.
+        // Standard error may be closed: no reason to stop serving.
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
 

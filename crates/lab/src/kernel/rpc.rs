@@ -1,6 +1,6 @@
 //! Request/response through the kernel: one request outstanding on each connection, all the time.
 //!
-//! Both ends of a connection are on one thread. Whoever has a whole message answers with the next, so a transaction is
+//! Both ends of a connection are on one thread. An end that has a whole message answers with the next, so a transaction is
 //! two messages of the same size. A message may arrive in pieces; what has come is remembered for each end.
 
 use std::io::{self, Read, Write};

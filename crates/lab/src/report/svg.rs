@@ -281,7 +281,7 @@ fn error_bar(svg: &mut String, class: &str, x: f64, y: f64, ci: Option<f64>, ver
     );
 }
 
-/// What a pointer that rests on a mark is told.
+/// The tooltip of a mark.
 fn hint(name: &str, y: f64, ci: Option<f64>) -> String {
     let interval = ci.map(|ci| format!(" ± {}", significant(ci))).unwrap_or_default();
     format!("<title>{}: {}{interval}</title>", escaped(name), significant(y))

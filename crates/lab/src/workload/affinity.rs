@@ -16,7 +16,7 @@ use wire::rss::Toeplitz;
 /// Ports below this belong to services.
 const FIRST_PORT: u16 = 1024;
 
-/// Who receives what; and accepted ends on their way to their thread. Any thread.
+/// Which thread receives which connection; and accepted ends on their way to their thread. Any thread.
 pub(super) struct Affinity {
     hash: Toeplitz,
     /// One for each thread.

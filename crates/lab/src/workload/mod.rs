@@ -111,7 +111,7 @@ impl Bench {
     /// Bulk data from every sender to its receiver.
     ///
     /// # Errors
-    /// The stacks cannot be built, or the connections cannot be had.
+    /// The stacks cannot be built, or the connections cannot be opened.
     pub fn open(params: &Params) -> io::Result<Bench> {
         Bench::start(params, "bulk", |world, thread| Box::new(bulk::Bulk::new(world, params, thread)))
     }
@@ -176,7 +176,7 @@ impl Contender for Bench {
         self.world.clock.stop();
         let after = Reading::take(&self.world)?;
         let used = after.usage - before.usage;
-        // Protocol threads work outside the crew: the whole process is the account, and nobody else works now.
+        // Protocol threads work outside the crew: the whole process is counted, and no other thread works now.
         (slice.cpu, slice.switches) = (used.cpu, used.switches);
         slice.exact = after.exact.since(&before.exact);
         Ok(slice)

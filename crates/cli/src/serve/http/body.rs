@@ -23,7 +23,7 @@ pub type Body = Either<Full<Bytes>, FileBody>;
 
 /// Pieces of files on their way through hyper to the connection, oldest first.
 ///
-/// hyper passes on bytes, not who owns them. The connection finds the owner here again by the address of the bytes, which
+/// hyper passes on bytes, not their owner. The connection finds the owner here again by the address of the bytes, which
 /// is unmistakable as long as the piece is in the list.
 #[derive(Clone, Debug, Default)]
 pub struct SharedPieces {

@@ -106,7 +106,7 @@ impl Provisional<'_> {
 impl Drop for Provisional<'_> {
     fn drop(&mut self) {
         if !self.kept {
-            // Whoever looks finds a hidden file; nothing else can be done about it here.
+            // A hidden file stays behind; nothing else can be done about it here.
             let _ = unlinkat(&self.directory.fd, self.provisional.as_str(), rustix::fs::AtFlags::empty());
         }
     }
