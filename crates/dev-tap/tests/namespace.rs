@@ -4,18 +4,19 @@
 //! it says so in one line and passes.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use dev::layout::Layout;
 use dev::{Device, QueuePair, WaitOutcome};
 use dev_tap::{Offloads, Tap, TapError, TapOptions};
+use frames::{Datagram, Ends, Payload, Segment};
 use observe::DropReason;
 use pktbuf::{Checksum, PktBuf};
-use wire::ethernet::{EtherType, MacAddr};
+use wire::ethernet::MacAddr;
 use wire::tcp::{Header, Options, TcpFlags};
-use wire::{SeqNumber, checksum, ethernet, ipv4, protocol, tcp, udp};
+use wire::{checksum, protocol, tcp, udp};
 
 /// The kernel's address in the namespace, and ours.
 const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
@@ -85,43 +86,20 @@ fn await_frame<T>(queues: &mut [QueuePair], mut wanted: impl FnMut(&PktBuf) -> O
     }
 }
 
-/// An Ethernet frame around an IPv4 datagram from us to the kernel.
-fn frame(host: MacAddr, ours: MacAddr, protocol: u8, transport: &[u8]) -> PktBuf {
-    let mut bytes = vec![0; 34];
-    let link = ethernet::Header { dst: host, src: ours, ethertype: EtherType::Ipv4 };
-    link.emit((&mut bytes[..14]).try_into().expect("14 bytes"));
-    let header = ipv4::Header {
-        src: OURS,
-        dst: KERNEL,
-        protocol,
-        ttl: 64,
-        tos: 0,
-        ident: 1,
-        dont_fragment: true,
-        more_fragments: false,
-        fragment_offset: 0,
-        header_len: 20,
-        total_len: 20 + transport.len() as u16,
-    };
-    header.emit((&mut bytes[14..]).try_into().expect("20 bytes"));
-    bytes.extend_from_slice(transport);
-    PktBuf::from_slice(&bytes).expect("a buffer")
+/// From us to the kernel.
+fn ends(host: MacAddr, ours: MacAddr) -> Ends {
+    Ends { src_mac: ours, dst_mac: host, src: OURS.into(), dst: KERNEL.into() }
 }
 
-/// The folded pseudo-header sum of a transport packet from us.
-fn pseudo(protocol: u8, len: usize) -> [u8; 2] {
-    checksum::pseudo_header(IpAddr::V4(OURS), IpAddr::V4(KERNEL), protocol, len as u32).fold().to_be_bytes()
+/// A frame to the kernel, with a packet buffer around it.
+fn frame<'a>(ends: Ends, payload: impl Into<Payload<'a>>) -> PktBuf {
+    PktBuf::from_slice(&ends.bytes(payload)).expect("a buffer")
 }
 
 /// A UDP frame whose checksum is left to the kernel.
 fn udp_frame(host: MacAddr, ours: MacAddr, to: u16, data: &[u8]) -> PktBuf {
-    let len = udp::HEADER_LEN + data.len();
-    let mut datagram = vec![0; udp::HEADER_LEN];
-    let header = udp::Header { src_port: 7, dst_port: to, len: len as u16, checksum: 0 };
-    header.emit((&mut datagram[..]).try_into().expect("8 bytes"));
-    datagram[6..8].copy_from_slice(&pseudo(protocol::UDP, len));
-    datagram.extend_from_slice(data);
-    let mut frame = frame(host, ours, protocol::UDP, &datagram);
+    let datagram = Datagram { checksum: frames::Checksum::Pseudo, ..Datagram::new(7, to, data) };
+    let mut frame = frame(ends(host, ours), datagram);
     frame.meta_mut().checksum = Checksum::Partial { start: 34, offset: 6 };
     frame
 }
@@ -193,7 +171,7 @@ fn an_echo_request_of_the_kernel_is_seen_as_a_frame() {
         let sum = u16::from_be_bytes([request[36], request[37]]);
         let reply = checksum::update_u16(sum, 0x0800, 0);
         request[36..38].copy_from_slice(&reply.to_be_bytes());
-        let answer = frame(host, ours, protocol::ICMP, &request[34..]);
+        let answer = frame(ends(host, ours), Payload::Other(protocol::ICMP, &request[34..]));
         queues[0].tx.transmit(answer).expect("room");
         assert!(ping.wait().expect("ping ends").success(), "the kernel accepted the reply");
     });
@@ -211,23 +189,9 @@ struct ByHand {
 impl ByHand {
     /// A segment whose checksum is left to the kernel.
     fn segment(&self, to: u16, flags: TcpFlags, options: Options, data: &[u8]) -> PktBuf {
-        let header = Header {
-            src_port: self.port,
-            dst_port: to,
-            seq: SeqNumber(self.seq),
-            ack: SeqNumber(self.ack),
-            flags,
-            window: 65_535,
-            urgent: 0,
-            header_len: 0,
-            options,
-        };
-        let mut segment = vec![0; header.emitted_len()];
-        header.emit(&mut segment);
-        segment.extend_from_slice(data);
-        let sum = pseudo(protocol::TCP, segment.len());
-        segment[16..18].copy_from_slice(&sum);
-        let mut frame = frame(self.host, self.ours, protocol::TCP, &segment);
+        let segment = Segment { flags, text: data, ..Segment::ack((self.port, to), self.seq, self.ack) };
+        let segment = Segment { checksum: frames::Checksum::Pseudo, ..segment }.options(options);
+        let mut frame = frame(ends(self.host, self.ours), segment);
         frame.meta_mut().checksum = Checksum::Partial { start: 34, offset: 16 };
         frame
     }

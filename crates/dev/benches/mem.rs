@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use dev::Device;
 use dev::mem::{MemConfig, pair};
+use frames::Datagram;
 use pktbuf::PktBuf;
 use sync::Real;
 
@@ -32,12 +33,7 @@ fn best_of_five(mut run: impl FnMut() -> f64) -> f64 {
 
 /// A minimal frame: IPv4 and UDP headers that the hash can read.
 fn template(len: usize) -> Vec<u8> {
-    let mut frame = vec![0; len];
-    frame[12..14].copy_from_slice(&[8, 0]);
-    frame[14] = 0x45;
-    frame[16..18].copy_from_slice(&(len as u16 - 14).to_be_bytes());
-    frame[23] = 17;
-    frame
+    Datagram::new(7, 80, &vec![0; len - 14 - 20 - 8]).frame()
 }
 
 fn mem(len: usize, queues: usize, rounds: usize) -> f64 {

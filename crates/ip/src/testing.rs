@@ -2,13 +2,15 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use frames::{Body, Ends, Fragment, Packet, Payload};
 use observe::Counters;
 use pktbuf::PktBuf;
-use wire::ethernet::MacAddr;
-use wire::{checksum, protocol};
+use wire::ethernet::{EtherType, MacAddr};
+use wire::protocol;
+
+pub use frames::repair;
 
 use crate::input::{self, Input};
-use crate::output::{self, Fragmentation, LinkHeader};
 use crate::{Datagram, InterfaceView};
 
 pub const OUR_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -29,34 +31,33 @@ pub fn interface() -> InterfaceView {
     view.with_address(OURS6.into(), 64).unwrap()
 }
 
-/// A packet from the peer to us.
+/// From the peer to us.
+pub const ENDS: Ends = Ends { src_mac: PEER_MAC, dst_mac: OUR_MAC, src: IpAddr::V4(PEER), dst: IpAddr::V4(OURS) };
+
+/// From the peer to us, over IPv6.
+pub const ENDS6: Ends = Ends { src_mac: PEER_MAC, dst_mac: OUR_MAC, src: IpAddr::V6(PEER6), dst: IpAddr::V6(OURS6) };
+
+/// A packet from the peer to us, which routers may cut.
 pub fn packet_v4(protocol: u8, payload: &[u8]) -> PktBuf {
-    let mut packet = PktBuf::from_slice(payload).unwrap();
-    output::ipv4_header(&mut packet, PEER, OURS, protocol, 0, 64, Fragmentation::Allowed { ident: 7 });
-    packet
+    let fragment = Some(Fragment { ident: 7, ..Fragment::default() });
+    let packet = ENDS.packet(Payload::Other(protocol, payload));
+    buffer(&Packet { fragment, dont_fragment: false, ..packet }.bytes())
 }
 
 /// A packet from the peer to us; `payload` begins with extension headers if `next_header` says so.
 pub fn packet_v6(next_header: u8, payload: &[u8]) -> PktBuf {
-    let mut packet = PktBuf::from_slice(payload).unwrap();
-    output::ipv6_header(&mut packet, PEER6, OURS6, next_header, 0, 64, 0);
-    packet
+    buffer(&ENDS6.packet(Payload::Other(next_header, payload)).bytes())
+}
+
+/// These bytes in a packet buffer.
+pub fn buffer(bytes: &[u8]) -> PktBuf {
+    PktBuf::from_slice(bytes).unwrap()
 }
 
 /// The packet in a frame from the peer's link address to ours.
-pub fn framed(mut packet: PktBuf) -> PktBuf {
-    let destination = if packet[0] >> 4 == 4 { IpAddr::V4(OURS) } else { IpAddr::V6(OURS6) };
-    LinkHeader::new(PEER_MAC, OUR_MAC, destination).prepend(&mut packet);
-    packet
-}
-
-/// Makes the header checksum of the IPv4 packet at `at` right again.
-pub fn repair(frame: &mut PktBuf, at: usize) {
-    let header_len = usize::from(frame[at] & 0x0f) * 4;
-    frame[at + 10..at + 12].fill(0);
-    let end = (at + header_len).min(frame.len());
-    let checksum = checksum::sum(&frame[at..end]).finish();
-    frame[at + 10..at + 12].copy_from_slice(&checksum.to_be_bytes());
+pub fn framed(packet: PktBuf) -> PktBuf {
+    let ethertype = if packet[0] >> 4 == 4 { EtherType::Ipv4 } else { EtherType::Ipv6 };
+    buffer(&ENDS.frame(Body::Other(ethertype, &packet)).bytes())
 }
 
 pub fn received(frame: PktBuf) -> Input {

@@ -4,15 +4,15 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use ip::LinkHeader;
 use ip::autoconf::AddressEvent;
 use observe::{Counter, DropReason};
-use pktbuf::PktBuf;
 use stack::call::{Call, Reply};
 use stack::socket::Readiness;
 use stack::{Addressing, Plan};
 use sync::Real;
-use testbed::frames::{PEER, PEER_MAC, STACK, STACK_MAC, Segment, is_arp, tcp_of};
+use testbed::frames::{
+    Ends, Frame, PEER, PEER_MAC, Packet, Payload, STACK, STACK_MAC, Segment, is_arp, neighbour_discovery, tcp_of,
+};
 use testbed::node::{Node, Terms};
 use wire::arp::{self, Operation};
 use wire::ethernet::{self, EtherType, MacAddr};
@@ -36,17 +36,6 @@ fn formed() -> Ipv6Addr {
     Ipv6Addr::from_bits(0x2001_0db8_0001_0000 << 64 | own.to_bits() & u128::from(u64::MAX))
 }
 
-/// An ICMPv6 message of the peer as a frame.
-fn message(src: Ipv6Addr, dst: Ipv6Addr, message: &Message) -> Vec<u8> {
-    let mut bytes = vec![0; message.header_len()];
-    message.emit(src, dst, &mut bytes);
-    let mut packet = PktBuf::from_slice(&bytes).expect("a buffer");
-    ip::output::ipv6_header(&mut packet, src, dst, protocol::ICMPV6, 0, icmpv6::DISCOVERY_HOP_LIMIT, 0);
-    let link = ip::interface::group_mac(IpAddr::V6(dst)).unwrap_or(STACK_MAC);
-    LinkHeader::new(PEER_MAC, link, IpAddr::V6(dst)).prepend(&mut packet);
-    packet.to_vec()
-}
-
 fn advert(lifetime: u16) -> Vec<u8> {
     let mut advert = RouterAdvert { router_lifetime: lifetime, source: Some(PEER_MAC), ..RouterAdvert::default() };
     let prefix = PrefixInfo {
@@ -58,42 +47,18 @@ fn advert(lifetime: u16) -> Vec<u8> {
         preferred_lifetime: 3600,
     };
     assert!(advert.prefixes.push(prefix));
-    message(ROUTER, ALL_NODES, &Message::RouterAdvert(advert))
+    neighbour_discovery(ROUTER, ALL_NODES, &Message::RouterAdvert(advert))
 }
 
 /// A SYN over IPv6.
 fn syn(src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
-    let header = wire::tcp::Header {
-        src_port: 5000,
-        dst_port: 80,
-        seq: wire::SeqNumber(1),
-        ack: wire::SeqNumber(0),
-        flags: TcpFlags::SYN,
-        window: 1000,
-        urgent: 0,
-        header_len: 20,
-        options: wire::tcp::Options::NONE,
-    };
-    let mut packet = PktBuf::alloc(20).expect("a buffer");
-    header.emit(packet.append(20));
-    let pseudo = wire::checksum::pseudo_header(src.into(), dst.into(), protocol::TCP, 20);
-    let sum = pseudo.add(wire::checksum::sum(&packet)).finish();
-    packet[16..18].copy_from_slice(&sum.to_be_bytes());
-    ip::output::ipv6_header(&mut packet, src, dst, protocol::TCP, 0, 64, 0);
-    LinkHeader::new(PEER_MAC, STACK_MAC, IpAddr::V6(dst)).prepend(&mut packet);
-    packet.to_vec()
+    Segment::syn(5000, 80).frame_over(Ends::PEER_TO_STACK_V6.from(src).to(dst))
 }
 
 /// A gratuitous reply: `sha` says that it has `spa`.
 fn claim(sha: MacAddr, spa: Ipv4Addr) -> Vec<u8> {
     let packet = arp::Packet { op: Operation::Reply, sha, spa, tha: STACK_MAC, tpa: spa };
-    let mut frame = PktBuf::alloc(arp::PACKET_LEN).expect("a buffer");
-    packet.emit(frame.append(arp::PACKET_LEN).first_chunk_mut().expect("as long as that"));
-    let mut whole = vec![0; ethernet::HEADER_LEN];
-    ethernet::Header { dst: MacAddr::BROADCAST, src: sha, ethertype: EtherType::Arp }
-        .emit(whole.first_chunk_mut().expect("as long as that"));
-    whole.extend_from_slice(&frame);
-    whole
+    Frame::new(sha, MacAddr::BROADCAST, packet).bytes()
 }
 
 fn discovered(frame: &[u8]) -> Option<(Ipv6Addr, Message)> {
@@ -148,7 +113,7 @@ fn an_interface_without_addresses_gets_them_from_its_router() {
         override_flag: true,
     };
     let own = ip::interface::link_local_from(STACK_MAC);
-    let sent = node.answers(&message(ROUTER, own, &reply));
+    let sent = node.answers(&neighbour_discovery(ROUTER, own, &reply));
     let (header, _) = sent.iter().find_map(|frame| tcp_of(frame)).expect("the SYN-ACK");
     assert!(header.flags.contains(TcpFlags::SYN | TcpFlags::ACK));
     assert_eq!(node.stack.census().counters.get(Counter::RouterAdvertsIn), 0, "the driver counts what it hears");
@@ -198,8 +163,7 @@ fn redirects_lead_along_the_link_and_ipv4_ones_only_where_wanted() {
         let hop = |node: &Node<Real>, to: IpAddr| node.stack.shared().route(to).map(|(_, hop)| hop);
         let far: Ipv4Addr = "192.0.2.1".parse().expect("an address");
         // The quoted packet is one of ours to the far host.
-        let mut quoted = PktBuf::from_slice(&[0; 8]).expect("a buffer");
-        ip::output::header(&mut quoted, STACK.into(), far.into(), protocol::UDP, 0, 64);
+        let quoted = Packet::new(STACK, far, Payload::Other(protocol::UDP, &[0; 8])).bytes();
         let better = Ipv4Addr::new(10, 0, 0, 3);
         node.put(&redirect_v4(better, &quoted));
         node.settle();
@@ -210,10 +174,10 @@ fn redirects_lead_along_the_link_and_ipv4_ones_only_where_wanted() {
         let IpAddr::V6(six) = target else { unreachable!("it was written so") };
         let own = ip::interface::link_local_from(STACK_MAC);
         let better = Message::Redirect { target: six, destination: FAR, target_mac: None };
-        node.put(&message(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xbad), own, &better));
+        node.put(&neighbour_discovery(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xbad), own, &better));
         node.settle();
         assert_eq!(hop(&node, FAR.into()), Some(ROUTER.into()), "not from the router in use");
-        node.put(&message(ROUTER, own, &better));
+        node.put(&neighbour_discovery(ROUTER, own, &better));
         node.settle();
         assert_eq!(hop(&node, FAR.into()), Some(target));
         listen(&mut node, Duration::from_secs(1));
@@ -227,10 +191,7 @@ fn redirect_v4(better: Ipv4Addr, quoted: &[u8]) -> Vec<u8> {
     let mut body = vec![0; icmpv4::HEADER_LEN];
     body.extend_from_slice(quoted);
     icmpv4::Message::Redirect { code: 1, gateway: better }.emit(&mut body);
-    let mut packet = PktBuf::from_slice(&body).expect("a buffer");
-    ip::output::header(&mut packet, PEER.into(), STACK.into(), protocol::ICMP, 0, 64);
-    LinkHeader::new(PEER_MAC, STACK_MAC, STACK.into()).prepend(&mut packet);
-    packet.to_vec()
+    Ends::PEER_TO_STACK.bytes(Payload::Other(protocol::ICMP, &body))
 }
 
 /// An address that is given up takes its connections and handshakes with it; nothing leaves from it any more.

@@ -1,7 +1,7 @@
 //! Requirements of RFC 9293 that a packet script has no words for: addresses of the Internet and link layers, checksums,
 //! options octet by octet. Written from the RFC's sentences, over both families and under every architecture.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,104 +11,28 @@ use stack::call::{Call, Reply};
 use stack::socket::TcpSocket;
 use sync::Real;
 use tcp::{SetOption, SocketOption};
-use testbed::frames::{ISS, PEER, PEER_MAC, STACK, STACK_MAC, tcp_of};
+use testbed::frames::{
+    Checksum, Ends, Extension, PEER_MAC, PEER6, Packet, STACK, STACK_MAC, STACK6, Segment, TcpOptions,
+    neighbour_discovery, tcp_of,
+};
 use testbed::node::{Node, Terms, send};
+use wire::ethernet::MacAddr;
+use wire::icmpv6::Message;
+use wire::protocol;
 use wire::tcp::{Header, TcpFlags};
-use wire::{checksum, protocol};
 
-const STACK6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
-const PEER6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
-const BROADCAST: [u8; 6] = [0xff; 6];
-
-/// A TCP segment by hand, with everything around it.
-#[derive(Clone)]
-struct Hand {
-    link: [u8; 6],
-    src: IpAddr,
-    dst: IpAddr,
-    /// Options of the IPv4 header, a multiple of four octets; the destination options of IPv6.
-    ip_options: Vec<u8>,
-    port: u16,
-    seq: u32,
-    ack: u32,
-    flags: u8,
-    /// Options of the TCP header, a multiple of four octets.
-    options: Vec<u8>,
-    /// What is added to the right checksum, modulo 2^16.
-    spoilt_by: u16,
+/// From the peer to the listener over either family.
+fn ends(v6: bool) -> Ends {
+    if v6 { Ends::PEER_TO_STACK_V6 } else { Ends::PEER_TO_STACK }
 }
 
-impl Hand {
-    /// A SYN from the peer to the listener.
-    fn syn(v6: bool, port: u16) -> Hand {
-        let (src, dst) = if v6 { (PEER6.into(), STACK6.into()) } else { (PEER.into(), STACK.into()) };
-        let (ip_options, options) = (Vec::new(), Vec::new());
-        Hand { link: STACK_MAC.0, src, dst, ip_options, port, seq: ISS, ack: 0, flags: 2, options, spoilt_by: 0 }
-    }
-
-    fn segment(&self) -> Vec<u8> {
-        let words = 5 + self.options.len() as u8 / 4;
-        let mut segment = Vec::new();
-        segment.extend(self.port.to_be_bytes());
-        segment.extend(80u16.to_be_bytes());
-        segment.extend(self.seq.to_be_bytes());
-        segment.extend(self.ack.to_be_bytes());
-        segment.extend([words << 4, self.flags, 0xff, 0xff, 0, 0, 0, 0]);
-        segment.extend(&self.options);
-        let pseudo = checksum::pseudo_header(self.src, self.dst, protocol::TCP, segment.len() as u32);
-        let sum = pseudo.add(checksum::sum(&segment)).finish().wrapping_add(self.spoilt_by);
-        segment[16..18].copy_from_slice(&sum.to_be_bytes());
-        segment
-    }
-
-    fn frame(&self) -> Vec<u8> {
-        let segment = self.segment();
-        match (self.src, self.dst) {
-            (IpAddr::V4(src), IpAddr::V4(dst)) => ipv4(self.link, src, dst, &self.ip_options, &segment),
-            (IpAddr::V6(src), IpAddr::V6(dst)) => {
-                let (next, first) = match self.ip_options.len() {
-                    0 => (protocol::TCP, Vec::new()),
-                    len => (60, [&[protocol::TCP, (len as u8 + 2) / 8 - 1], &self.ip_options[..]].concat()),
-                };
-                ipv6(self.link, src, dst, next, &[first, segment].concat())
-            }
-            _ => unreachable!("one family"),
-        }
-    }
-}
-
-fn ipv4(link: [u8; 6], src: Ipv4Addr, dst: Ipv4Addr, options: &[u8], payload: &[u8]) -> Vec<u8> {
-    let len = (20 + options.len() + payload.len()) as u16;
-    let mut header = vec![0x45 + options.len() as u8 / 4, 0];
-    header.extend(len.to_be_bytes());
-    header.extend([0, 0, 0x40, 0, 64, protocol::TCP, 0, 0]);
-    header.extend(src.octets());
-    header.extend(dst.octets());
-    header.extend(options);
-    let sum = checksum::sum(&header).finish();
-    header[10..12].copy_from_slice(&sum.to_be_bytes());
-    [&link[..], &PEER_MAC.0, &[0x08, 0x00], &header, payload].concat()
-}
-
-fn ipv6(link: [u8; 6], src: Ipv6Addr, dst: Ipv6Addr, next: u8, payload: &[u8]) -> Vec<u8> {
-    let mut header = vec![0x60, 0, 0, 0];
-    header.extend((payload.len() as u16).to_be_bytes());
-    header.extend([next, 255]);
-    header.extend(src.octets());
-    header.extend(dst.octets());
-    [&link[..], &PEER_MAC.0, &[0x86, 0xdd], &header, payload].concat()
+fn syn(port: u16) -> Segment<'static> {
+    Segment::syn(port, 80)
 }
 
 /// The peer asks for the stack's link address over IPv6, and so tells its own.
 fn solicitation() -> Vec<u8> {
-    let mut message = vec![135, 0, 0, 0, 0, 0, 0, 0];
-    message.extend(STACK6.octets());
-    message.extend([1, 1]);
-    message.extend(PEER_MAC.0);
-    let pseudo = checksum::pseudo_header(PEER6.into(), STACK6.into(), protocol::ICMPV6, message.len() as u32);
-    let sum = pseudo.add(checksum::sum(&message)).finish();
-    message[2..4].copy_from_slice(&sum.to_be_bytes());
-    ipv6(STACK_MAC.0, PEER6, STACK6, protocol::ICMPV6, &message)
+    neighbour_discovery(PEER6, STACK6, &Message::NeighbourSolicit { target: STACK6, source: Some(PEER_MAC) })
 }
 
 /// A stack with an address of each family, which knows the peer by both, and listens at port 80.
@@ -134,20 +58,6 @@ fn addresses(texts: &[&str]) -> Vec<IpAddr> {
     texts.iter().map(|text| text.parse().expect("an address")).collect()
 }
 
-/// The link address of a group.
-fn group(address: IpAddr) -> [u8; 6] {
-    match address {
-        IpAddr::V4(v4) => {
-            let [_, b, c, d] = v4.octets();
-            [1, 0, 0x5e, b & 0x7f, c, d]
-        }
-        IpAddr::V6(v6) => {
-            let [.., a, b, c, d] = v6.octets();
-            [0x33, 0x33, a, b, c, d]
-        }
-    }
-}
-
 /// No SYN-ACK, no reset, no ICMP error; whether the link layer sent it to all, to a group or to the stack alone. An
 /// acknowledgement, which a listener would answer by a reset, is met with the same silence.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
@@ -163,15 +73,17 @@ fn a_syn_to_many_is_met_with_silence(plan: Plan) {
     let mut port = 2000;
     for (v6, many) in [(false, addresses(&four)), (true, addresses(&six))] {
         for dst in many {
-            for link in [group(dst), BROADCAST, STACK_MAC.0] {
-                for flags in [2, 16] {
+            let ends = ends(v6).to(dst);
+            for link in [ends.dst_mac, MacAddr::BROADCAST, STACK_MAC] {
+                for flags in [TcpFlags::SYN, TcpFlags::ACK] {
                     port += 1;
-                    let hand = Hand { dst, link, flags, ..Hand::syn(v6, port) };
-                    assert!(node.answers(&hand.frame()).is_empty(), "to {dst} in {link:x?}, flags {flags}");
+                    let segment = Segment { flags, ..syn(port) };
+                    let answers = node.answers(&segment.frame_over(ends.to_mac(link)));
+                    assert!(answers.is_empty(), "to {dst} in {link:?}, flags {flags:?}");
                 }
             }
         }
-        assert!(is_syn_ack(answer(&mut node, &Hand::syn(v6, 9000).frame())), "the control");
+        assert!(is_syn_ack(answer(&mut node, &syn(9000).frame_over(ends(v6)))), "the control");
     }
 }
 
@@ -190,13 +102,14 @@ fn a_syn_from_nobody_is_met_with_silence(plan: Plan) {
     for (v6, nobody) in [(false, addresses(&four)), (true, addresses(&six))] {
         let own: IpAddr = if v6 { STACK6.into() } else { STACK.into() };
         for src in nobody.into_iter().chain([own]) {
-            for flags in [2, 16] {
+            for flags in [TcpFlags::SYN, TcpFlags::ACK] {
                 port += 1;
-                let hand = Hand { src, flags, ..Hand::syn(v6, port) };
-                assert!(node.answers(&hand.frame()).is_empty(), "from {src}, flags {flags}");
+                let segment = Segment { flags, ..syn(port) };
+                let answers = node.answers(&segment.frame_over(ends(v6).from(src)));
+                assert!(answers.is_empty(), "from {src}, flags {flags:?}");
             }
         }
-        assert!(is_syn_ack(answer(&mut node, &Hand::syn(v6, 9000).frame())), "the control");
+        assert!(is_syn_ack(answer(&mut node, &syn(9000).frame_over(ends(v6)))), "the control");
     }
 }
 
@@ -209,9 +122,9 @@ fn a_wrong_checksum_is_met_with_silence(plan: Plan) {
     let _listener = node.listen(80, 64);
     for v6 in [false, true] {
         for (port, spoilt_by) in (2000..).zip([1, 0x80, 0x100, 0x8000, 0xfffe]) {
-            let hand = Hand { spoilt_by, ..Hand::syn(v6, port) };
-            assert!(node.answers(&hand.frame()).is_empty(), "IPv6 {v6}, off by {spoilt_by}");
-            assert!(is_syn_ack(answer(&mut node, &Hand { spoilt_by: 0, ..hand }.frame())), "the control");
+            let spoilt = Segment { checksum: Checksum::OffBy(spoilt_by), ..syn(port) };
+            assert!(node.answers(&spoilt.frame_over(ends(v6))).is_empty(), "IPv6 {v6}, off by {spoilt_by}");
+            assert!(is_syn_ack(answer(&mut node, &syn(port).frame_over(ends(v6)))), "the control");
         }
     }
 }
@@ -242,7 +155,7 @@ fn an_option_that_nobody_knows_is_stepped_over(plan: Plan) {
         for (port, unknown) in (2000..).zip(unknown) {
             let mut options = [unknown, &stamp].concat();
             options.resize(options.len().next_multiple_of(4), 1);
-            let header = answer(&mut node, &Hand { options, ..Hand::syn(v6, port) }.frame());
+            let header = answer(&mut node, &syn(port).options(TcpOptions::new(&options)).frame_over(ends(v6)));
             assert!(is_syn_ack(header), "IPv6 {v6}, {unknown:?}");
             let echo = header.and_then(|header| header.options.timestamps).map(|stamps| stamps.echo);
             assert_eq!(echo, Some(0x0102_0304), "IPv6 {v6}, {unknown:?}");
@@ -273,12 +186,11 @@ fn illegal_lengths_of_options_do_no_harm(plan: Plan) {
     ];
     for v6 in [false, true] {
         for (port, options) in (2000..).zip(illegal) {
-            let hand = Hand { options: options.to_vec(), ..Hand::syn(v6, port) };
-            let header = answer(&mut node, &hand.frame());
+            let header = answer(&mut node, &syn(port).options(TcpOptions::new(options)).frame_over(ends(v6)));
             let reset = header.is_some_and(|header| header.flags.contains(TcpFlags::RST));
             assert!(is_syn_ack(header) || reset, "IPv6 {v6}, {options:?}: {header:?}");
         }
-        assert!(is_syn_ack(answer(&mut node, &Hand::syn(v6, 9000).frame())), "the control");
+        assert!(is_syn_ack(answer(&mut node, &syn(9000).frame_over(ends(v6)))), "the control");
     }
 }
 
@@ -301,8 +213,13 @@ fn options_of_ip_that_nobody_understands_are_ignored(plan: Plan) {
     let six: [&[u8]; 2] = [&[0x1e, 4, 1, 2, 3, 4], &[0x3e, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]];
     for (v6, lists) in [(false, &four[..]), (true, &six[..])] {
         for (port, options) in (2000..).zip(lists) {
-            let hand = Hand { ip_options: options.to_vec(), ..Hand::syn(v6, port) };
-            assert!(is_syn_ack(answer(&mut node, &hand.frame())), "IPv6 {v6}, {options:?}");
+            let packet = ends(v6).packet(syn(port));
+            let units = (options.len() + 2).div_ceil(8) as u8 - 1;
+            let bytes = [&[units], *options].concat();
+            let extensions = [Extension { kind: protocol::IPV6_DESTINATION, bytes: &bytes }];
+            let packet = if v6 { Packet { extensions: &extensions, ..packet } } else { Packet { options, ..packet } };
+            let header = answer(&mut node, &ends(v6).frame(packet).bytes());
+            assert!(is_syn_ack(header), "IPv6 {v6}, {options:?}");
         }
     }
 }
@@ -310,9 +227,9 @@ fn options_of_ip_that_nobody_understands_are_ignored(plan: Plan) {
 /// A connection over IPv6 that the peer opened, to this address of ours.
 fn connected(node: &mut Node<Real>, dst: Ipv6Addr) -> Arc<TcpSocket<Real>> {
     let listener = node.listen(80, 8);
-    let syn = Hand { dst: dst.into(), ..Hand::syn(true, 2000) };
-    let ack = answer(node, &syn.frame()).expect("a SYN-ACK").seq.0.wrapping_add(1);
-    node.answers(&Hand { seq: ISS.wrapping_add(1), ack, flags: 16, ..syn }.frame());
+    let ends = ends(true).to(dst);
+    let ack = answer(node, &syn(2000).frame_over(ends)).expect("a SYN-ACK").seq.0.wrapping_add(1);
+    node.answers(&Segment::data((2000, 80), 0, ack, b"").frame_over(ends));
     let socket = listener.accept().expect("a child waits");
     node.stack.unlisten(&listener);
     socket

@@ -174,7 +174,8 @@ impl Play {
         let (header, text) = tcp_of(&self.last)?;
         let v4 = self.last[12..14] == [8, 0];
         let spoof = |flags, seq, ack| {
-            Segment { ports: (header.dst_port, header.src_port), flags, seq, ack, text: b"nonsense" }.frame()
+            let ports = (header.dst_port, header.src_port);
+            Segment { flags, text: b"nonsense", ..Segment::ack(ports, seq, ack) }.frame()
         };
         let next = header.seq.0.wrapping_add(text.len() as u32);
         Some(match dice.below(8) {

@@ -1,12 +1,12 @@
 //! A flood of junk fragments (R4), in a binary of its own: it counts the packet buffers of the whole process.
 
-use pktbuf::PktBuf;
-use stack::Plan;
 use std::time::Duration;
+
+use stack::Plan;
 use sync::Real;
-use testbed::frames::{self, PEER, PEER_MAC, STACK, STACK_MAC};
+use testbed::frames::{Body, Datagram, Ends, Fragment, Icmp, Packet};
 use testbed::node::{Node, Terms};
-use wire::{checksum, ethernet};
+use wire::ethernet::{self, EtherType};
 
 const L3: usize = ethernet::HEADER_LEN;
 
@@ -14,14 +14,12 @@ const L3: usize = ethernet::HEADER_LEN;
 #[test]
 fn junk_fragments_leave_room_for_a_ping_in_pieces() {
     let mut node = Node::<Real>::introduced(Terms { ring_frames: 4096, ..Terms::new(Plan::named("up")) });
-    let before = pktbuf::live();
+    let (ends, before) = (Ends::PEER_TO_STACK, pktbuf::live());
     for n in 0..60_000u32 {
-        let mut junk = frames::datagram(n as u16, 99, &[1; 24]);
-        junk[L3 + 4..L3 + 6].copy_from_slice(&(n as u16).to_be_bytes());
         // More fragments, at an offset of its own: no packet is ever whole.
-        let offset = 0x2000 | (1 + (n >> 10)) as u16;
-        junk[L3 + 6..L3 + 8].copy_from_slice(&offset.to_be_bytes());
-        node.put(&repaired(junk));
+        let fragment = Some(Fragment { ident: n & 0xffff, offset: (1 + (n >> 10)) as u16 * 8, more: true });
+        let packet = ends.packet(Datagram::new(n as u16, 99, &[1; 24]));
+        node.put(&ends.frame(Packet { fragment, dont_fragment: false, ..packet }).bytes());
         if n % 1000 == 0 {
             assert!(node.settle().is_empty());
             node.clock.advance(Duration::from_millis(50));
@@ -40,21 +38,11 @@ fn junk_fragments_leave_room_for_a_ping_in_pieces() {
     assert_eq!(pktbuf::live(), before, "all of it is given back");
 }
 
-fn repaired(mut frame: Vec<u8>) -> Vec<u8> {
-    frame[L3 + 10..L3 + 12].fill(0);
-    let sum = checksum::sum(&frame[L3..L3 + 20]).finish();
-    frame[L3 + 10..L3 + 12].copy_from_slice(&sum.to_be_bytes());
-    frame
-}
-
 /// An echo request of 4,000 bytes of data in three frames.
 fn ping_in_pieces(seq: u16) -> Vec<Vec<u8>> {
-    let packet = ip::icmp::echo_request(PEER.into(), STACK.into(), 77, seq, &[3; 4000], 1500).expect("a buffer");
-    let link = ip::LinkHeader::new(PEER_MAC, STACK_MAC, STACK.into());
-    let pieces = ip::output::fragment(packet, 1500, u32::from(seq) ^ 0x5555).expect("cut");
-    let framed = |mut piece: PktBuf| {
-        link.prepend(&mut piece);
-        piece.to_vec()
-    };
-    pieces.into_iter().map(framed).collect()
+    let [high, low] = seq.to_be_bytes();
+    let request = Icmp { word: [0, 77, high, low], ..Icmp::echo_request(false, &[3; 4000]) };
+    let ends = Ends::PEER_TO_STACK;
+    let pieces = ends.packet(request).pieces(u32::from(seq) ^ 0x5555, 1500);
+    pieces.iter().map(|piece| ends.frame(Body::Other(EtherType::Ipv4, piece)).bytes()).collect()
 }

@@ -10,34 +10,16 @@ use stack::Plan;
 use stack::after::After;
 use stack::call::Call;
 use sync::Real;
-use testbed::frames::{self, PEER, STACK, STACK_MAC, Segment, tcp_of};
+use testbed::frames::{self, Datagram, Ends, PEER, Payload, STACK, STACK_MAC, Segment, tcp_of};
 use testbed::node::{Node, Terms, send};
+use wire::ethernet::{self, MacAddr};
 use wire::tcp::TcpFlags;
-use wire::{checksum, ethernet, icmpv4, ipv4, protocol};
+use wire::{icmpv4, ipv4};
 
 const L3: usize = ethernet::HEADER_LEN;
 
 fn node(plan: Plan) -> Node<Real> {
     Node::introduced(Terms { ring_frames: 4096, ..Terms::new(plan) })
-}
-
-/// The peer's frame with another source address, another destination, another link destination.
-fn forged(mut frame: Vec<u8>, src: Ipv4Addr, dst: Ipv4Addr, link: [u8; 6]) -> Vec<u8> {
-    frame[..6].copy_from_slice(&link);
-    frame[L3 + 12..L3 + 16].copy_from_slice(&src.octets());
-    frame[L3 + 16..L3 + 20].copy_from_slice(&dst.octets());
-    frame[L3 + 10..L3 + 12].fill(0);
-    let sum = checksum::sum(&frame[L3..L3 + 20]).finish();
-    frame[L3 + 10..L3 + 12].copy_from_slice(&sum.to_be_bytes());
-    // Ports are the same, so is the text: only the pseudo-header's part of the checksum moves.
-    let transport = frame[L3 + 20..].to_vec();
-    let (protocol, field) = (frame[L3 + 9], L3 + 20 + if frame[L3 + 9] == protocol::TCP { 16 } else { 6 });
-    let mut plain = transport;
-    plain[field - L3 - 20..field - L3 - 18].fill(0);
-    let pseudo = checksum::pseudo_header(src.into(), dst.into(), protocol, plain.len() as u32);
-    let sum = pseudo.add(checksum::sum(&plain)).finish();
-    frame[field..field + 2].copy_from_slice(&sum.to_be_bytes());
-    frame
 }
 
 /// P6 with transports behind the Internet layer: no SYN-ACK, no reset, no error.
@@ -53,7 +35,7 @@ fn forged(mut frame: Vec<u8>, src: Ipv4Addr, dst: Ipv4Addr, link: [u8; 6]) -> Ve
 fn impossible_senders_and_misdirected_segments_are_met_with_silence(plan: Plan) {
     let mut node = node(plan);
     let _listener = node.listen(80, 8);
-    let (unicast, broadcast) = (STACK_MAC.0, [0xff; 6]);
+    let (unicast, broadcast) = (STACK_MAC, MacAddr::BROADCAST);
     let v4 = Ipv4Addr::new;
     let cases = [
         ("LAND", STACK, STACK, unicast),
@@ -66,18 +48,18 @@ fn impossible_senders_and_misdirected_segments_are_met_with_silence(plan: Plan) 
         ("the subnet's broadcast", v4(10, 0, 0, 255), STACK, unicast),
         ("to loop-back", PEER, v4(127, 0, 0, 1), unicast),
         ("to another", PEER, v4(10, 0, 0, 77), unicast),
-        ("to another's link address", PEER, STACK, [2, 0, 0, 0, 0, 9]),
+        ("to another's link address", PEER, STACK, MacAddr([2, 0, 0, 0, 0, 9])),
         ("in a broadcast frame", PEER, STACK, broadcast),
-        ("in a group frame", PEER, STACK, [1, 0, 0x5e, 0, 0, 1]),
+        ("in a group frame", PEER, STACK, MacAddr([1, 0, 0x5e, 0, 0, 1])),
         ("to the broadcast", PEER, v4(10, 0, 0, 255), broadcast),
     ];
     for (port, (name, src, dst, link)) in (2000u16..).zip(cases) {
-        let open = Segment::syn(port, 80).frame();
-        let closed = Segment { flags: TcpFlags::ACK, ..Segment::syn(port, 81) }.frame();
-        for frame in [open, closed, frames::datagram(port, 99, b"nobody there")] {
-            let is_datagram = frame[L3 + 9] == protocol::UDP;
-            let answers = node.answers(&forged(frame, src, dst, link));
-            assert!(answers.is_empty(), "{name}: {} answers, UDP {is_datagram}", answers.len());
+        let ends = Ends { dst_mac: link, ..Ends::PEER_TO_STACK.from(src).to(dst) };
+        let open = Payload::from(Segment::syn(port, 80));
+        let closed = Segment { flags: TcpFlags::ACK, ..Segment::syn(port, 81) }.into();
+        for payload in [open, closed, Datagram::new(port, 99, b"nobody there").into()] {
+            let answers = node.answers(&ends.bytes(payload));
+            assert!(answers.is_empty(), "{name}: {} answers to {payload:?}", answers.len());
         }
     }
     assert_eq!(node.answers(&Segment::syn(3000, 80).frame()).len(), 1, "the control");
@@ -89,12 +71,10 @@ fn impossible_senders_and_misdirected_segments_are_met_with_silence(plan: Plan) 
 fn errors_and_resets_are_limited_and_never_longer_than_their_cause() {
     let gateways = vec![PEER.into()];
     let mut node = Node::<Real>::introduced(Terms { ring_frames: 4096, gateways, ..Terms::new(Plan::named("up")) });
-    let stray = Segment { flags: TcpFlags::ACK, ..Segment::syn(2000, 81) }.frame();
-    let datagram = frames::datagram(2000, 99, &[7; 64]);
-    let from = |host: u8| forged(datagram.clone(), Ipv4Addr::new(192, 168, 7, host), STACK, STACK_MAC.0);
-    let noisy: Vec<_> = (0..8).map(from).collect();
-    let from = |host: u8| forged(stray.clone(), Ipv4Addr::new(192, 168, 7, host), STACK, STACK_MAC.0);
-    let strays: Vec<_> = (0..8).map(from).collect();
+    let from = |host: u8| Ends::PEER_TO_STACK.from(Ipv4Addr::new(192, 168, 7, host));
+    let noisy: Vec<_> = (0..8).map(|host| Datagram::new(2000, 99, &[7; 64]).frame_over(from(host))).collect();
+    let stray = Segment { flags: TcpFlags::ACK, ..Segment::syn(2000, 81) };
+    let strays: Vec<_> = (0..8).map(|host| stray.frame_over(from(host))).collect();
     let (mut resets, mut errors, mut to_one) = (0, 0, [0; 2]);
     for _ in 0..200 {
         for n in 0..100 {
@@ -102,7 +82,7 @@ fn errors_and_resets_are_limited_and_never_longer_than_their_cause() {
             node.put(&noisy[n % noisy.len()]);
         }
         for answer in node.settle() {
-            let cause = if tcp_of(&answer).is_some() { &stray } else { &datagram };
+            let cause = if tcp_of(&answer).is_some() { &strays[0] } else { &noisy[0] };
             assert!(answer.len() <= cause.len(), "{} bytes for {}", answer.len(), cause.len());
             if tcp_of(&answer).is_some() {
                 resets += 1
@@ -135,7 +115,7 @@ fn connected(node: &mut Node<Real>, port: u16) -> (std::sync::Arc<stack::socket:
 
 fn text(port: u16, at: u32, ack: u32, text: &[u8]) -> Segment<'_> {
     let seq = frames::ISS.wrapping_add(1).wrapping_add(at);
-    Segment { ports: (port, 80), flags: TcpFlags::ACK | TcpFlags::PSH, seq, ack, text }
+    Segment { text, ..Segment::ack((port, 80), seq, ack) }.and(TcpFlags::PSH)
 }
 
 /// T7: an error about a segment that was never sent is not believed; one about a real one narrows the path, but not

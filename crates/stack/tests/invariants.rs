@@ -34,7 +34,7 @@ fn open(node: &mut Node<Real>, peer: u16) -> (Arc<TcpSocket<Real>>, u32) {
 /// The peer's text `at` octets into its stream.
 fn segment(peer: u16, at: u32, ack: u32, text: &[u8]) -> Segment<'_> {
     let seq = ISS.wrapping_add(1).wrapping_add(at);
-    Segment { ports: (peer, PORT), flags: TcpFlags::ACK | TcpFlags::PSH, seq, ack, text }
+    Segment { text, ..Segment::ack((peer, PORT), seq, ack) }.and(TcpFlags::PSH)
 }
 
 /// The retransmission timer of text that has been acknowledged is still in the wheel. It fires and finds nothing.

@@ -9,7 +9,6 @@ use stack::Plan;
 use sync::Real;
 use testbed::frames::{ISS, Segment, datagram, tcp_of};
 use testbed::node::{Node, Terms, send};
-use wire::tcp::TcpFlags;
 
 const PORTS: (u16, u16) = (5000, 80);
 /// Frames that stand before the acknowledgement: several batches, and fewer than the queue holds.
@@ -25,8 +24,7 @@ fn waits_for_an_acknowledgement(plan: Plan) -> (Node<Real>, Vec<u8>) {
     let listener = node.listen(PORTS.1, 4);
     let answers = node.answers(&Segment::syn(PORTS.0, PORTS.1).frame());
     let iss = tcp_of(&answers[0]).expect("a SYN,ACK").0.seq.0;
-    let ack =
-        |ack: u32| Segment { ports: PORTS, flags: TcpFlags::ACK, seq: ISS.wrapping_add(1), ack, text: &[] }.frame();
+    let ack = |ack: u32| Segment::ack(PORTS, ISS.wrapping_add(1), ack).frame();
     node.answers(&ack(iss.wrapping_add(1)));
     let socket = listener.accept().expect("the handshake is complete");
     node.call(&socket, send(b"text"));

@@ -42,7 +42,7 @@ fn half_open(node: &mut Node<Real>, port: u16) -> u32 {
 
 fn ack(port: u16, theirs: u32) -> Segment<'static> {
     let (seq, ack) = (ISS.wrapping_add(1), theirs.wrapping_add(1));
-    Segment { ports: (port, PORT), flags: TcpFlags::ACK, seq, ack, text: &[] }
+    Segment::ack((port, PORT), seq, ack)
 }
 
 /// The peer at `port` completes a handshake; the stack's sequence number.

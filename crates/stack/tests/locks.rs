@@ -12,7 +12,6 @@ use stack::socket::TcpSocket;
 use sync::{LockClass, Real};
 use testbed::frames::{ISS, Segment, tcp_of};
 use testbed::node::{Node, Terms, send};
-use wire::tcp::TcpFlags;
 
 const PORT: u16 = 80;
 const SEGMENTS: u32 = 32;
@@ -53,7 +52,7 @@ impl Connection {
     /// The peer's next text arrives; everything that comes of it happens.
     fn segment(&mut self, text: &[u8]) {
         let seq = ISS.wrapping_add(1).wrapping_add(self.sent);
-        let segment = Segment { ports: (2000, PORT), flags: TcpFlags::ACK, seq, ack: self.next, text };
+        let segment = Segment { text, ..Segment::ack((2000, PORT), seq, self.next) };
         self.sent += text.len() as u32;
         self.node.answers(&segment.frame());
     }

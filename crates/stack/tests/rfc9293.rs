@@ -32,7 +32,7 @@ fn connected(node: &mut Node<Real>, port: u16) -> Arc<TcpSocket<Real>> {
     let answers = node.answers(&Segment::syn(port, 80).frame());
     let ack = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
     let seq = frames::ISS.wrapping_add(1);
-    node.answers(&Segment { ports: (port, 80), flags: TcpFlags::ACK, seq, ack, text: b"" }.frame());
+    node.answers(&Segment::ack((port, 80), seq, ack).frame());
     let socket = listener.accept().expect("a child waits");
     node.stack.unlisten(&listener);
     socket
@@ -147,7 +147,7 @@ fn a_neighbour_that_is_silent_for_a_while_ends_no_handshake(plan: Plan) {
     let (syn_ack, _) = sent.iter().find_map(|frame| tcp_of(frame)).expect("a SYN-ACK, when the peer answers again");
     assert_eq!(syn_ack.flags, TcpFlags::SYN | TcpFlags::ACK);
     let (seq, ack) = (frames::ISS.wrapping_add(1), syn_ack.seq.0.wrapping_add(1));
-    let segment = Segment { ports: (4000, 80), flags: TcpFlags::ACK, seq, ack, text: &[] };
+    let segment = Segment::ack((4000, 80), seq, ack);
     assert!(node.answers(&segment.frame()).is_empty());
     assert!(listener.accept().is_some(), "the connection is established");
 }

@@ -123,7 +123,7 @@ fn half_open(node: &mut Node<Real>) -> (Arc<stack::socket::ListenerShared<Real>>
 }
 
 fn acknowledgement(ack: u32) -> Segment<'static> {
-    Segment { ports: (2000, 80), flags: TcpFlags::ACK, seq: frames::ISS + 1, ack, text: &[] }
+    Segment::ack((2000, 80), frames::ISS + 1, ack)
 }
 
 #[every_arch]

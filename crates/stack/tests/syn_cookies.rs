@@ -33,7 +33,7 @@ fn syn(node: &mut Node<Real>, port: u16) -> Option<u32> {
 
 fn ack(port: u16, theirs: u32) -> Vec<u8> {
     let (seq, ack) = (ISS.wrapping_add(1), theirs.wrapping_add(1));
-    Segment { ports: (port, PORT), flags: TcpFlags::ACK, seq, ack, text: &[] }.frame()
+    Segment::ack((port, PORT), seq, ack).frame()
 }
 
 /// Fills the queue of half-open connections.

@@ -10,7 +10,7 @@ use std::time::Instant;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire as rival;
 use wire::tcp::{Options, TcpFlags, Timestamps};
-use wire::{FourTuple, SeqNumber, checksum, ethernet, ipv4, protocol, rss, tcp};
+use wire::{FourTuple, SeqNumber, checksum, ethernet, ipv4, rss, tcp};
 
 /// How much to run.
 #[derive(Clone, Copy)]
@@ -85,27 +85,7 @@ fn tcp_header(options: Options) -> tcp::Header {
 
 /// An Ethernet frame with a TCP segment without text.
 fn frame(options: Options) -> Vec<u8> {
-    let header = tcp_header(options);
-    let mut frame = vec![0; 34 + header.emitted_len()];
-    let mac = ethernet::MacAddr([2, 0, 0, 0, 0, 1]);
-    let link = ethernet::Header { dst: mac, src: mac, ethertype: ethernet::EtherType::Ipv4 };
-    link.emit(frame.first_chunk_mut().unwrap());
-    let network = ipv4::Header {
-        src: [10, 0, 0, 1].into(),
-        dst: [10, 0, 0, 2].into(),
-        protocol: protocol::TCP,
-        ttl: 64,
-        tos: 0,
-        ident: 0,
-        dont_fragment: true,
-        more_fragments: false,
-        fragment_offset: 0,
-        header_len: 20,
-        total_len: (frame.len() - 14) as u16,
-    };
-    network.emit(frame[14..].first_chunk_mut().unwrap());
-    header.emit(&mut frame[34..]);
-    frame
+    frames::Segment::of(&tcp_header(options), b"").frame()
 }
 
 /// What a receive path looks at: every reader computes it from its own value, so that no time goes into carrying the

@@ -1,15 +1,14 @@
 //! What devices do to frames: segments merged to super-segments, super-segments cut again.
 
-use std::net::IpAddr;
-
 use arbitrary::{Result, Unstructured};
 use dev::coalesce::coalesce;
 use dev::layout::{self, Layout};
 use dev::segment::Splitter;
 use pktbuf::PktBuf;
-use wire::protocol;
+use testbed::frames::{Checksum, Segment, TcpOptions};
+use wire::tcp::TcpFlags;
 
-use crate::frame::{self, fill_checksum};
+use crate::frame;
 
 /// Frames that one input may have: what a batch has, and no more.
 const MOST: usize = 32;
@@ -78,20 +77,17 @@ fn look(frame: &[u8]) {
 /// A segment of the connection; now and then with other flags, another window, a number out of sequence or a bad checksum.
 fn segment(u: &mut Unstructured<'_>, seq: u32, len: usize) -> Result<Vec<u8>> {
     let seq = if u.ratio(1, 16)? { u.arbitrary()? } else { seq };
-    let flags = if u.ratio(1, 8)? { u.arbitrary()? } else { 0x10 };
+    let flags = if u.ratio(1, 8)? { u.arbitrary::<u8>()?.into() } else { TcpFlags::ACK.0 };
     let options = if u.ratio(1, 8)? { usize::from(u.int_in_range(0u8..=10)?) * 4 } else { 12 };
-    let mut tcp = vec![0; 20 + options + len];
-    tcp[..4].copy_from_slice(&[0x07, 0xd0, 0, 80]);
-    tcp[4..8].copy_from_slice(&seq.to_be_bytes());
-    (tcp[12], tcp[13]) = ((5 + options as u8 / 4) << 4, flags);
-    tcp[14..16].copy_from_slice(&if u.ratio(1, 16)? { u.arbitrary::<[u8; 2]>()? } else { [1, 0] });
-    tcp[20 + options..].fill(seq as u8);
-    let (src, dst) = (testbed::frames::PEER, testbed::frames::STACK);
-    fill_checksum(&mut tcp, 16, IpAddr::V4(src), IpAddr::V4(dst), protocol::TCP);
+    let window = if u.ratio(1, 16)? { u.arbitrary()? } else { 0x100 };
+    let text = vec![seq as u8; len];
+    let mut segment = Segment { text: &text, ..Segment::ack((2000, 80), seq, 0) };
+    (segment.flags, segment.window) = (TcpFlags(flags), window);
+    segment.options = TcpOptions::new(&[0; 40][..options]);
     if u.ratio(1, 32)? {
-        tcp[17] ^= 1;
+        segment.checksum = Checksum::OffBy(1);
     }
-    Ok(frame::packet(protocol::TCP, &tcp, 0, 0x4000))
+    Ok(segment.frame())
 }
 
 /// Octets of TCP text in a frame.

@@ -8,6 +8,7 @@ use dev::fault::{Fault, FaultPlan, ParsePlanError, PlatformClock};
 use dev::layout::Layout;
 use dev::mem::{MemConfig, pair};
 use dev::{Device, QueuePair, WaitOutcome};
+use frames::Segment;
 use observe::{Counter, DropReason, Time};
 use pktbuf::Checksum;
 use sync::Real;
@@ -338,14 +339,10 @@ fn only_willing_packets_are_marked() {
     {
         for octet in [0, willing] {
             let mut bench = bench("ce 100%");
-            let mut frame = build::data(flow, 1, b"text");
-            frame[at] |= octet;
-            if frame[12] == 0x08 {
-                frame[24..26].fill(0);
-                let sum = wire::checksum::sum(&frame[14..34]).finish();
-                frame[24..26].copy_from_slice(&sum.to_be_bytes());
-            }
-            bench.plain.tx.transmit(frame).expect("room");
+            let segment = Segment { text: b"text", ..Segment::ack((1, 80), 1, 77) };
+            let mut packet = flow.packet(segment);
+            packet.tos = if packet.src.is_ipv6() { octet >> 4 } else { octet };
+            bench.plain.tx.transmit(flow.frame(packet)).expect("room");
             let after = drain(&mut bench.fault).pop().expect("it arrives");
             assert_eq!(after[at], if octet == 0 { 0 } else { marked });
             let layout = Layout::of(&after).expect("a segment");

@@ -6,6 +6,7 @@ use dev::coalesce::coalesce;
 use dev::mem::{MemConfig, pair};
 use dev::rss::Rss;
 use dev::{Device, WaitOutcome};
+use frames::{Datagram, Fragment, Icmp, Packet};
 use observe::DropReason;
 use pktbuf::{Checksum, PktBuf};
 use sync::{Platform, Real};
@@ -76,14 +77,19 @@ fn frames_without_ports_go_to_queue_zero() {
     let (mut qa, mut qb) = (a.take_queues(), b.take_queues());
     let mut arp = vec![0xff; 60];
     arp[12..14].copy_from_slice(&[8, 6]);
-    let mut fragment = build::udp(Flow::v4(7), &[1; 32]);
-    fragment[20] = 0x20;
-    let mut icmp = build::udp(Flow::v4(7), &[1; 32]);
-    icmp[23] = 1;
-    for frame in [PktBuf::from_slice(&arp).expect("a buffer"), fragment, icmp] {
+    let flow = Flow::v4(7);
+    let packet = flow.packet(Datagram::new(7, 80, &[1; 32]));
+    let first = flow.frame(Packet { fragment: Some(Fragment { more: true, ..Fragment::default() }), ..packet });
+    let icmp = flow.frame(flow.packet(Icmp::echo_request(false, &[1; 32])));
+    let fragment6 = Flow::v6(7).frame(Packet {
+        fragment: Some(Fragment { more: true, ..Fragment::default() }),
+        ..Flow::v6(7).packet(Datagram::new(7, 80, &[1; 32]))
+    });
+    let icmp6 = Flow::v6(7).frame(Flow::v6(7).packet(Icmp::echo_request(true, &[1; 32])));
+    for frame in [build::buffer(&arp), first, icmp, fragment6, icmp6] {
         qa[2].tx.transmit(frame).expect("room");
     }
-    assert_eq!(drain(&mut qb[0]).len(), 3);
+    assert_eq!(drain(&mut qb[0]).len(), 5);
     assert_eq!((drain(&mut qb[1]).len(), drain(&mut qb[2]).len()), (0, 0));
 }
 

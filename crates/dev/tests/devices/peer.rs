@@ -5,11 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use dev::mem::MemConfig;
 use dev::peer::{Opens, Peer, PeerConfig, PeerMonitor, Traffic, pattern};
 use dev::{Device, QueuePair};
+use frames::Frame;
 use observe::DropReason;
 use pktbuf::PktBuf;
 use sync::Real;
+use wire::ethernet::MacAddr;
 use wire::tcp::{Header, Options, TcpFlags, Timestamps};
-use wire::{SeqNumber, arp, ethernet, tcp};
+use wire::{SeqNumber, arp, tcp};
 
 use crate::build::{self, Flow, drain, only_queue};
 
@@ -250,16 +252,10 @@ fn address_questions_are_answered() {
             op: arp::Operation::Request,
             sha: stack_mac,
             spa: [10, 0, 0, 1].into(),
-            tha: wire::ethernet::MacAddr([0; 6]),
+            tha: MacAddr::UNSPECIFIED,
             tpa: target.into(),
         };
-        let mut bytes = [0; 42];
-        let (link, packet) = bytes.split_at_mut(14);
-        let header =
-            ethernet::Header { dst: ethernet::MacAddr::BROADCAST, src: stack_mac, ethertype: ethernet::EtherType::Arp };
-        header.emit(link.try_into().expect("14 bytes"));
-        request.emit(packet.try_into().expect("28 bytes"));
-        PktBuf::from_slice(&bytes).expect("a buffer")
+        build::buffer(&Frame::new(stack_mac, MacAddr::BROADCAST, request).bytes())
     };
     queue.tx.transmit(ask([10, 0, 0, 2])).expect("room");
     queue.tx.transmit(ask([10, 0, 0, 3])).expect("room");

@@ -1,6 +1,7 @@
 use super::*;
 use crate::input::Input;
 use crate::testing::*;
+use frames::Payload;
 use observe::Time;
 use wire::{SeqNumber, icmpv4::Message as V4, icmpv6::Message as V6};
 
@@ -73,9 +74,8 @@ fn echo_to_a_group_is_answered_in_ipv6_from_our_own_address_only() {
     let all = crate::interface::ALL_NODES;
     let mut bytes = [&[0; 8][..], b"odd"].concat();
     V6::EchoRequest { ident: 1, seq: 2 }.emit(PEER6, all, &mut bytes);
-    let mut packet = PktBuf::from_slice(&bytes).unwrap();
-    output::ipv6_header(&mut packet, PEER6, all, protocol::ICMPV6, 0, 64, 0);
-    let (reply, _) = outcome(framed(packet));
+    let packet = ENDS6.to(all).packet(Payload::Other(protocol::ICMPV6, &bytes));
+    let (reply, _) = outcome(framed(buffer(&packet.bytes())));
     let Received::Reply { packet, .. } = reply else { panic!("{reply:?}") };
     let header = wire::ipv6::parse(&packet).unwrap();
     assert_eq!((header.src, header.dst), (OURS6, PEER6));

@@ -1,5 +1,6 @@
 use super::*;
 use crate::testing::*;
+use frames::{Packet, Payload};
 use proptest::prelude::*;
 
 const L3: usize = ethernet::HEADER_LEN;
@@ -137,9 +138,8 @@ fn malformed_ipv4_options_end_in_a_reason() {
         ("length beyond the header", [148, 9, 0, 0, 0, 0, 0, 0], Some(DropReason::IpBadOption)),
     ];
     for (name, bytes, expected) in options {
-        let mut packet = packet_v4(protocol::UDP, &[&bytes[..], b"0123456789abcdef"].concat());
-        packet[0] = 0x47;
-        repair(&mut packet, 0);
+        let packet = ENDS.packet(Payload::Other(protocol::UDP, b"0123456789abcdef"));
+        let packet = buffer(&Packet { options: &bytes, ..packet }.bytes());
         match (received(framed(packet)), expected) {
             (Input::Udp(datagram), None) => assert_eq!(&*datagram.buf, b"0123456789abcdef", "{name}"),
             (input, Some(expected)) => assert_eq!(reason(input), expected, "{name}"),
@@ -323,13 +323,9 @@ proptest! {
 #[test]
 fn the_traffic_class_reaches_the_transport_with_every_codepoint() {
     for class in [0u8, 1, 2, 3, 0xb8 | 3] {
-        let mut v4 = PktBuf::from_slice(b"0123456789abcdef").unwrap();
-        let whole = crate::output::Fragmentation::Never;
-        crate::output::ipv4_header(&mut v4, PEER, OURS, protocol::UDP, class, 64, whole);
-        let mut v6 = PktBuf::from_slice(b"0123456789abcdef").unwrap();
-        crate::output::ipv6_header(&mut v6, PEER6, OURS6, protocol::UDP, class, 64, 0);
-        for packet in [v4, v6] {
-            let Input::Udp(datagram) = received(framed(packet)) else { panic!("a UDP datagram") };
+        for ends in [ENDS, ENDS6] {
+            let packet = Packet { tos: class, ..ends.packet(Payload::Other(protocol::UDP, b"0123456789abcdef")) };
+            let Input::Udp(datagram) = received(framed(buffer(&packet.bytes()))) else { panic!("a UDP datagram") };
             assert_eq!((datagram.tos, datagram.ecn()), (class, class & 3));
             assert_eq!((datagram.buf.meta().traffic_class, datagram.buf.meta().ecn()), (class, class & 3));
         }

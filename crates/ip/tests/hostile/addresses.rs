@@ -1,23 +1,27 @@
 //! P6: packets from senders that cannot exist, to receivers that are not us, and unicast matters sent to everybody.
 
-use super::host::*;
+use std::net::IpAddr;
+
+use frames::{Icmp, Packet, Payload};
+use wire::ethernet::MacAddr;
 use wire::protocol;
 
-/// A datagram with another source and destination, IPv4.
+use super::host::*;
+
+/// A datagram with another source and destination.
 fn v4(protocol: u8, src: [u8; 4], dst: [u8; 4]) -> Vec<u8> {
-    let mut whole = frame(false, protocol, &udp(false, 28));
-    whole[L3 + 12..L3 + 16].copy_from_slice(&src);
-    whole[L3 + 16..L3 + 20].copy_from_slice(&dst);
-    repair(&mut whole);
-    whole
+    between(protocol, src.into(), dst.into())
 }
 
 fn v6(protocol: u8, src: &str, dst: &str) -> Vec<u8> {
-    let octets = |text: &str| text.parse::<std::net::Ipv6Addr>().expect("an address").octets();
-    let mut whole = frame(true, protocol, &udp(true, 28));
-    whole[L3 + 8..L3 + 24].copy_from_slice(&octets(src));
-    whole[L3 + 24..L3 + 40].copy_from_slice(&octets(dst));
-    whole
+    let address = |text: &str| text.parse().expect("an address");
+    between(protocol, address(src), address(dst))
+}
+
+fn between(protocol: u8, src: IpAddr, dst: IpAddr) -> Vec<u8> {
+    let v6 = src.is_ipv6();
+    let datagram = super::host::udp(v6, 28);
+    ends(v6).frame(Packet { src, dst, ..packet(v6, Payload::Other(protocol, &datagram)) }).bytes()
 }
 
 fn linked(mut frame: Vec<u8>, to: [u8; 6]) -> Vec<u8> {
@@ -93,9 +97,7 @@ fn fourteen_packets_of_each_family_are_met_with_silence() {
 #[test]
 fn echo_to_everybody() {
     let mut host = Host::new();
-    let mut smurf = ping(false, 56);
-    smurf[..6].fill(0xff);
-    smurf[L3 + 16..L3 + 20].copy_from_slice(&[10, 255, 255, 255]);
-    repair(&mut smurf);
-    assert!(host.takes(&smurf).is_silence());
+    let dst = [10, 255, 255, 255].into();
+    let smurf = Packet { dst, ..packet(false, Icmp::echo_request(false, &[0x66; 56])) };
+    assert!(host.takes(&ends(false).to_mac(MacAddr::BROADCAST).frame(smurf).bytes()).is_silence());
 }

@@ -3,16 +3,18 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use super::host::*;
+use frames::{Frame, Payload};
 use ip::neighbour::{CAPACITY, State};
 use ip::output::{self, Fragmentation, Identifications};
-use ip::{ErrorKind, LinkHeader, PerDestination, Resolution, icmp};
+use ip::{ErrorKind, PerDestination, Resolution, icmp};
 use observe::DropReason;
 use pktbuf::PktBuf;
 use wire::arp::{self, Operation};
-use wire::ethernet::{self, EtherType, MacAddr};
+use wire::ethernet::MacAddr;
 use wire::icmpv6::Message;
 use wire::{ipv4, ipv6, protocol};
+
+use super::host::*;
 
 /// Twenty thousand datagrams a second to a port where nobody is: no second sees more than a thousand errors, of which no
 /// sender gets more than a quarter; the number is blurred, and what is sent is no longer than what caused it.
@@ -76,22 +78,15 @@ fn identifications_tell_nothing() {
 }
 
 fn arp_frame(op: Operation, sha: MacAddr, spa: Ipv4Addr) -> Vec<u8> {
-    let packet = arp::Packet { op, sha, spa, tha: OUR_MAC, tpa: OURS };
-    let mut whole = vec![0; L3 + arp::PACKET_LEN];
-    let header = ethernet::Header { dst: OUR_MAC, src: sha, ethertype: EtherType::Arp };
-    header.emit(whole.first_chunk_mut().expect("made as long"));
-    packet.emit(whole[L3..].first_chunk_mut().expect("made as long"));
-    whole
+    Frame::new(sha, OUR_MAC, arp::Packet { op, sha, spa, tha: OUR_MAC, tpa: OURS }).bytes()
 }
 
 fn discovery(src: Ipv6Addr, dst: Ipv6Addr, message: &Message, hop_limit: u8) -> Vec<u8> {
     let mut bytes = vec![0; message.header_len()];
     message.emit(src, dst, &mut bytes);
-    let mut packet = PktBuf::from_slice(&bytes).expect("a buffer");
-    output::ipv6_header(&mut packet, src, dst, protocol::ICMPV6, 0, hop_limit, 0);
-    let link = ip::interface::group_mac(IpAddr::V6(dst)).unwrap_or(OUR_MAC);
-    LinkHeader::new(PEER_MAC, link, IpAddr::V6(dst)).prepend(&mut packet);
-    packet.to_vec()
+    let ends = ends(true).from(src).to(dst);
+    let packet = ends.packet(Payload::Other(protocol::ICMPV6, &bytes));
+    ends.frame(frames::Packet { ttl: hop_limit, ..packet }).bytes()
 }
 
 fn state(host: &Host, address: IpAddr) -> Option<(Option<MacAddr>, State)> {

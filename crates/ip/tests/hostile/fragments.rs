@@ -1,11 +1,12 @@
 //! P5: fragments. Overlap kills the packet, exact duplicates are tolerated, order does not matter, tiny ones are legal
 //! over IPv4, and nothing exceeds 65,535 bytes; R4: a flood of junk stays within its memory and lets others through.
 
-use super::host::*;
+use frames::{Fragment, Packet, Payload};
 use ip::reassembly::{LIFETIME_V4, LIFETIME_V6, MEMORY_CAP};
 use observe::DropReason;
-use wire::ipv6::FragmentHeader;
-use wire::{ipv4, protocol};
+use wire::protocol;
+
+use super::host::*;
 
 /// One fragment of an experiment, in units of eight bytes: where, how many, which letter fills it, whether more follow.
 #[derive(Clone, Copy)]
@@ -33,36 +34,16 @@ fn script(text: &str) -> Vec<Piece> {
     text.split_whitespace().map(read).collect()
 }
 
-fn fragment_v4(ident: u16, offset: u16, more: bool, payload: &[u8]) -> Vec<u8> {
-    let header = ipv4::Header {
-        src: PEER,
-        dst: OURS,
-        protocol: protocol::UDP,
-        ttl: 64,
-        tos: 0,
-        ident,
-        dont_fragment: false,
-        more_fragments: more,
-        fragment_offset: offset,
-        header_len: 20,
-        total_len: (20 + payload.len()) as u16,
-    };
-    let mut whole = frame(false, protocol::UDP, payload);
-    header.emit(whole[L3..L3 + 20].first_chunk_mut().expect("twenty bytes"));
-    whole
-}
-
 fn fragment_v6(next: u8, ident: u32, offset: u16, more: bool, payload: &[u8]) -> Vec<u8> {
-    let mut header = [0; 8];
-    FragmentHeader { next_header: next, offset, more, ident }.emit(&mut header);
-    frame(true, protocol::IPV6_FRAGMENT, &[&header, payload].concat())
+    cut(packet(true, Payload::Other(next, payload)), Fragment { ident, offset, more })
 }
 
 fn fragment(v6: bool, ident: u16, offset: u16, more: bool, payload: &[u8]) -> Vec<u8> {
-    match v6 {
-        true => fragment_v6(protocol::UDP, ident.into(), offset, more, payload),
-        false => fragment_v4(ident, offset, more, payload),
-    }
+    cut(packet(v6, Payload::Other(protocol::UDP, payload)), Fragment { ident: ident.into(), offset, more })
+}
+
+fn cut(packet: Packet<'_>, fragment: Fragment) -> Vec<u8> {
+    ends(packet.src.is_ipv6()).frame(Packet { fragment: Some(fragment), ..packet }).bytes()
 }
 
 /// What the transport gets of a script, as one letter a unit; `None` if nothing.
@@ -213,16 +194,11 @@ fn ipv6_header_chains_in_fragments() {
 fn a_segment_in_tiny_fragments_arrives() {
     let mut host = Host::new();
     let segment: Vec<u8> = (0..24).collect();
-    let pieces: Vec<Vec<u8>> = segment
-        .chunks(8)
-        .enumerate()
-        .map(|(n, chunk)| {
-            let mut whole = fragment_v4(9, n as u16 * 8, n < 2, chunk);
-            whole[L3 + 9] = protocol::TCP;
-            repair(&mut whole);
-            whole
-        })
-        .collect();
+    let piece = |(n, chunk)| {
+        let fragment = Fragment { ident: 9, offset: n as u16 * 8, more: n < 2 };
+        cut(packet(false, Payload::Other(protocol::TCP, chunk)), fragment)
+    };
+    let pieces: Vec<Vec<u8>> = segment.chunks(8).enumerate().map(piece).collect();
     let done = pieces.iter().rev().map(|piece| host.takes(piece)).last().expect("three pieces");
     assert!(matches!(done, Outcome::Delivered(protocol::TCP, bytes) if bytes == segment));
 }

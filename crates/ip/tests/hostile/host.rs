@@ -2,14 +2,13 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use frames::{Checksum, Datagram, Ends, Fragment, Icmp, Packet, Payload};
 use ip::icmp::{self, Received};
 use ip::input::{self, Input};
-use ip::output::{self, Fragmentation};
-use ip::{InterfaceView, LinkHeader, NeighbourTable, PerDestination, Reassembled, ReassemblyTable, Refused};
+use ip::{InterfaceView, NeighbourTable, PerDestination, Reassembled, ReassemblyTable, Refused};
 use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
 use wire::ethernet::MacAddr;
-use wire::{checksum, protocol};
 
 pub const OUR_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 pub const PEER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
@@ -150,53 +149,38 @@ pub fn balanced(attack: impl FnOnce()) {
     assert_eq!(pktbuf::balance(), before, "buffers are given back");
 }
 
+/// From the peer to us.
+pub fn ends(v6: bool) -> Ends {
+    let (src, dst) = if v6 { (PEER6.into(), OURS6.into()) } else { (PEER.into(), OURS.into()) };
+    Ends { src_mac: PEER_MAC, dst_mac: OUR_MAC, src, dst }
+}
+
+/// A packet from the peer to us, which routers may cut.
+pub fn packet<'a>(v6: bool, payload: impl Into<Payload<'a>>) -> Packet<'a> {
+    let fragment = (!v6).then_some(Fragment { ident: 7, ..Fragment::default() });
+    Packet { fragment, dont_fragment: false, ..ends(v6).packet(payload) }
+}
+
 /// A packet from the peer to us in a frame. `protocol` may name extension headers at the start of `payload`.
 pub fn frame(v6: bool, protocol: u8, payload: &[u8]) -> Vec<u8> {
-    let mut packet = PktBuf::from_slice(payload).expect("a buffer");
-    if v6 {
-        output::ipv6_header(&mut packet, PEER6, OURS6, protocol, 0, 64, 0);
-    } else {
-        output::ipv4_header(&mut packet, PEER, OURS, protocol, 0, 64, Fragmentation::Allowed { ident: 7 });
-    }
-    LinkHeader::new(PEER_MAC, OUR_MAC, if v6 { OURS6.into() } else { OURS.into() }).prepend(&mut packet);
-    packet.to_vec()
+    ends(v6).frame(packet(v6, Payload::Other(protocol, payload))).bytes()
 }
 
 /// A UDP datagram of `len` bytes of data, checksum none over IPv4 and right over IPv6.
 pub fn udp(v6: bool, len: usize) -> Vec<u8> {
-    let total = (8 + len) as u16;
-    let mut bytes = [&[0x10, 0, 0x20, 0][..], &total.to_be_bytes(), &[0, 0], &vec![0x55; len]].concat();
-    if v6 {
-        let pseudo = checksum::pseudo_header(PEER6.into(), OURS6.into(), protocol::UDP, total.into());
-        let sum = pseudo.add(checksum::sum(&bytes)).finish_udp();
-        bytes[6..8].copy_from_slice(&sum.to_be_bytes());
-    }
-    bytes
+    let checksum = if v6 { Checksum::Right } else { Checksum::Value(0) };
+    let data = vec![0x55; len];
+    Payload::from(Datagram { checksum, ..Datagram::new(0x1000, 0x2000, &data) }).bytes(ends(v6).src, ends(v6).dst)
 }
 
 /// An echo request as payload, checksum right.
 pub fn echo(v6: bool, len: usize) -> Vec<u8> {
-    let mut bytes = [&[if v6 { 128 } else { 8 }, 0, 0, 0, 0, 1, 0, 1][..], &vec![0x66; len]].concat();
-    let pseudo = checksum::pseudo_header(PEER6.into(), OURS6.into(), protocol::ICMPV6, bytes.len() as u32);
-    let sum = checksum::sum(&bytes);
-    let sum = if v6 { pseudo.add(sum) } else { sum }.finish();
-    bytes[2..4].copy_from_slice(&sum.to_be_bytes());
-    bytes
+    Payload::from(Icmp::echo_request(v6, &vec![0x66; len])).bytes(ends(v6).src, ends(v6).dst)
 }
 
 /// An echo request in a frame.
 pub fn ping(v6: bool, len: usize) -> Vec<u8> {
-    frame(v6, if v6 { protocol::ICMPV6 } else { protocol::ICMP }, &echo(v6, len))
-}
-
-/// Makes the IPv4 header checksum right again, as far as there is a header.
-pub fn repair(frame: &mut [u8]) {
-    let end = L3 + usize::from(frame.get(L3).copied().unwrap_or(0) & 0x0f) * 4;
-    if frame.len() >= L3 + 20 && end <= frame.len() && end >= L3 + 20 {
-        frame[L3 + 10..L3 + 12].fill(0);
-        let sum = checksum::sum(&frame[L3..end]).finish();
-        frame[L3 + 10..L3 + 12].copy_from_slice(&sum.to_be_bytes());
-    }
+    ends(v6).frame(packet(v6, Icmp::echo_request(v6, &vec![0x66; len]))).bytes()
 }
 
 /// A good packet of each family still gets its answer.

@@ -1,7 +1,9 @@
 //! P1: lengths that lie. AMNESIA:33, Ripple20, INFRA:HALT and URGENT/11 were all of this kind.
 
-use super::host::*;
+use frames::{Packet, Payload};
 use wire::protocol;
+
+use super::host::*;
 
 /// What may come of a mutant besides silence.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,7 +27,7 @@ struct Mutant {
 fn mutant(name: impl Into<String>, may: May, mut frame: Vec<u8>, change: impl FnOnce(&mut Vec<u8>)) -> Mutant {
     change(&mut frame);
     if frame.get(12..14) == Some(&[8, 0]) {
-        repair(&mut frame);
+        frames::repair(&mut frame, L3);
     }
     Mutant { name: name.into(), frame, may }
 }
@@ -99,13 +101,8 @@ fn ipv4_options() -> Vec<Mutant> {
 }
 
 fn with_options(options: &[u8]) -> Vec<u8> {
-    let mut whole = frame(false, protocol::UDP, &udp(false, 28));
-    whole.splice(L3 + 20..L3 + 20, options.iter().copied());
-    whole[L3] = 0x40 | (5 + options.len() / 4) as u8;
-    let total = (whole.len() - L3) as u16;
-    put16(&mut whole, L3 + 2, total);
-    repair(&mut whole);
-    whole
+    let datagram = udp(false, 28);
+    ends(false).frame(Packet { options, ..packet(false, Payload::Other(protocol::UDP, &datagram)) }).bytes()
 }
 
 /// Frames cut anywhere, and what the transports' own headers say of themselves.

@@ -9,11 +9,11 @@ use every_arch::every_arch;
 use observe::{Counter, Time};
 use stack::Plan;
 use sync::Real;
-use testbed::frames::PEER;
+use testbed::frames::{ISS, PEER, Segment};
 use testbed::node::Node;
 use wire::tcp::TcpFlags;
 
-use super::peers::{ISS, PORT, Wire, answer, routed, turn};
+use super::peers::{PORT, answer, routed, turn};
 
 /// Connections of the stranger's own, which he watches.
 const WATCHED: u16 = 5;
@@ -22,16 +22,16 @@ const VICTIMS: u16 = 40;
 const SECONDS: u32 = 6;
 
 fn open(node: &mut Node<Real>, from: (Ipv4Addr, u16)) {
-    let answers = node.answers(&Wire::syn(from).frame());
+    let answers = node.answers(&Segment::syn(from.1, PORT).frame_from(from.0));
     let first = answer(&answers[0]).expect("a SYN-ACK").1.seq.0.wrapping_add(1);
-    node.answers(&Wire::text(from, 0, first, &[]).frame());
+    node.answers(&Segment::data((from.1, PORT), 0, first, &[]).frame_from(from.0));
 }
 
 /// A reset or a SYN near enough to be challenged, but not exact.
 fn guess(from: (Ipv4Addr, u16), round: u32) -> Vec<u8> {
     let near = ISS.wrapping_add(2 + round % 1000);
     let flags = if round.is_multiple_of(2) { TcpFlags::RST } else { TcpFlags::SYN };
-    Wire { flags, seq: near, ..Wire::text(from, 0, 0, &[]) }.frame()
+    Segment { flags, ..Segment::ack((from.1, PORT), near, 0) }.frame_from(from.0)
 }
 
 /// What the stranger sees: which of his connections was challenged when. And all challenges there were.

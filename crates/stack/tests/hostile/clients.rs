@@ -9,10 +9,11 @@ use observe::Time;
 use stack::call::Call;
 use stack::socket::{ListenerShared, TcpSocket};
 use sync::Real;
+use testbed::frames::Segment;
 use testbed::node::{Node, received, send};
 use wire::tcp::TcpFlags;
 
-use super::peers::{Wire, answer};
+use super::peers::{PORT, answer};
 
 /// What a client asks.
 const REQUEST: &[u8] = b"the page, please";
@@ -72,7 +73,7 @@ impl Clients {
             }
             client.since = now;
             if let Stage::Asking(ack) = client.stage {
-                node.put(&Wire::text((client.host, client.port), 0, ack, REQUEST).frame());
+                node.put(&Segment::data((client.port, PORT), 0, ack, REQUEST).frame_from(client.host));
                 continue;
             }
             if matches!(client.stage, Stage::Idle) {
@@ -80,7 +81,7 @@ impl Clients {
                 client.got = 0;
             }
             client.stage = Stage::Opening;
-            node.put(&Wire::syn((client.host, client.port)).frame());
+            node.put(&Segment::syn(client.port, PORT).frame_from(client.host));
         }
     }
 
@@ -117,7 +118,7 @@ impl Clients {
                     let ack = header.seq.0.wrapping_add(1);
                     client.stage = Stage::Asking(ack);
                     client.since = node.clock.now();
-                    node.put(&Wire::text(to, 0, ack, REQUEST).frame());
+                    node.put(&Segment::data((to.1, PORT), 0, ack, REQUEST).frame_from(to.0));
                 }
                 Stage::Asking(expected) if header.seq.0 == expected => {
                     client.got += text.len();
@@ -130,8 +131,8 @@ impl Clients {
                         self.answered += 1;
                     }
                     let at = REQUEST.len() as u32;
-                    let reply = Wire::text(to, at, next, &[]);
-                    node.put(&if fin { reply.and(TcpFlags::FIN) } else { reply }.frame());
+                    let reply = Segment::data((to.1, PORT), at, next, &[]);
+                    node.put(&if fin { reply.and(TcpFlags::FIN) } else { reply }.frame_from(to.0));
                 }
                 _ => {}
             }

@@ -6,9 +6,10 @@ use every_arch::every_arch;
 use observe::Counter;
 use stack::Plan;
 use tcp::config::SynCookies;
+use testbed::frames::Segment;
 
 use super::clients::Clients;
-use super::peers::{Draw, PORT, Wire, routed, turn};
+use super::peers::{Draw, PORT, routed, turn};
 
 /// Steps of virtual time, and how long one is.
 const STEPS: usize = 100;
@@ -43,7 +44,8 @@ fn run(plan: Plan, flood: usize) -> Outcome {
     for step in 0..STEPS {
         clients.act(&mut node);
         for _ in 0..flood {
-            node.put(&Wire::syn(draw.stranger()).frame());
+            let (host, port) = draw.stranger();
+            node.put(&Segment::syn(port, PORT).frame_from(host));
         }
         loop {
             let frames = node.settle();

@@ -6,11 +6,12 @@ use every_arch::every_arch;
 use stack::Plan;
 use stack::call::Call;
 use sync::Real;
+use testbed::frames::Segment;
 use testbed::node::{Node, send};
 use wire::tcp::TcpFlags;
 
 use super::held::{BUFFER, Before, Held, close, host, open, small};
-use super::peers::{PORT, Wire, answer, routed, turn};
+use super::peers::{PORT, answer, routed, turn};
 
 /// Lets `seconds` pass; who holds a connection answers each probe that the window is closed still.
 fn hold(node: &mut Node<Real>, seconds: u32) -> usize {
@@ -21,7 +22,7 @@ fn hold(node: &mut Node<Real>, seconds: u32) -> usize {
             let Some((to, header, _)) = answer(&frame) else { continue };
             probes += 1;
             if !header.flags.contains(TcpFlags::RST) {
-                node.put(&Wire::text(to, 0, header.seq.0, &[]).window(0).frame());
+                node.put(&Segment::data((to.1, PORT), 0, header.seq.0, &[]).window(0).frame_from(to.0));
             }
             if probes % 64 == 0 {
                 node.settle();
@@ -76,7 +77,7 @@ fn peers_that_never_close_are_not_waited_for(plan: Plan) {
         let (to, header, _) = answer(&frame).expect("a segment");
         resets += usize::from(header.flags.contains(TcpFlags::RST));
         let next = held.iter().find(|held| held.from == to).expect("a holder").next;
-        node.put(&Wire::text(to, 0, next.wrapping_add(1), &[]).frame());
+        node.put(&Segment::data((to.1, PORT), 0, next.wrapping_add(1), &[]).frame_from(to.0));
     }
     node.settle();
     assert!((15..=25).contains(&resets), "{resets} are reset at once, forty may wait");
@@ -97,7 +98,9 @@ fn time_wait_and_half_open_connections_have_their_bounds(plan: Plan) {
     let held = open(&mut node, 60, 60_000);
     for Held { socket, from, next, .. } in &held {
         node.call(socket, Call::Close(tcp::Close));
-        node.answers(&Wire::text(*from, 0, next.wrapping_add(1), &[]).and(TcpFlags::FIN).frame());
+        node.answers(
+            &Segment::data((from.1, PORT), 0, next.wrapping_add(1), &[]).and(TcpFlags::FIN).frame_from(from.0),
+        );
     }
     // What is not kept goes with the next tick.
     node.pass(Duration::from_millis(100), Duration::from_millis(10));
@@ -105,7 +108,8 @@ fn time_wait_and_half_open_connections_have_their_bounds(plan: Plan) {
     assert!((25..=31).contains(&waiting), "{waiting} in TIME-WAIT");
     let listener = node.listen(PORT, 64);
     for n in 0..300 {
-        node.answers(&Wire::syn(host(1000 + n)).frame());
+        let (host, port) = host(1000 + n);
+        node.answers(&Segment::syn(port, PORT).frame_from(host));
     }
     assert_eq!(listener.occupancy().0, 64);
     node.pass(Duration::from_secs(70), Duration::from_secs(1));

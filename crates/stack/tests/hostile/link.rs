@@ -1,51 +1,29 @@
 //! Floods of ARP and neighbour discovery (R7) beside honest clients: their router is known before, and nobody who claims
 //! to be somebody displaces it, whoever asks, answers or is made up as a destination.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use every_arch::every_arch;
 use ip::neighbour::{CAPACITY, MAX_PENDING_BYTES};
 use observe::DropReason;
-use pktbuf::PktBuf;
 use stack::Plan;
 use sync::Real;
-use testbed::frames::{self, PEER, PEER_MAC, STACK, STACK_MAC};
+use testbed::frames::{self, PEER, STACK, STACK6, Segment};
 use testbed::node::Node;
-use wire::arp::{self, Operation};
-use wire::ethernet::{self, EtherType, MacAddr};
-use wire::icmpv6::{DISCOVERY_HOP_LIMIT, Message};
-use wire::{ipv6, protocol};
+use wire::arp::Operation;
+use wire::ethernet::MacAddr;
+use wire::icmpv6::Message;
+use wire::ipv6;
 
 use super::clients::Clients;
-use super::peers::{Draw, PORT, Wire, routed, turn};
+use super::peers::{Draw, PORT, routed, turn};
 
 const STEPS: usize = 60;
 const STEP: Duration = Duration::from_millis(10);
 const HONEST: u8 = 10;
 /// Strangers in each step: ten thousand a second of each kind.
 const STRANGERS: usize = 100;
-/// The stack's IPv6 address on its link.
-const STACK6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
-
-fn arp_frame(op: Operation, sha: MacAddr, spa: Ipv4Addr) -> Vec<u8> {
-    let packet = arp::Packet { op, sha, spa, tha: STACK_MAC, tpa: STACK };
-    let mut frame = vec![0; ethernet::HEADER_LEN + arp::PACKET_LEN];
-    let link = ethernet::Header { dst: STACK_MAC, src: sha, ethertype: EtherType::Arp };
-    link.emit(frame.first_chunk_mut().expect("made as long"));
-    packet.emit(frame[ethernet::HEADER_LEN..].first_chunk_mut().expect("made as long"));
-    frame
-}
-
-fn discovery(src: Ipv6Addr, dst: Ipv6Addr, message: &Message) -> Vec<u8> {
-    let mut bytes = vec![0; message.header_len()];
-    message.emit(src, dst, &mut bytes);
-    let mut packet = PktBuf::from_slice(&bytes).expect("a buffer");
-    ip::output::ipv6_header(&mut packet, src, dst, protocol::ICMPV6, 0, DISCOVERY_HOP_LIMIT, 0);
-    let link = ip::interface::group_mac(IpAddr::V6(dst)).unwrap_or(STACK_MAC);
-    ip::LinkHeader::new(PEER_MAC, link, IpAddr::V6(dst)).prepend(&mut packet);
-    packet.to_vec()
-}
 
 /// One stranger after the other: asks, tells what nobody asked, wants a connection from an address where nobody is, and
 /// claims to be the router.
@@ -55,10 +33,10 @@ fn strangers(node: &mut Node<Real>, draw: &mut Draw) {
         let mac = MacAddr([2, 9, (bits >> 24) as u8, (bits >> 16) as u8, (bits >> 8) as u8, bits as u8]);
         let v4 = Ipv4Addr::new(10, 1 | (bits >> 40) as u8, (bits >> 32) as u8, (bits >> 48) as u8 | 1);
         let v6 = Ipv6Addr::from_bits(STACK6.to_bits() & !u128::from(u64::MAX) | u128::from(bits | 1 << 63));
-        node.put(&arp_frame(Operation::Request, mac, v4));
-        node.put(&arp_frame(Operation::Reply, mac, v4));
+        node.put(&frames::arp(Operation::Request, mac, v4));
+        node.put(&frames::arp(Operation::Reply, mac, v4));
         let asks = Message::NeighbourSolicit { target: STACK6, source: Some(mac) };
-        node.put(&discovery(v6, ipv6::solicited_node(STACK6), &asks));
+        node.put(&frames::neighbour_discovery(v6, ipv6::solicited_node(STACK6), &asks));
         let tells = Message::NeighbourAdvert {
             target: v6,
             target_mac: Some(mac),
@@ -66,10 +44,10 @@ fn strangers(node: &mut Node<Real>, draw: &mut Draw) {
             solicited: true,
             override_flag: true,
         };
-        node.put(&discovery(v6, STACK6, &tells));
-        node.put(&Wire::syn((v4, 4000)).frame());
+        node.put(&frames::neighbour_discovery(v6, STACK6, &tells));
+        node.put(&Segment::syn(4000, PORT).frame_from(v4));
         if bits.is_multiple_of(16) {
-            node.put(&arp_frame(Operation::Reply, mac, PEER));
+            node.put(&frames::arp(Operation::Reply, mac, PEER));
         }
     }
 }

@@ -13,13 +13,13 @@ use stack::call::{Call, Reply};
 use stack::socket::TcpSocket;
 use sync::Real;
 use tcp::pcb::reassembly::MAX_RUNS;
-use testbed::frames::PEER;
+use testbed::frames::{PEER, Segment};
 use testbed::node::{Node, send};
 use wire::SeqNumber;
 use wire::tcp::{Options, SackBlocks, TcpFlags};
 
 use super::cost;
-use super::peers::{PORT, Wire, answer, routed, turn};
+use super::peers::{PORT, answer, routed, turn};
 
 const HOST: (Ipv4Addr, u16) = (PEER, 2000);
 /// Receive and send buffer.
@@ -28,9 +28,9 @@ const BUFFER: u32 = 256 << 10;
 /// A connection whose SYN had these options, and what the stack sends first.
 fn connected(node: &mut Node<Real>, options: Options) -> (Arc<TcpSocket<Real>>, u32) {
     let listener = node.listen(PORT, 8);
-    let answers = node.answers(&Wire::syn(HOST).options(options).frame());
+    let answers = node.answers(&Segment::syn(HOST.1, PORT).options(options).frame_from(HOST.0));
     let theirs = answer(&answers[0]).expect("a SYN-ACK").1.seq.0.wrapping_add(1);
-    node.answers(&Wire::text(HOST, 0, theirs, &[]).frame());
+    node.answers(&Segment::data((HOST.1, PORT), 0, theirs, &[]).frame_from(HOST.0));
     let socket = listener.accept().expect("a child waits");
     node.stack.unlisten(&listener);
     (socket, theirs)
@@ -56,7 +56,7 @@ fn status(node: &Node<Real>, socket: &TcpSocket<Real>) -> tcp::StatusReport {
 
 /// Single octets at `places`, as frames.
 fn octets(ack: u32, places: impl Iterator<Item = u32>) -> Vec<Vec<u8>> {
-    places.map(|at| Wire::text(HOST, at, ack, b"x").frame()).collect()
+    places.map(|at| Segment::data((HOST.1, PORT), at, ack, b"x").frame_from(HOST.0)).collect()
 }
 
 fn feed(node: &mut Node<Real>, frames: &[Vec<u8>]) {
@@ -91,12 +91,11 @@ fn segment_smack(plan: Plan, reverse: bool, count: u32) {
     assert!(held <= MAX_RUNS + 64, "{held} buffers are held");
     // Whoever sends what is missing is heard.
     let rest: Vec<u8> = vec![b'x'; 1000];
-    node.answers(&Wire::text(HOST, 20_000, ack, &rest).frame());
+    node.answers(&Segment::data((HOST.1, PORT), 20_000, ack, &rest).frame_from(HOST.0));
     let got = node.call(&socket, Call::Receive(tcp::Receive { max: 1 << 20 }));
     assert!(testbed::node::received(got).is_some_and(|(text, _)| text.len() >= 1000));
-    node.answers(
-        &Wire { seq: status_next(&node, &socket), ..Wire::text(HOST, 0, ack, &[]).and(TcpFlags::RST) }.frame(),
-    );
+    let reset = Segment::ack((HOST.1, PORT), status_next(&node, &socket), ack).and(TcpFlags::RST);
+    node.answers(&reset.frame_from(HOST.0));
     node.settle();
     assert_eq!(pktbuf::live(), live, "a reset gives all of it back");
 }
@@ -140,7 +139,7 @@ fn small_segments_in_order_pin_no_more_than_their_window(plan: Plan) {
         let text = vec![b'x'; length];
         let mut at = 0;
         while at < BUFFER.min(40_000 * length as u32) {
-            node.put(&Wire::text(HOST, at, ack, &text).frame());
+            node.put(&Segment::data((HOST.1, PORT), at, ack, &text).frame_from(HOST.0));
             at += length as u32;
             if (at / length as u32).is_multiple_of(64) {
                 node.settle();
@@ -159,7 +158,7 @@ fn small_segments_in_order_pin_no_more_than_their_window(plan: Plan) {
 }
 
 fn status_next(node: &Node<Real>, socket: &TcpSocket<Real>) -> u32 {
-    super::peers::ISS.wrapping_add(1).wrapping_add(status(node, socket).traffic.bytes_received as u32)
+    testbed::frames::ISS.wrapping_add(1).wrapping_add(status(node, socket).traffic.bytes_received as u32)
 }
 
 #[test]
@@ -196,7 +195,9 @@ fn the_least_segments_and_alternating_selective_acknowledgements(plan: Plan) {
             let left = first.wrapping_add(mss * (1 + 2 * ((round * 3 + block) % 120)));
             sack.push(SeqNumber(left), SeqNumber(left.wrapping_add(mss)));
         }
-        node.put(&Wire::text(HOST, 0, first, &[]).options(Options { sack, ..Options::NONE }).frame());
+        node.put(
+            &Segment::data((HOST.1, PORT), 0, first, &[]).options(Options { sack, ..Options::NONE }).frame_from(HOST.0),
+        );
         if round % 32 == 0 {
             sent.extend(node.settle());
             node.clock.advance(Duration::from_millis(1));
@@ -228,14 +229,14 @@ fn invented_and_divided_acknowledgements_open_nothing(plan: Plan) {
         let flight = status(&node, &socket).cwnd.min(14_600);
         for piece in 1..=pieces {
             let acked = u64::from(flight) * u64::from(piece) / u64::from(pieces);
-            node.put(&Wire::text(HOST, 0, first.wrapping_add(acked as u32), &[]).frame());
+            node.put(&Segment::data((HOST.1, PORT), 0, first.wrapping_add(acked as u32), &[]).frame_from(HOST.0));
             node.settle();
         }
         let honest = status(&node, &socket).cwnd;
         // Somebody who has not received it yet acknowledges all that the buffer holds.
         let ahead = first.wrapping_add(BUFFER);
         for _ in 0..100 {
-            node.put(&Wire::text(HOST, 0, ahead, &[]).frame());
+            node.put(&Segment::data((HOST.1, PORT), 0, ahead, &[]).frame_from(HOST.0));
             node.settle();
         }
         let counters = node.stack.census().counters;

@@ -10,12 +10,12 @@ use stack::Plan;
 use stack::call::{Call, Reply};
 use sync::Real;
 use tcp::config::{BufferSizes, KeepAlive, MemoryLimits};
-use testbed::frames;
+use testbed::frames::{self, Segment};
 use testbed::node::{Node, send};
 use wire::tcp::TcpFlags;
 
 use super::held::{BUFFER, Before, Held, open, small};
-use super::peers::{Wire, answer, routed, turn};
+use super::peers::{PORT, answer, routed, turn};
 
 /// What one connection may pin beside its text: PCB, places in tables, and what is larger in a packet buffer than its
 /// text. Where few connections are spread over many groups, each has tables of its own.
@@ -50,7 +50,7 @@ fn sip(peer: &mut Held, seq: u32, len: usize) -> Vec<u8> {
     if len > 0 && seq == peer.next {
         peer.next = peer.next.wrapping_add(1);
     }
-    Wire::text(peer.from, peer.sent, peer.next, &[]).window(1).frame()
+    Segment::data((peer.from.1, PORT), peer.sent, peer.next, &[]).window(1).frame_from(peer.from.0)
 }
 
 /// Slow readers: what they pin is what their send buffers hold. An octet now and then is progress, so no time-out ends
@@ -98,7 +98,8 @@ fn a_user_timeout_ends_peers_whose_windows_stay_closed(plan: Plan) {
         node.call(socket, Call::SetOption(tcp::SetOption(limit)));
         node.call(socket, send(&[9; BUFFER as usize]));
     }
-    let closed = |peer: &mut Held, _, _| Wire::text(peer.from, 0, peer.next, &[]).window(0).frame();
+    let closed =
+        |peer: &mut Held, _, _| Segment::data((peer.from.1, PORT), 0, peer.next, &[]).window(0).frame_from(peer.from.0);
     pass(&mut node, &mut held, 9, closed);
     assert_eq!(node.stack.census().connections, 40, "not before");
     pass(&mut node, &mut held, 3, closed);
@@ -115,7 +116,7 @@ fn a_user_timeout_ends_peers_whose_windows_stay_closed(plan: Plan) {
 fn mute(node: &mut Node<Real>, held: &mut [Held]) {
     const BEGINNING: &[u8] = b"GET / HTTP/1.1\r\nX-a: ";
     for peer in held {
-        node.put(&Wire::text(peer.from, 0, peer.next, BEGINNING).frame());
+        node.put(&Segment::data((peer.from.1, PORT), 0, peer.next, BEGINNING).frame_from(peer.from.0));
         peer.sent = BEGINNING.len() as u32;
         node.settle();
     }
@@ -198,7 +199,7 @@ fn full_buffers_that_nobody_reads_stop_at_the_limit_for_all(plan: Plan) {
         for peer in &mut held {
             text[0] = round as u8;
             // As honest about the window as not: it sends on whatever was announced.
-            node.put(&Wire::text(peer.from, peer.sent, peer.next, &text).frame());
+            node.put(&Segment::data((peer.from.1, PORT), peer.sent, peer.next, &text).frame_from(peer.from.0));
             peer.sent += text.len() as u32;
         }
         node.settle();

@@ -7,14 +7,12 @@ use every_arch::every_arch;
 use stack::Plan;
 use stack::call::Call;
 use sync::Real;
-use testbed::frames::{PEER, STACK, tcp_of};
+use testbed::frames::{Frame, PEER, Packet, STACK, Segment, tcp_of};
 use testbed::node::{Node, Terms, received, send};
-use wire::{SeqNumber, checksum, ethernet, ipv4, protocol, tcp};
+use wire::tcp::{Options, SackBlocks, TcpFlags};
+use wire::{ethernet, ipv4};
 
 use super::peers::{PORT, turn};
-
-const L3: usize = ethernet::HEADER_LEN;
-const L4: usize = L3 + ipv4::HEADER_LEN;
 
 /// Two stacks whose link the test is.
 struct Ends {
@@ -69,26 +67,13 @@ impl Ends {
 /// A segment with `text` behind what was sent last, from whom `last` is from.
 fn forged(last: &[u8], text: &[u8]) -> Vec<u8> {
     let (header, sent) = tcp_of(last).expect("a segment");
-    let mut options = header.options;
-    options.sack = wire::tcp::SackBlocks::EMPTY;
-    let header = tcp::Header {
-        seq: SeqNumber(header.seq.0.wrapping_add(sent.len() as u32)),
-        flags: tcp::TcpFlags::ACK | tcp::TcpFlags::PSH,
-        options,
-        ..header
-    };
-    let mut transport = vec![0; header.emitted_len()];
-    header.emit(&mut transport);
-    transport.extend_from_slice(text);
-    let mut ip = ipv4::parse(&last[L3..]).expect("IPv4");
-    ip.total_len = (ipv4::HEADER_LEN + transport.len()) as u16;
-    let pseudo = checksum::pseudo_header(ip.src.into(), ip.dst.into(), protocol::TCP, transport.len() as u32);
-    let sum = pseudo.add(checksum::sum(&transport)).finish();
-    transport[tcp::CHECKSUM_OFFSET..tcp::CHECKSUM_OFFSET + 2].copy_from_slice(&sum.to_be_bytes());
-    let mut frame = last[..L4].to_vec();
-    ip.emit((&mut frame[L3..]).try_into().expect("a header's length"));
-    frame.extend_from_slice(&transport);
-    frame
+    let options = Options { sack: SackBlocks::EMPTY, ..header.options };
+    let seq = header.seq.0.wrapping_add(sent.len() as u32);
+    let flags = TcpFlags::ACK | TcpFlags::PSH;
+    let ip = ipv4::parse(&last[ethernet::HEADER_LEN..]).expect("IPv4");
+    let (link, _) = ethernet::parse(last).expect("a frame");
+    let segment = Segment { seq, flags, ..Segment::of(&header, text) }.options(options);
+    Frame::new(link.src, link.dst, Packet::new(ip.src, ip.dst, segment)).bytes()
 }
 
 #[every_arch]
@@ -109,7 +94,7 @@ fn ends_that_were_desynchronised_do_not_storm(plan: Plan) {
     ends.a.put(&to_a);
     ends.b.put(&to_b);
     ends.settle();
-    let got = received(ends.a.call(&server, Call::Receive(::tcp::Receive { max: 1000 })));
+    let got = received(ends.a.call(&server, Call::Receive(tcp::Receive { max: 1000 })));
     assert_eq!(got.map(|(text, _)| text.len()), Some(105), "the forgery is good, or nothing is tested");
     let before = ends.crossed;
     const SECONDS: usize = 20;

@@ -72,7 +72,7 @@ impl Connection {
     pub fn segment(&mut self, flags: TcpFlags, text: &[u8]) -> Vec<u8> {
         let seq = ISS.wrapping_add(1).wrapping_add(self.sent);
         self.sent += text.len() as u32;
-        Segment { ports: (self.port, PORT), flags: flags | TcpFlags::ACK, seq, ack: self.acknowledged, text }.frame()
+        Segment { text, ..Segment::ack((self.port, PORT), seq, self.acknowledged) }.and(flags).frame()
     }
 
     /// The peer's next payload.

@@ -72,7 +72,7 @@ impl Peer {
 /// The peer's text at the beginning of its stream.
 fn segment(port: u16, ack: u32, text: &[u8]) -> Segment<'_> {
     let seq = ISS.wrapping_add(1);
-    Segment { ports: (port, PORT), flags: TcpFlags::ACK | TcpFlags::PSH, seq, ack, text }
+    Segment { text, ..Segment::ack((port, PORT), seq, ack) }.and(TcpFlags::PSH)
 }
 
 impl<P: Platform> Running<P> {

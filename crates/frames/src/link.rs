@@ -1,0 +1,93 @@
+//! Ethernet frames, 802.1Q tags and ARP.
+
+use std::net::Ipv4Addr;
+
+use wire::arp::{Operation, Packet as ArpPacket};
+use wire::ethernet::{EtherType, MacAddr, VlanTag};
+
+use crate::{Packet, STACK, STACK_MAC};
+
+/// What a frame carries.
+#[derive(Clone, Copy, Debug)]
+pub enum Body<'a> {
+    /// An IP packet.
+    Packet(Packet<'a>),
+    /// An ARP packet.
+    Arp(ArpPacket),
+    /// Bytes of this type.
+    Other(EtherType, &'a [u8]),
+}
+
+impl<'a> From<Packet<'a>> for Body<'a> {
+    fn from(packet: Packet<'a>) -> Self {
+        Body::Packet(packet)
+    }
+}
+
+impl From<ArpPacket> for Body<'_> {
+    fn from(packet: ArpPacket) -> Self {
+        Body::Arp(packet)
+    }
+}
+
+/// An Ethernet frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// Sender.
+    pub src: MacAddr,
+    /// Receiver.
+    pub dst: MacAddr,
+    /// 802.1Q tags, the outermost first.
+    pub tags: &'a [VlanTag],
+    /// The type of the payload, if not that of the body.
+    pub ethertype: Option<EtherType>,
+    /// The payload.
+    pub body: Body<'a>,
+    /// Zeros behind the payload, up to this length of the frame.
+    pub padded_to: usize,
+    /// The frame ends here at the latest.
+    pub cut_to: usize,
+}
+
+impl<'a> Frame<'a> {
+    /// A frame without a tag.
+    pub fn new(src: MacAddr, dst: MacAddr, body: impl Into<Body<'a>>) -> Frame<'a> {
+        Frame { src, dst, tags: &[], ethertype: None, body: body.into(), padded_to: 0, cut_to: usize::MAX }
+    }
+
+    /// The frame as it stands on the wire, without preamble and frame check sequence.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut out = [self.dst.0, self.src.0].concat();
+        for tag in self.tags {
+            let control = u16::from(tag.priority) << 13 | u16::from(tag.drop_eligible) << 12 | tag.id & 0xfff;
+            out.extend(u16::from(EtherType::Vlan).to_be_bytes());
+            out.extend(control.to_be_bytes());
+        }
+        let (ethertype, body) = match &self.body {
+            Body::Packet(packet) if packet.src.is_ipv4() => (EtherType::Ipv4, packet.bytes()),
+            Body::Packet(packet) => (EtherType::Ipv6, packet.bytes()),
+            Body::Arp(packet) => (EtherType::Arp, arp_bytes(packet)),
+            Body::Other(ethertype, bytes) => (*ethertype, bytes.to_vec()),
+        };
+        out.extend(u16::from(self.ethertype.unwrap_or(ethertype)).to_be_bytes());
+        out.extend(body);
+        out.resize(out.len().max(self.padded_to), 0);
+        out.truncate(self.cut_to);
+        out
+    }
+}
+
+/// An ARP packet to the stack, in a frame: `sha` says that it has `spa`, and asks for [`STACK`] or tells it.
+pub fn arp(op: Operation, sha: MacAddr, spa: Ipv4Addr) -> Vec<u8> {
+    Frame::new(sha, STACK_MAC, ArpPacket { op, sha, spa, tha: STACK_MAC, tpa: STACK }).bytes()
+}
+
+fn arp_bytes(packet: &ArpPacket) -> Vec<u8> {
+    let mut out = vec![0, 1, 8, 0, 6, 4];
+    out.extend(u16::from(packet.op).to_be_bytes());
+    out.extend(packet.sha.0);
+    out.extend(packet.spa.octets());
+    out.extend(packet.tha.0);
+    out.extend(packet.tpa.octets());
+    out
+}
