@@ -29,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -38,6 +39,7 @@ use observe::{Counters, Time};
 use pktbuf::PktBuf;
 use wire::ethernet::MacAddr;
 
+mod bit_set;
 pub mod coalesce;
 pub mod fault;
 pub mod layout;
@@ -47,6 +49,8 @@ pub mod pcap;
 pub mod peer;
 pub mod rss;
 pub mod segment;
+
+pub use crate::bit_set::BitSet;
 
 /// What a device can do, fixed for as long as it is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,26 +136,36 @@ pub trait TxQueue: Send {
     /// A receiver that sleeps may not hear of the frame before [`flush`](TxQueue::flush).
     fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf>;
 
-    /// Ends a batch: whoever sleeps at the other end is woken, and whatever the device gathers is sent off.
+    /// Gives frames to the device, first first, until it has no room or none is left: what stays in `frames` was refused and
+    /// may be offered again. Does what [`transmit`](TxQueue::transmit) does one by one; a queue that has a cost for each
+    /// call (a lock, a clock, a system call) pays it once here.
+    fn transmit_batch(&mut self, frames: &mut VecDeque<PktBuf>) {
+        while let Some(frame) = frames.pop_front() {
+            if let Err(back) = self.transmit(frame) {
+                return frames.push_front(back);
+            }
+        }
+    }
+
+    /// Ends a batch: receivers that sleep at the other end are woken, and frames that the device gathers are sent.
     fn flush(&mut self);
 
-    /// What [`flush`](TxQueue::flush) does, for whoever does not have the queue, where waking is all of it. A queue behind
-    /// a lock is then locked once for a frame and not twice.
-    fn bells(&self) -> Option<Arc<dyn Bells>> {
+    /// A handle that does what [`flush`](TxQueue::flush) does, without the queue, where waking receivers is all of it. A
+    /// queue behind a lock is then locked once for a frame and not twice.
+    fn notifier(&self) -> Option<Arc<dyn Notify>> {
         None
     }
 
-    /// Which of the bells are to be rung for the frames transmitted since the last call or flush. Whoever asks owes the
-    /// ringing. Nothing where there are no [`bells`](TxQueue::bells).
-    fn take_touched(&mut self) -> u64 {
-        0
-    }
+    /// Moves into `dirty` the receivers of the frames transmitted since the last call or flush: the caller must pass them to
+    /// the [`notifier`](TxQueue::notifier). Nothing where there is none.
+    fn take_dirty(&mut self, _dirty: &mut BitSet) {}
 }
 
-/// Wakes receivers that sleep; see [`TxQueue::bells`].
-pub trait Bells: Send + Sync {
-    /// Wakes those of the receivers named by the bits of `touched` that sleep. More bits than were touched do no harm.
-    fn ring(&self, touched: u64);
+/// Wakes receivers that sleep; see [`TxQueue::notifier`]. Any thread.
+pub trait Notify: Send + Sync {
+    /// Wakes those of the receivers in `dirty` that sleep. More receivers than were given frames, or than there are, do no
+    /// harm.
+    fn notify(&self, dirty: &BitSet);
 }
 
 /// One receive and one transmit queue with the same index.

@@ -1,4 +1,5 @@
-//! One direction of a link in memory: the rings from every transmit queue to every receive queue, and the bells.
+//! One direction of a link in memory: the rings from every transmit queue to every receive queue, and how receivers are
+//! woken.
 //!
 //! There is a ring of its own from each transmit queue i to each receive queue j, so a ring has one producer and one
 //! consumer and needs no lock, and frames of transmit queue i for receive queue j cannot overtake each other. Receive
@@ -10,7 +11,8 @@
 //! receiver that is awake costs the sender one load of a line that nobody writes. The receiver's fence is the heavy one:
 //! it comes there once a sleep, its senders once a batch, or once a call.
 //!
-//! What a sender touched is kept beside its rings; the bells are shared, so they can be rung without the sender.
+//! The receivers that a sender has given frames to, and not yet notified, are kept beside its rings; the doorbells are shared,
+//! so that receivers can be notified without the sender.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -21,13 +23,10 @@ use pktbuf::PktBuf;
 use sync::ring::spsc::{self, Consumer, Producer};
 use sync::{Atomic, CachePadded, Parker, Platform, model_is_over};
 
-use crate::{Bells, WaitOutcome, Wake};
+use crate::{BitSet, Notify, WaitOutcome, Wake};
 
-/// Most queue pairs a port in memory may have: a transmit queue notes the receivers to wake in one word.
-pub const MAX_QUEUES: usize = 64;
-
-/// Where one receive queue sleeps.
-pub struct Bell<P: Platform> {
+/// Where one receive queue sleeps, and what its senders must know of it.
+pub struct Doorbell<P: Platform> {
     sleeping: CachePadded<P::AtomicBool>,
     woken: P::AtomicBool,
     /// Transmit queues still alive; at zero nothing more can arrive.
@@ -37,9 +36,9 @@ pub struct Bell<P: Platform> {
     parker: Parker<P>,
 }
 
-impl<P: Platform> Bell<P> {
-    fn new(senders: usize) -> Bell<P> {
-        Bell {
+impl<P: Platform> Doorbell<P> {
+    fn new(senders: usize) -> Doorbell<P> {
+        Doorbell {
             sleeping: CachePadded::new(P::AtomicBool::new(false)),
             woken: P::AtomicBool::new(false),
             senders: P::AtomicUsize::new(senders),
@@ -56,7 +55,7 @@ impl<P: Platform> Bell<P> {
     }
 }
 
-impl<P: Platform> Wake for Bell<P> {
+impl<P: Platform> Wake for Doorbell<P> {
     fn wake(&self) {
         self.woken.store(true, Ordering::Release);
         P::light_fence();
@@ -64,34 +63,32 @@ impl<P: Platform> Wake for Bell<P> {
     }
 }
 
-/// The bells of one direction, for whoever holds no queue of it.
-struct Shared<P: Platform>(Arc<[Arc<Bell<P>>]>);
+/// The doorbells of one direction, without a queue of it.
+struct Notifier<P: Platform>(Arc<[Arc<Doorbell<P>>]>);
 
-impl<P: Platform> Bells for Shared<P> {
-    fn ring(&self, touched: u64) {
-        ring(&self.0, touched);
+impl<P: Platform> Notify for Notifier<P> {
+    fn notify(&self, dirty: &BitSet) {
+        notify(&self.0, dirty);
     }
 }
 
-/// Rings the bells named by bits. A bit beyond the bells names none.
+/// Wakes the receivers in a set. A number beyond the receivers names none.
 #[inline]
-fn ring<P: Platform>(bells: &[Arc<Bell<P>>], mut touched: u64) {
-    if touched == 0 {
+fn notify<P: Platform>(doorbells: &[Arc<Doorbell<P>>], dirty: &BitSet) {
+    if dirty.is_empty() {
         return;
     }
     P::light_fence();
-    while touched != 0 {
-        let queue = touched.trailing_zeros() as usize;
-        touched &= touched - 1;
-        if let Some(bell) = bells.get(queue) {
-            bell.ring();
+    dirty.for_each(|queue| {
+        if let Some(doorbell) = doorbells.get(queue) {
+            doorbell.ring();
         }
-    }
+    });
 }
 
 /// Makes one direction with `queues` queues at each end and rings of `ring_frames` frames.
 pub fn channel<P: Platform>(queues: usize, ring_frames: usize) -> (Vec<LinkTx<P>>, Vec<LinkRx<P>>) {
-    let bells: Arc<[Arc<Bell<P>>]> = (0..queues).map(|_| Arc::new(Bell::new(queues))).collect();
+    let doorbells: Arc<[Arc<Doorbell<P>>]> = (0..queues).map(|_| Arc::new(Doorbell::new(queues))).collect();
     let mut consumers: Vec<Vec<Consumer<PktBuf, P>>> = (0..queues).map(|_| Vec::with_capacity(queues)).collect();
     let mut senders = Vec::with_capacity(queues);
     for _ in 0..queues {
@@ -102,12 +99,12 @@ pub fn channel<P: Platform>(queues: usize, ring_frames: usize) -> (Vec<LinkTx<P>
             consumer.push(rx);
         }
         let enough = rings.first().map_or(0, Producer::capacity).div_ceil(2);
-        senders.push(LinkTx { rings, bells: bells.clone(), touched: 0, room: Cell::new(0), enough });
+        senders.push(LinkTx { rings, doorbells: doorbells.clone(), dirty: BitSet::new(), room: Cell::new(0), enough });
     }
     let receivers = consumers
         .into_iter()
-        .zip(bells.iter())
-        .map(|(rings, bell)| LinkRx { rings, next: 0, bell: bell.clone() })
+        .zip(doorbells.iter())
+        .map(|(rings, doorbell)| LinkRx { rings, next: 0, doorbell: doorbell.clone() })
         .collect();
     (senders, receivers)
 }
@@ -115,9 +112,9 @@ pub fn channel<P: Platform>(queues: usize, ring_frames: usize) -> (Vec<LinkTx<P>
 /// The sending end of a direction: transmit queue i.
 pub struct LinkTx<P: Platform> {
     rings: Vec<Producer<PktBuf, P>>,
-    bells: Arc<[Arc<Bell<P>>]>,
-    /// Bit j: something was pushed for receive queue j since its bell was last looked at.
-    touched: u64,
+    doorbells: Arc<[Arc<Doorbell<P>>]>,
+    /// Receive queues that were given frames since they were last notified.
+    dirty: BitSet,
     /// At least so many frames fit into every ring.
     room: Cell<usize>,
     /// The rings are looked at again when `room` falls below this.
@@ -130,7 +127,7 @@ impl<P: Platform> LinkTx<P> {
     pub fn push(&mut self, queue: usize, frame: PktBuf) -> Result<(), PktBuf> {
         match self.rings[queue].push(frame) {
             Ok(()) => {
-                self.touched |= 1 << queue;
+                self.dirty.insert(queue);
                 self.room.set(self.room.get().saturating_sub(1));
                 Ok(())
             }
@@ -138,22 +135,22 @@ impl<P: Platform> LinkTx<P> {
         }
     }
 
-    /// Wakes the receivers of what was pushed since the last call, those of them that sleep.
+    /// Wakes those receivers of the frames pushed since the last call that sleep.
     #[inline]
-    pub fn ring_bells(&mut self) {
-        let touched = self.take_touched();
-        ring(&self.bells, touched);
+    pub fn notify(&mut self) {
+        notify(&self.doorbells, &self.dirty);
+        self.dirty.clear();
     }
 
-    /// The receivers whose bells are to be rung for what was pushed since the last call; whoever asks rings them.
+    /// Moves the receivers of the frames pushed since the last call into `dirty`; the caller notifies them.
     #[inline]
-    pub fn take_touched(&mut self) -> u64 {
-        std::mem::take(&mut self.touched)
+    pub fn take_dirty(&mut self, dirty: &mut BitSet) {
+        self.dirty.move_to(dirty);
     }
 
-    /// The bells of all receivers.
-    pub fn bells(&self) -> Arc<dyn Bells> {
-        Arc::new(Shared(self.bells.clone()))
+    /// A handle that notifies receivers.
+    pub fn notifier(&self) -> Arc<dyn Notify> {
+        Arc::new(Notifier(self.doorbells.clone()))
     }
 
     /// Free places in the fullest ring, or fewer: so many frames fit whichever queues they are for.
@@ -171,7 +168,7 @@ impl<P: Platform> LinkTx<P> {
     /// Whether the receive queue still exists.
     #[inline]
     pub fn is_open(&self, queue: usize) -> bool {
-        !self.bells[queue].closed.load(Ordering::Relaxed)
+        !self.doorbells[queue].closed.load(Ordering::Relaxed)
     }
 }
 
@@ -180,12 +177,12 @@ impl<P: Platform> Drop for LinkTx<P> {
         if model_is_over::<P>() {
             return;
         }
-        for bell in self.bells.iter() {
-            bell.senders.fetch_sub(1, Ordering::AcqRel);
+        for doorbell in self.doorbells.iter() {
+            doorbell.senders.fetch_sub(1, Ordering::AcqRel);
         }
         P::light_fence();
-        for bell in self.bells.iter() {
-            bell.ring();
+        for doorbell in self.doorbells.iter() {
+            doorbell.ring();
         }
     }
 }
@@ -194,7 +191,7 @@ impl<P: Platform> Drop for LinkTx<P> {
 pub struct LinkRx<P: Platform> {
     rings: Vec<Consumer<PktBuf, P>>,
     next: usize,
-    bell: Arc<Bell<P>>,
+    doorbell: Arc<Doorbell<P>>,
 }
 
 impl<P: Platform> LinkRx<P> {
@@ -228,7 +225,7 @@ impl<P: Platform> LinkRx<P> {
     /// Whether all senders are gone and all rings are empty.
     pub fn is_gone(&self) -> bool {
         // The order matters: what a sender pushed before it went is seen once its going is seen.
-        self.bell.senders.load(Ordering::Acquire) == 0 && self.rings.iter().all(|ring| ring.len_hint() == 0)
+        self.doorbell.senders.load(Ordering::Acquire) == 0 && self.rings.iter().all(|ring| ring.len_hint() == 0)
     }
 
     /// Sleeps until a frame, a wake, the end of the link or the timeout.
@@ -238,25 +235,25 @@ impl<P: Platform> LinkRx<P> {
         }
         let deadline = timeout.map(|timeout| P::now().saturating_add(timeout.as_nanos() as u64));
         loop {
-            self.bell.sleeping.store(true, Ordering::Relaxed);
+            self.doorbell.sleeping.store(true, Ordering::Relaxed);
             P::heavy_fence();
             if let Some(outcome) = self.outcome() {
-                self.bell.sleeping.store(false, Ordering::Relaxed);
+                self.doorbell.sleeping.store(false, Ordering::Relaxed);
                 return outcome;
             }
             let left = deadline.map(|deadline| Duration::from_nanos(deadline.saturating_sub(P::now())));
             if left == Some(Duration::ZERO) {
-                self.bell.sleeping.store(false, Ordering::Relaxed);
+                self.doorbell.sleeping.store(false, Ordering::Relaxed);
                 return WaitOutcome::TimedOut;
             }
-            self.bell.parker.park(left);
+            self.doorbell.parker.park(left);
         }
     }
 
     fn outcome(&mut self) -> Option<WaitOutcome> {
         if self.is_ready() {
             Some(WaitOutcome::Ready)
-        } else if self.bell.woken.load(Ordering::Relaxed) && self.bell.woken.swap(false, Ordering::AcqRel) {
+        } else if self.doorbell.woken.load(Ordering::Relaxed) && self.doorbell.woken.swap(false, Ordering::AcqRel) {
             Some(WaitOutcome::Woken)
         } else if self.is_gone() {
             Some(WaitOutcome::Gone)
@@ -265,16 +262,16 @@ impl<P: Platform> LinkRx<P> {
         }
     }
 
-    /// The bell, for others to ring.
+    /// A handle with which any thread wakes the receiver.
     pub fn waker(&self) -> Arc<dyn Wake> {
-        self.bell.clone()
+        self.doorbell.clone()
     }
 }
 
 impl<P: Platform> Drop for LinkRx<P> {
     fn drop(&mut self) {
         if !model_is_over::<P>() {
-            self.bell.closed.store(true, Ordering::Release);
+            self.doorbell.closed.store(true, Ordering::Release);
         }
     }
 }

@@ -27,9 +27,10 @@ use crate::layout::{self, Layout};
 use crate::link::{self, LinkRx, LinkTx};
 use crate::rss::Rss;
 use crate::segment::{NoBuffer, Splitter};
-use crate::{Bells, Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake, coalesce};
+use crate::{BitSet, Capabilities, Device, Notify, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake, coalesce};
 
-pub use crate::link::MAX_QUEUES;
+/// Most queue pairs of a port: a bound on memory, which grows with their square.
+pub const MAX_QUEUES: usize = 256;
 
 /// What the two ports of a [`pair`] are like. Both are alike but for their addresses.
 #[derive(Clone, Debug)]
@@ -267,15 +268,16 @@ impl<P: Platform> TxQueue for MemTx<P> {
     }
 
     fn flush(&mut self) {
-        self.link.ring_bells();
+        self.link.notify();
     }
 
-    fn bells(&self) -> Option<Arc<dyn Bells>> {
-        Some(self.link.bells())
+    fn notifier(&self) -> Option<Arc<dyn Notify>> {
+        Some(self.link.notifier())
     }
 
-    fn take_touched(&mut self) -> u64 {
-        self.link.take_touched()
+    #[inline]
+    fn take_dirty(&mut self, dirty: &mut BitSet) {
+        self.link.take_dirty(dirty);
     }
 }
 

@@ -1,10 +1,12 @@
-//! Effects that wait until the last guard has dropped: wake-ups, and the doorbells of devices.
+//! Effects that wait until the last guard has dropped: wake-ups of sockets' users, and of the receivers behind devices.
 //!
 //! An event is run inside a cell and leaves here what must not be done inside. Whoever held the cell lets go of it and
 //! then calls [`After::perform`]. Nothing is called up or down with a guard alive (invariant G4).
 
 use std::sync::Arc;
 
+use dev::BitSet;
+use path::Dirty;
 use smallvec::SmallVec;
 use sync::Platform;
 
@@ -20,12 +22,10 @@ pub struct After<P: Platform> {
     set: Option<Arc<PollSet<P>>>,
     /// Sockets whose bits are to be raised.
     others: SmallVec<[(Risen<P>, Readiness); 1]>,
-    /// Bit `q` set: device queue `q` has been given frames since its doorbell was rung.
-    doorbells: u64,
-    /// The bells of these queues' devices that are to be rung, all queues taken together.
-    touched: u64,
-    /// Bit `c` set: cell `c`, counted modulo 64, was sent events and its thread has not been told.
-    unannounced: u64,
+    /// Transmit queues that were given frames, and the receivers behind them.
+    dirty: Dirty,
+    /// Cells that were sent events and that have a thread which has not been told.
+    unannounced: BitSet,
     /// When the earliest is due of what was put before a receive thread, in nanoseconds; `u64::MAX`: nothing was.
     alarm: u64,
     /// There is something left to do, or memory to give back: most calls are over before anything is.
@@ -44,9 +44,8 @@ impl<P: Platform> Default for After<P> {
             members: SmallVec::new(),
             set: None,
             others: SmallVec::new(),
-            doorbells: 0,
-            touched: 0,
-            unannounced: 0,
+            dirty: Dirty::new(),
+            unannounced: BitSet::new(),
             alarm: u64::MAX,
             used: false,
         }
@@ -92,12 +91,11 @@ impl<P: Platform> After<P> {
         true
     }
 
-    /// Device queue `port` was given frames; `touched` names the bells of its device that this concerns.
+    /// Where transmit queues put what is to be notified of what they were given.
     #[inline]
-    pub fn ring(&mut self, port: usize, touched: u64) {
+    pub fn dirty(&mut self) -> &mut Dirty {
         self.used = true;
-        self.doorbells |= 1 << (port & 63);
-        self.touched |= touched;
+        &mut self.dirty
     }
 
     /// Something is due at `nanos`, or nothing (`u64::MAX`), that a receive thread does: see [`crate::alarm`].
@@ -113,13 +111,14 @@ impl<P: Platform> After<P> {
     /// beside the queue: a sender that relied on another's mark could find it gone before its own event is seen.
     #[inline]
     pub fn announce(&mut self, cell: usize) {
-        self.unannounced |= 1 << (cell & 63);
+        self.unannounced.insert(cell);
+        self.used |= !self.unannounced.is_plain();
     }
 
-    /// The cells whose threads are to be told, as bits modulo 64; they are told by who takes them.
+    /// Takes a cell whose thread is to be told.
     #[inline]
-    pub fn take_announcements(&mut self) -> u64 {
-        std::mem::take(&mut self.unannounced)
+    pub fn next_announcement(&mut self) -> Option<usize> {
+        self.unannounced.pop()
     }
 
     /// Does what is left, but for announcements. The caller holds no guard.
@@ -128,9 +127,9 @@ impl<P: Platform> After<P> {
         if !self.used {
             return;
         }
-        if self.doorbells != 0 {
-            sync::walk::note(file!(), "rings the device");
-            shared.ring_doorbells(std::mem::take(&mut self.doorbells), std::mem::take(&mut self.touched));
+        if !self.dirty.is_empty() {
+            sync::walk::note(file!(), "notifies the device");
+            shared.notify(&mut self.dirty);
         }
         if self.alarm != u64::MAX {
             shared.alarms.due(std::mem::replace(&mut self.alarm, u64::MAX));
@@ -138,7 +137,8 @@ impl<P: Platform> After<P> {
         if self.set.is_some() || !self.others.is_empty() {
             self.tell();
         }
-        self.used = self.members.spilled() || self.others.spilled();
+        let plain = self.dirty.is_plain() & self.unannounced.is_plain();
+        self.used = self.members.spilled() | self.others.spilled() | !plain;
     }
 
     /// Whether it owns nothing once performed, so that to drop it would find nothing to do: who served a single call then

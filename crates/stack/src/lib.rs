@@ -12,6 +12,7 @@
 //! | `call.rs`, `handoff.rs` | work as values, and work that crosses threads |
 //! | `after.rs` | effects that wait until the last guard has dropped |
 //! | `tx.rs` | from a segment to the device, in the order of its making |
+//! | `route_cache.rs`, `recent_routes.rs` | what connections, and cells, remember of the way there |
 //! | `table/`, `timers.rs`, `replicas.rs` | keyed connection table, timer wheel, bound sockets |
 //! | `syn_cache.rs` | half-open connections, and the answers to SYNs |
 //! | `socket/` | what a connection and its user share: readiness, accept queues, datagram queues, poll sets |
@@ -42,7 +43,9 @@ pub mod internet;
 pub mod pings;
 pub mod place;
 pub mod ports;
+pub mod recent_routes;
 pub mod replicas;
+pub mod route_cache;
 pub mod rx;
 pub mod secrets;
 pub mod shared;

@@ -29,10 +29,10 @@ use crate::shared::{Interface, Shared};
 const BATCH: usize = 64;
 /// Batches that a driver takes at most before it sees to deadlines that are over: together what a queue holds by default.
 const MOST_BATCHES: usize = 16;
-/// Connections short of credit that get a turn after each batch.
-const STARVED_TURNS: usize = 64;
+/// Connections that waited for room in a device and get a turn after each batch.
+const ROOM_TURNS: usize = 64;
 /// How long a driver sleeps at most while connections wait for room in a device.
-pub(crate) const STARVED_NAP: Duration = Duration::from_millis(1);
+pub(crate) const ROOM_NAP: Duration = Duration::from_millis(1);
 
 /// A bit for each frame of a batch behind which text of the same connection stands.
 #[inline]
@@ -327,23 +327,23 @@ impl<P: Platform> Driver<P> {
             }
         }
         for index in 0..self.shared.interfaces.len() {
-            self.feed_starved(index, now, after);
+            self.serve_waiting(index, now, after);
         }
         after.perform(&self.shared);
     }
 
     /// Connections that wait for room in this driver's device queue get their turn, longest waiting first.
-    fn feed_starved(&self, interface: usize, now: Time, after: &mut After<P>) {
+    fn serve_waiting(&self, interface: usize, now: Time, after: &mut After<P>) {
         let egress = &self.shared.interfaces[interface].egress;
-        let Some(port) = egress.ports.get(self.index) else { return };
-        if port.drain() {
-            port.flush();
+        let Some(queue) = egress.queues.get(self.index) else { return };
+        if queue.drain() {
+            queue.flush();
         }
-        for _ in 0..STARVED_TURNS {
-            if !port.has_starved() {
+        for _ in 0..ROOM_TURNS {
+            if !queue.has_blocked() {
                 break;
             }
-            let Some(target) = port.next_starved() else { break };
+            let Some(target) = queue.next_with_room() else { break };
             self.arch.post(&mut Ingress::TransmitReady(target), now, after);
         }
         self.arch.end_of_batch(after);
@@ -353,12 +353,12 @@ impl<P: Platform> Driver<P> {
     /// a connection or a frame that waits for room in a device. Never late; early wakes are harmless.
     pub fn next_deadline(&self) -> Time {
         let now = self.shared.clock.now();
-        let starved =
-            |interface: &Interface<P>| interface.egress.ports.get(self.index).is_some_and(|port| port.has_starved());
-        if self.shared.interfaces.iter().any(starved) {
+        let blocked =
+            |interface: &Interface<P>| interface.egress.queues.get(self.index).is_some_and(|queue| queue.has_blocked());
+        if self.shared.interfaces.iter().any(blocked) {
             return now;
         }
-        let nap = self.waits_for_room().then(|| now + STARVED_NAP);
+        let nap = self.waits_for_room().then(|| now + ROOM_NAP);
         let devices = self.queues.iter().filter_map(|(_, queue)| queue.next_due());
         let others = devices.chain(nap).chain(self.arch.next_deadline()).min().unwrap_or(Time::MAX);
         others.min(self.shared.internet.deadline())
@@ -377,7 +377,7 @@ impl<P: Platform> Driver<P> {
     /// When it must look again whatever happens.
     fn looks_again(&self, now: Time) -> Time {
         // With several devices the first is slept on; the others are looked at often enough.
-        let nap = (self.queues.len() > 1 || self.waits_for_room()).then(|| now + STARVED_NAP);
+        let nap = (self.queues.len() > 1 || self.waits_for_room()).then(|| now + ROOM_NAP);
         let others = nap.into_iter().chain(self.arch.next_deadline()).min().unwrap_or(Time::MAX);
         others.min(self.shared.internet.deadline())
     }
@@ -401,8 +401,8 @@ impl<P: Platform> Driver<P> {
 
     /// Whether connections or frames wait for room in a device queue of this driver.
     fn waits_for_room(&self) -> bool {
-        let mut ports = self.shared.interfaces.iter().filter_map(|interface| interface.egress.ports.get(self.index));
-        ports.any(|port| port.has_waiting())
+        let mut queues = self.shared.interfaces.iter().filter_map(|interface| interface.egress.queues.get(self.index));
+        queues.any(|queue| queue.may_wait())
     }
 
     /// Whether every device has vanished.

@@ -26,9 +26,10 @@ use crate::fast_open::Destinations;
 use crate::flow::Flow;
 use crate::internet::Internet;
 use crate::pings::Pings;
+use crate::route_cache::RouteCache;
 use crate::secrets::Secrets;
 use crate::socket::{Readiness, UdpShared};
-use crate::tx::{Egress, RouteCache};
+use crate::tx::Egress;
 
 const UNSPECIFIED: wire::FourTuple = wire::FourTuple {
     local_addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -249,7 +250,7 @@ impl<P: Platform> Shared<P> {
     #[inline(always)]
     pub fn outbox<'a>(&'a self, flow: &Flow, route: &RouteCache, counters: &'a Counters) -> Outbox<'a> {
         let egress = self.egress_of(route);
-        let credit = egress.port(flow.hash).credit();
+        let credit = egress.credit(flow.hash);
         let cuts = egress.capabilities.segmentation.unwrap_or(0);
         Outbox::for_device(self.tcp.get(), counters, credit, cuts).with_routes(self.generation())
     }

@@ -9,9 +9,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dev::Device;
+use dev::{Device, QueuePair};
 use ip::autoconf::{Autoconf, Identifiers};
 use ip::{InterfaceView, RouteTable};
+use path::TransmitQueue;
 use sync::{Atomic, LockKind, Platform, Published, model_is_over};
 use tcp::config::ConnectionOptions;
 use wire::FourTuple;
@@ -31,7 +32,7 @@ use crate::rx::Driver;
 use crate::secrets::Secrets;
 use crate::shared::{Interface, Settings, Shared};
 use crate::socket::ListenerShared;
-use crate::tx::{Egress, TxPort};
+use crate::tx::Egress;
 
 pub use datagrams::JoinRefused;
 pub use opening::ConnectRefused;
@@ -165,15 +166,15 @@ impl<P: Platform> Stack<P> {
         let secrets = config.seed.map_or_else(Secrets::draw::<P>, Secrets::from_seed);
         let (mut built, mut machines) = (Vec::new(), Vec::new());
         let mut receivers: Vec<Vec<_>> = Vec::new();
-        let mut first_port = 0;
+        let mut first_queue = 0;
         // With one thread for everything the queue is that thread's, but for rare calls of others.
         let tx_lock = if config.plan.properties().single_thread { LockKind::Reserved } else { LockKind::Blocking };
         for (index, interface) in interfaces.into_iter().enumerate() {
             let seed = secrets.timing_seed(index);
             let Built { interface, queues, addresses } =
-                build_interface::<P>(interface, (index, first_port, seed), &mut routes, tx_lock)?;
+                build_interface::<P>(interface, (index, first_queue, seed), &mut routes, tx_lock)?;
             machines.push(addresses);
-            first_port += queues.len();
+            first_queue += queues.len();
             for (driver, queue) in queues.into_iter().enumerate() {
                 if receivers.len() <= driver {
                     receivers.push(Vec::new());
@@ -274,7 +275,7 @@ impl<P: Platform> Stack<P> {
     /// more. Where several machines share a device by other rules than the hash of the flow, they decide.
     pub fn driver_of(&self, flow: &Flow) -> Option<usize> {
         let (interface, _) = self.core.shared.route(flow.tuple.remote_addr)?;
-        let queues = self.core.shared.interfaces.get(interface)?.egress.ports.len();
+        let queues = self.core.shared.interfaces.get(interface)?.egress.queues.len();
         Some(flow.index(queues.max(1)))
     }
 
@@ -374,7 +375,7 @@ struct Built<P: Platform> {
 
 fn build_interface<P: Platform>(
     config: InterfaceConfig,
-    (index, first_port, seed): (usize, usize, u64),
+    (index, first_queue, seed): (usize, usize, u64),
     routes: &mut RouteTable,
     tx_lock: LockKind,
 ) -> Result<Built<P>, BuildError> {
@@ -407,9 +408,10 @@ fn build_interface<P: Platform>(
     if pairs.is_empty() {
         return Err(BuildError::NoQueues(device.name().to_owned()));
     }
-    let (queues, ports): (Receivers, Vec<TxPort<P>>) =
-        pairs.into_iter().map(|pair| (pair.rx, TxPort::new(pair.tx, tx_lock))).unzip();
-    let egress = Egress { capabilities, ports, first_port };
+    let number =
+        |(index, pair): (usize, QueuePair)| (pair.rx, TransmitQueue::new(pair.tx, tx_lock, first_queue + index));
+    let (receivers, queues) = pairs.into_iter().enumerate().map(number).unzip();
+    let egress = Egress { capabilities, queues, first_queue };
     let interface = Interface { view: Published::new(view), egress, down: P::AtomicBool::new(false) };
-    Ok(Built { interface, queues, addresses: (addressing, autoconf) })
+    Ok(Built { interface, queues: receivers, addresses: (addressing, autoconf) })
 }

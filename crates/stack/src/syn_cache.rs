@@ -21,11 +21,12 @@ use crate::after::After;
 use crate::connections::{Report, report};
 use crate::fast_open::Verdict;
 use crate::flow::Flow;
+use crate::recent_routes::RecentRoutes;
+use crate::route_cache::RouteCache;
 use crate::secrets::Secrets;
 use crate::shared::Shared;
 use crate::socket::{Admission, ListenerShared};
 use crate::table::private::{Absent, Entry, Table};
-use crate::tx::{RecentRoutes, RouteCache};
 
 const NONE: u32 = u32::MAX;
 /// Lists: one per number of retries; those beyond share the last, in which heads may then wait for a later one.

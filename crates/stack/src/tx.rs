@@ -7,124 +7,26 @@
 //! next hop, drops what is too large for the path as it is now, and leaves word in the outbox, so that the connection
 //! sends that again in segments that fit ([`Shared::path_news`]).
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use dev::{Bells, Capabilities, TxQueue};
+use dev::Capabilities;
 use ip::LinkHeader;
 use ip::output::DEFAULT_TTL;
 use observe::{Counters, DropReason};
+use path::{Dirty, TransmitQueue};
 use pktbuf::PktBuf;
 use smallvec::SmallVec;
-use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
+use sync::Platform;
 use tcp::{Outbox, PathNews};
 
 use crate::after::After;
 use crate::flow::{self, Flow, Target};
-use crate::rx::STARVED_NAP;
+use crate::route_cache::RouteCache;
+use crate::rx::ROOM_NAP;
 use crate::shared::Shared;
 
-/// Frames kept free in a device queue for acknowledgements and for threads that read the credit at the same time; no more
-/// than a quarter of it, for a queue that has room for half or more need not say how much.
-const RESERVE: usize = 48;
 /// The most data segments that one event may emit: a bound on how long a cell is held, and on the cache it sweeps.
 const BURST: usize = 64;
-
-/// What a connection remembers of its route: the header that its frames begin with. 24 bytes.
-#[derive(Clone, Copy, Default)]
-pub struct RouteCache {
-    /// Of routes and neighbours when the way was looked up; 0: never. Less by one if `link` could not be kept, so that it
-    /// is looked up each time: generations are odd.
-    generation: u32,
-    interface: u16,
-    /// The low bits of the acknowledgement number that was sent last while the neighbour was in doubt.
-    acknowledged: u16,
-    link: Option<LinkHeader>,
-    /// The neighbour is about to be asked whether it is still there. The cache is not good while that is so.
-    in_doubt: bool,
-}
-
-const _: () = assert!(size_of::<RouteCache>() == 24);
-
-impl RouteCache {
-    /// Nothing is known of the way, but what was said of the path when the routes were of this generation.
-    pub fn as_of(generation: u32) -> RouteCache {
-        RouteCache { generation: generation ^ 1, ..RouteCache::default() }
-    }
-
-    /// The interface that it leads to, if that is known for routes of this generation.
-    #[inline]
-    pub fn leaves_by(&self, generation: u32) -> Option<usize> {
-        (self.generation == generation).then_some(usize::from(self.interface))
-    }
-
-    /// Nothing is known of the way but the interface.
-    #[inline]
-    pub fn by(interface: u16) -> RouteCache {
-        RouteCache { interface, ..RouteCache::default() }
-    }
-
-    /// It is to be looked up again, as if routes had changed.
-    #[cold]
-    pub fn outdate(&mut self) {
-        if self.generation != 0 {
-            self.generation = self.generation.wrapping_sub(2) | 1;
-        }
-    }
-
-    /// By which interface it leads, as far as it was looked up; else the first.
-    #[inline]
-    pub fn interface(&self) -> u16 {
-        self.interface
-    }
-}
-
-/// Destinations whose route is kept for the next connection there.
-const RECENT_ROUTES: usize = 4;
-
-/// Routes as the connections opened last found them: a new connection to one of those destinations looks up neither
-/// route nor neighbour. Whether one is still good, its generation says when it is used. Of whoever owns the cell.
-#[derive(Default)]
-pub struct RecentRoutes {
-    entries: [Option<(IpAddr, RouteCache)>; RECENT_ROUTES],
-    /// The place to be overwritten next.
-    next: usize,
-}
-
-impl RecentRoutes {
-    /// What is remembered of the way to `destination`, if it was found when the routes were of this generation.
-    #[inline]
-    pub fn recall(&self, destination: IpAddr, generation: u32) -> RouteCache {
-        let known = self.find(destination).filter(|route| route.generation == generation);
-        known.copied().unwrap_or_else(|| RouteCache::as_of(generation))
-    }
-
-    #[inline]
-    fn find(&self, destination: IpAddr) -> Option<&RouteCache> {
-        let mut known = self.entries.iter().flatten();
-        known.find(|(address, _)| *address == destination).map(|(_, route)| route)
-    }
-
-    /// A connection to `destination` has used this route.
-    #[inline]
-    pub fn note(&mut self, destination: IpAddr, route: &RouteCache) {
-        let good = route.generation & 1 != 0;
-        if good && self.find(destination).is_none_or(|known| known.generation != route.generation) {
-            self.keep(destination, route);
-        }
-    }
-
-    #[cold]
-    fn keep(&mut self, destination: IpAddr, route: &RouteCache) {
-        let same = self.entries.iter().position(|entry| entry.is_some_and(|(address, _)| address == destination));
-        let place = same.unwrap_or(self.next);
-        if same.is_none() {
-            self.next = (self.next + 1) % RECENT_ROUTES;
-        }
-        self.entries[place] = Some((destination, *route));
-    }
-}
 
 /// The low half of a segment's acknowledgement number, if it has one. A SYN has none, nor has the reset that answers an
 /// impossible acknowledgement, which anybody can have sent.
@@ -165,200 +67,41 @@ fn fits(segment: &PktBuf, most: usize, cuts: usize) -> bool {
     }
 }
 
-/// Frames that may wait for room in a device beyond its own ring.
-const OVERFLOW: usize = 4096;
-
-/// One device queue, with the connections that wait for room in it.
-pub struct TxPort<P: Platform> {
-    state: Lock<TxState, P>,
-    /// Frames that may be sent now; a hint, refreshed at each transmission.
-    credit: P::AtomicUsize,
-    /// Of these, how many data segments leave alone.
-    reserve: usize,
-    starved: P::AtomicUsize,
-    /// Rung without the lock, where the device can be.
-    bells: Option<Arc<dyn Bells>>,
-}
-
-struct TxState {
-    queue: Box<dyn TxQueue>,
-    /// Frames that found no room, ahead of all later ones. Credit keeps it short: it fills only when several threads
-    /// spend the same credit at once.
-    overflow: VecDeque<PktBuf>,
-    starved: VecDeque<Target>,
-}
-
-impl TxState {
-    /// Gives the device what waits for it.
-    fn drain(&mut self) {
-        while let Some(frame) = self.overflow.pop_front() {
-            if let Err(back) = self.queue.transmit(frame) {
-                self.overflow.push_front(back);
-                return;
-            }
-        }
-    }
-
-    #[inline]
-    fn transmit(&mut self, frame: PktBuf, counters: &Counters) {
-        let back = if self.overflow.is_empty() { self.queue.transmit(frame).err() } else { Some(frame) };
-        if let Some(frame) = back {
-            self.put_off(frame, counters);
-        }
-    }
-
-    #[cold]
-    fn put_off(&mut self, frame: PktBuf, counters: &Counters) {
-        if self.overflow.len() < OVERFLOW {
-            self.overflow.push_back(frame);
-        } else {
-            counters.drop(DropReason::TxRingFull);
-        }
-    }
-
-    #[inline]
-    fn credit(&self) -> usize {
-        if self.overflow.is_empty() { self.queue.credit() } else { 0 }
-    }
-}
-
-impl<P: Platform> TxPort<P> {
-    /// A port over a device's queue, which is empty.
-    pub fn new(queue: Box<dyn TxQueue>, lock: LockKind) -> Self {
-        let (credit, bells) = (queue.credit(), queue.bells());
-        TxPort {
-            bells,
-            state: Lock::new(
-                lock,
-                LockClass::DeviceTx,
-                TxState { queue, overflow: VecDeque::new(), starved: VecDeque::new() },
-            ),
-            credit: P::AtomicUsize::new(credit),
-            // Nothing has been sent yet: what there is room for now is all that there ever is.
-            reserve: RESERVE.min(credit / 4),
-            starved: P::AtomicUsize::new(0),
-        }
-    }
-
-    /// How many data segments an event may emit now.
-    #[inline]
-    pub fn credit(&self) -> u32 {
-        self.credit.load(Ordering::Relaxed).saturating_sub(self.reserve).min(BURST) as u32
-    }
-
-    /// Gives the device frames. The bells that are to be rung for them, when no guard is held any more.
-    fn transmit(&self, frames: &mut SmallVec<[PktBuf; 8]>, counters: &Counters) -> u64 {
-        self.with_queue(|state| frames.drain(..).for_each(|frame| state.transmit(frame, counters)))
-    }
-
-    /// [`TxPort::transmit`] for segments that have no IP and link headers yet.
-    #[inline(never)]
-    fn transmit_all(
-        &self,
-        segments: &mut SmallVec<[PktBuf; 8]>,
-        flow: &Flow,
-        link: &LinkHeader,
-        counters: &Counters,
-    ) -> u64 {
-        segments.iter_mut().for_each(|segment| headers(segment, flow, link));
-        self.transmit(segments, counters)
-    }
-
-    /// [`TxPort::transmit`] for one frame.
-    #[inline]
-    fn transmit_one(&self, frame: PktBuf, counters: &Counters) -> u64 {
-        self.with_queue(|state| state.transmit(frame, counters))
-    }
-
-    #[inline]
-    fn with_queue(&self, give: impl FnOnce(&mut TxState)) -> u64 {
-        let mut state = self.state.lock();
-        let state = &mut *state;
-        if !state.overflow.is_empty() {
-            state.drain();
-        }
-        give(state);
-        self.credit.store(state.credit(), Ordering::Relaxed);
-        state.queue.take_touched()
-    }
-
-    /// Tells the device that it was given frames: those for which [`TxPort::transmit`] named these bells, or more.
-    #[inline]
-    fn ring(&self, touched: u64) {
-        match &self.bells {
-            Some(bells) => bells.ring(touched),
-            None => self.flush(),
-        }
-    }
-
-    /// Notes that a connection has data and found no credit; it will be given a `TransmitReady`.
-    pub fn starve(&self, target: Target) {
-        let mut state = self.state.lock();
-        state.starved.push_back(target);
-        self.starved.store(state.starved.len(), Ordering::Relaxed);
-    }
-
-    /// Whether connections wait for room here.
-    #[inline]
-    pub fn has_starved(&self) -> bool {
-        self.starved.load(Ordering::Relaxed) != 0
-    }
-
-    /// Whether connections, or frames, may be waiting for room here: nobody tells when there is some.
-    #[inline]
-    pub fn has_waiting(&self) -> bool {
-        self.has_starved() || self.credit.load(Ordering::Relaxed) == 0
-    }
-
-    /// Takes the connection that has waited longest, if the device has room again.
-    pub fn next_starved(&self) -> Option<Target> {
-        let mut state = self.state.lock();
-        state.drain();
-        let credit = state.credit();
-        self.credit.store(credit, Ordering::Relaxed);
-        if credit <= self.reserve {
-            return None;
-        }
-        let target = state.starved.pop_front();
-        self.starved.store(state.starved.len(), Ordering::Relaxed);
-        target
-    }
-
-    /// Tells the device that it was given frames.
-    pub fn flush(&self) {
-        self.state.lock().queue.flush();
-    }
-
-    /// Gives the device what waits for room in it. Whether something did.
-    pub fn drain(&self) -> bool {
-        // No credit is left while something waits, so the hint tells without the lock.
-        if self.credit.load(Ordering::Relaxed) != 0 {
-            return false;
-        }
-        let mut state = self.state.lock();
-        let waited = !state.overflow.is_empty();
-        state.drain();
-        self.credit.store(state.credit(), Ordering::Relaxed);
-        waited
-    }
-}
-
 /// One device as the output path sees it.
 pub struct Egress<P: Platform> {
     /// What the device can do.
     pub capabilities: Capabilities,
-    /// Its queues.
-    pub ports: Vec<TxPort<P>>,
-    /// Number of `ports[0]` among the ports of all devices: names doorbells.
-    pub first_port: usize,
+    /// Its transmit queues, by index. Connections wait for room in them.
+    pub queues: Vec<TransmitQueue<P, Target>>,
+    /// The number of the first among those of all devices.
+    pub first_queue: usize,
 }
 
 impl<P: Platform> Egress<P> {
     /// The queue that serves flows of this hash.
     #[inline]
-    pub fn port(&self, hash: u32) -> &TxPort<P> {
-        &self.ports[flow::index(hash, self.ports.len())]
+    pub fn queue(&self, hash: u32) -> &TransmitQueue<P, Target> {
+        &self.queues[flow::index(hash, self.queues.len())]
     }
+
+    /// How many data segments an event of a flow of this hash may emit now.
+    #[inline]
+    pub fn credit(&self, hash: u32) -> u32 {
+        self.queue(hash).credit().min(BURST) as u32
+    }
+}
+
+/// Gives several segments IP and link headers, and then to the device.
+#[inline(never)]
+fn transmit_all<P: Platform>(
+    queue: &TransmitQueue<P, Target>,
+    segments: &mut SmallVec<[PktBuf; 8]>,
+    (flow, link): (&Flow, &LinkHeader),
+    counters: &Counters,
+    dirty: &mut Dirty,
+) {
+    segments.iter_mut().for_each(|segment| headers(segment, flow, link));
+    queue.transmit(segments.drain(..), counters, dirty);
 }
 
 impl<P: Platform> Shared<P> {
@@ -375,18 +118,17 @@ impl<P: Platform> Shared<P> {
         let (segments, counters) = (&mut out.segments, out.counters);
         // By reference: a copy of fourteen bytes is made in other pieces than it is read back in.
         let Some(link) = &route.link else { return };
-        let egress = &self.interfaces[route.interface as usize].egress;
-        let port = flow::index(flow.hash, egress.ports.len());
+        let queue = self.interfaces[route.interface as usize].egress.queue(flow.hash);
+        let dirty = after.dirty();
         // Most events send one segment, and loops cost more than that.
-        let touched = if segments.len() == 1
+        if segments.len() == 1
             && let Some(mut segment) = segments.pop()
         {
             headers(&mut segment, flow, link);
-            egress.ports[port].transmit_one(segment, counters)
+            queue.transmit_one(segment, counters, dirty);
         } else {
-            egress.ports[port].transmit_all(segments, flow, link, counters)
-        };
-        after.ring(egress.first_port + port, touched);
+            transmit_all(queue, segments, (flow, link), counters, dirty);
+        }
     }
 
     /// Fills the route cache if the next hop's link address is known. Notes in `out` whether there is no route, and
@@ -493,10 +235,7 @@ impl<P: Platform> Shared<P> {
         if frames.is_empty() {
             return;
         }
-        let egress = &self.interfaces[interface].egress;
-        let port = flow::index(hash, egress.ports.len());
-        let touched = egress.ports[port].transmit(frames, counters);
-        after.ring(egress.first_port + port, touched);
+        self.interfaces[interface].egress.queue(hash).transmit(frames.drain(..), counters, after.dirty());
     }
 
     /// The device of a connection, as far as its route is known.
@@ -505,71 +244,35 @@ impl<P: Platform> Shared<P> {
         &self.interfaces[usize::from(route.interface)].egress
     }
 
-    /// The port that serves a connection's flow, as far as its route is known.
-    #[inline]
-    pub fn port_of(&self, flow: &Flow, route: &RouteCache) -> &TxPort<P> {
-        self.egress_of(route).port(flow.hash)
-    }
-
     /// A connection has data and found no room in its device: it gets its turn from the queue's driver.
     #[cold]
-    pub fn starve(&self, flow: &Flow, route: &RouteCache, target: Target, after: &mut After<P>) {
-        let egress = self.egress_of(route);
-        let port = flow::index(flow.hash, egress.ports.len());
-        egress.ports[port].starve(target);
-        // Whoever rings looks whether the driver sleeps.
-        after.ring(egress.first_port + port, 0);
+    pub fn wait_for_room(&self, flow: &Flow, route: &RouteCache, target: Target, after: &mut After<P>) {
+        let queue = self.egress_of(route).queue(flow.hash);
+        queue.wait_for_room(target);
+        // The thread that notifies looks whether the driver sleeps.
+        after.dirty().mark(queue.number());
     }
 
-    /// Rings the devices whose bits are set in `ports`, for receivers whose bits are set in `touched`.
+    /// Notifies the receivers of what was given to devices. The caller holds no guard.
     #[inline]
-    pub fn ring_doorbells(&self, ports: u64, touched: u64) {
-        for interface in &self.interfaces {
-            for (index, port) in interface.egress.ports.iter().enumerate() {
-                if ports & (1 << ((interface.egress.first_port + index) & 63)) != 0 {
-                    port.ring(touched);
-                    // Nobody tells when there is room: the queue's own driver has to look, and may be asleep.
-                    if port.has_waiting() {
-                        self.alarms.due_at(index, (self.clock.now() + STARVED_NAP).as_nanos());
-                    }
-                }
+    pub fn notify(&self, dirty: &mut Dirty) {
+        while let Some((number, receivers)) = dirty.next_queue() {
+            let Some((index, queue)) = self.transmit_queue(number) else { continue };
+            queue.notify(receivers);
+            // Nobody tells when there is room: the queue's own driver has to look, and may be asleep.
+            if queue.may_wait() {
+                self.alarms.due_at(index, (self.clock.now() + ROOM_NAP).as_nanos());
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn address(n: u8) -> IpAddr {
-        IpAddr::from([10, 0, 0, n])
+        dirty.finish();
     }
 
-    fn route(generation: u32, interface: u16) -> RouteCache {
-        RouteCache { generation, interface, ..RouteCache::default() }
-    }
-
-    #[test]
-    fn a_route_is_remembered_until_enough_others_were_used() {
-        let mut routes = RecentRoutes::default();
-        routes.note(address(1), &route(1, 7));
-        assert_eq!(routes.recall(address(1), 1).interface, 7);
-        assert_eq!(routes.recall(address(1), 3).generation, 2, "what is known is of another time");
-        assert_eq!(routes.recall(address(2), 3).generation, 2, "nothing is known of it");
-        (2..2 + RECENT_ROUTES as u8).for_each(|n| routes.note(address(n), &route(1, 8)));
-        assert_eq!(routes.recall(address(1), 1).generation, 0, "it has made way");
-    }
-
-    #[test]
-    fn a_newer_route_takes_the_place_of_the_old_and_one_in_doubt_does_not() {
-        let mut routes = RecentRoutes::default();
-        routes.note(address(1), &route(1, 7));
-        routes.note(address(1), &route(3, 8));
-        routes.note(address(1), &route(2, 9));
-        let recalled = routes.recall(address(1), 3);
-        assert_eq!((recalled.generation, recalled.interface), (3, 8));
-        (2..1 + RECENT_ROUTES as u8).for_each(|n| routes.note(address(n), &route(3, 8)));
-        assert_eq!(routes.recall(address(1), 3).generation, 3, "it took one place, not two");
+    /// The transmit queue of this number among those of all devices, and its index in its own.
+    #[inline]
+    fn transmit_queue(&self, number: usize) -> Option<(usize, &TransmitQueue<P, Target>)> {
+        self.interfaces.iter().find_map(|interface| {
+            let index = number.checked_sub(interface.egress.first_queue)?;
+            Some((index, interface.egress.queues.get(index)?))
+        })
     }
 }

@@ -24,6 +24,7 @@ mod plan;
 mod random;
 mod text;
 
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -199,6 +200,20 @@ impl<P: Platform> Out<P> {
         if self.blocked.is_some() || full() { 0 } else { self.tx.credit().saturating_sub(self.path.arrived()) }
     }
 
+    /// Takes a frame in, or gives it back while the device has no room.
+    fn transmit(&mut self, frame: PktBuf, now: Time) -> Result<(), PktBuf> {
+        if self.is_unplugged(now) {
+            self.path.refuse(DropReason::InterfaceDown);
+            return Ok(());
+        }
+        // A full device pushes back before any choice is made: the frame will be offered again.
+        if self.credit() == 0 {
+            return Err(frame);
+        }
+        self.path.admit(frame, now);
+        Ok(())
+    }
+
     /// Whether the device has been pulled out by `now`.
     fn is_unplugged(&self, now: Time) -> bool {
         self.unplug.is_some_and(|unplug| unplug.is_out(now - self.made))
@@ -279,16 +294,18 @@ impl<P: Platform> TxQueue for FaultTx<P> {
     fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf> {
         let mut out = self.shared.lock_out();
         let now = out.clock.now();
-        if out.is_unplugged(now) {
-            out.path.refuse(DropReason::InterfaceDown);
-            return Ok(());
+        out.transmit(frame, now)
+    }
+
+    /// One lock and one reading of the clock for all of them.
+    fn transmit_batch(&mut self, frames: &mut VecDeque<PktBuf>) {
+        let mut out = self.shared.lock_out();
+        let now = out.clock.now();
+        while let Some(frame) = frames.pop_front() {
+            if let Err(back) = out.transmit(frame, now) {
+                return frames.push_front(back);
+            }
         }
-        // A full device pushes back before any choice is made: the frame will be offered again.
-        if out.credit() == 0 {
-            return Err(frame);
-        }
-        out.path.admit(frame, now);
-        Ok(())
     }
 
     fn flush(&mut self) {

@@ -16,6 +16,7 @@ mod read;
 mod replay;
 mod write;
 
+use std::collections::VecDeque;
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -170,8 +171,8 @@ impl<P: Platform> Recording<P> {
         self.state.lock_nested(self.lock_index)
     }
 
-    fn record(&self, interface: u32, direction: Direction, frames: &[PktBuf]) {
-        if frames.is_empty() {
+    fn record<'a>(&self, interface: u32, direction: Direction, frames: impl ExactSizeIterator<Item = &'a PktBuf>) {
+        if frames.len() == 0 {
             return;
         }
         let time = self.clock.now().as_nanos().saturating_add(self.epoch);
@@ -195,7 +196,7 @@ impl<P: Platform> RxQueue for TapRx<P> {
     fn receive(&mut self, batch: &mut Vec<PktBuf>, max: usize) -> usize {
         let from = batch.len();
         let received = self.rx.receive(batch, max);
-        self.recording.record(self.interface, Direction::Inbound, &batch[from..]);
+        self.recording.record(self.interface, Direction::Inbound, batch[from..].iter());
         received
     }
 
@@ -226,6 +227,12 @@ struct TapTx<P: Platform> {
     recording: Arc<Recording<P>>,
 }
 
+impl<P: Platform> TapTx<P> {
+    fn record<'a>(&self, frames: impl ExactSizeIterator<Item = &'a PktBuf>) {
+        self.recording.record(self.interface, Direction::Outbound, frames);
+    }
+}
+
 impl<P: Platform> TxQueue for TapTx<P> {
     fn credit(&self) -> usize {
         self.tx.credit()
@@ -237,8 +244,30 @@ impl<P: Platform> TxQueue for TapTx<P> {
         if self.tx.credit() == 0 {
             return self.tx.transmit(frame);
         }
-        self.recording.record(self.interface, Direction::Outbound, std::slice::from_ref(&frame));
+        self.record(std::iter::once(&frame));
         self.tx.transmit(frame)
+    }
+
+    /// One lock of the recording for all frames that the device is sure to take now; the others wait until it is.
+    fn transmit_batch(&mut self, frames: &mut VecDeque<PktBuf>) {
+        while !frames.is_empty() {
+            let sure = self.tx.credit().min(frames.len());
+            if sure == 0 {
+                return;
+            }
+            self.record(frames.iter().take(sure));
+            let left = frames.len() - sure;
+            if left == 0 {
+                return self.tx.transmit_batch(frames);
+            }
+            while frames.len() > left
+                && let Some(frame) = frames.pop_front()
+            {
+                if let Err(back) = self.tx.transmit(frame) {
+                    return frames.push_front(back);
+                }
+            }
+        }
     }
 
     fn flush(&mut self) {

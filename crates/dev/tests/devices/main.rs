@@ -1,5 +1,6 @@
 //! The in-process devices: what they carry, in which order, and what they refuse.
 
+mod batch;
 mod build;
 mod fault;
 mod mem;

@@ -16,9 +16,16 @@ use crate::build::{self, Flow, drain, only_queue};
 
 /// A writer whose bytes the test can look at, and which can run full.
 #[derive(Clone, Default)]
-struct Disk {
+pub struct Disk {
     bytes: Arc<Mutex<Vec<u8>>>,
     room: Option<usize>,
+}
+
+impl Disk {
+    /// What was written so far.
+    pub fn contents(&self) -> Cursor<Vec<u8>> {
+        Cursor::new(self.bytes.lock().expect("unpoisoned").clone())
+    }
 }
 
 impl Write for Disk {

@@ -184,14 +184,8 @@ impl<P: Platform, E: Exclusion<P>> Architecture<P> for Cells<P, E> {
     }
 
     fn end_of_batch(&self, after: &mut After<P>) {
-        let sent = after.take_announcements();
-        if sent == 0 {
-            return;
-        }
-        for (index, cell) in self.inner.cells.iter().enumerate() {
-            if sent & (1 << (index & 63)) != 0 {
-                cell.announce();
-            }
+        while let Some(cell) = after.next_announcement() {
+            self.inner.cells[cell].announce();
         }
     }
 

@@ -234,7 +234,7 @@ fn adopt<L: Place>(
     let (id, key) = L::insert(directory, site, new, absent);
     socket.placed(key);
     if starved {
-        site.shared.starve(&flow, &route, socket.target(), after);
+        site.shared.wait_for_room(&flow, &route, socket.target(), after);
     }
     // Nearly every child is complete when it comes here, and what it owes is paid before the directory is let go.
     let (admitted, table, rest) = match table {

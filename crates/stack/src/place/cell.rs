@@ -19,11 +19,11 @@ use crate::call::{OpenRefused, OpenRequest, Reply, Segment};
 use crate::connections::Events;
 use crate::containment::{Casualty, attempt};
 use crate::flow::{Flow, Key};
+use crate::route_cache::RouteCache;
 use crate::shared::Shared;
 use crate::socket::{Admission, Readiness, TcpSocket};
 use crate::table::private::{Absent, Entry};
 use crate::timers::Wheel;
-use crate::tx::RouteCache;
 
 /// One connection as its cell keeps it.
 pub struct Connection<P: Platform> {

@@ -30,11 +30,11 @@ use crate::call::{self, OpenRefused, OpenRequest, Reply};
 use crate::connections::{Arrivals, Calls, Upkeep};
 use crate::containment::{Casualty, attempt};
 use crate::flow::{Flow, Key};
+use crate::route_cache::RouteCache;
 use crate::shared::Shared;
 use crate::socket::{Admission, Readiness, TcpSocket};
 use crate::table::private::{Absent, Entry};
 use crate::timers::Wheel;
-use crate::tx::RouteCache;
 
 /// When the table lock is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

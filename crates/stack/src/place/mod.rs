@@ -23,11 +23,11 @@ use crate::after::After;
 use crate::call::{OpenRequest, Reply, Segment};
 use crate::flow::{Flow, Key};
 use crate::replicas::Replicas;
+use crate::route_cache::RouteCache;
 use crate::shared::Shared;
 use crate::socket::{Admission, Readiness, TcpSocket};
 use crate::syn_cache::SynCache;
 use crate::table::private::{Absent, Entry, Table};
-use crate::tx::RouteCache;
 
 pub use cell::Cell;
 pub use locked::{Locked, TablePolicy};
@@ -258,7 +258,7 @@ fn conclude<P: Platform>(
         shared.path_works(flow.tuple.remote_addr, after);
     }
     if out.starved {
-        shared.starve(flow, route, socket.target(), after);
+        shared.wait_for_room(flow, route, socket.target(), after);
     }
     Effects { deadline: out.deadline, path: out.path, table: out.table }
 }

@@ -16,8 +16,8 @@ use tcp::{Outbox, Pcb, PcbAccess, PcbMut};
 
 use crate::after::After;
 use crate::flow::Flow;
+use crate::route_cache::RouteCache;
 use crate::shared::Shared;
-use crate::tx::RouteCache;
 
 pub use halves::Halves;
 pub use single::Single;

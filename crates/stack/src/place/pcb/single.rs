@@ -3,7 +3,7 @@
 use sync::{Guard, Lock, LockClass, LockKind, Platform};
 use tcp::Pcb;
 
-use crate::tx::RouteCache;
+use crate::route_cache::RouteCache;
 
 /// A PCB and its route under one lock.
 pub struct Single<P: Platform>(Lock<Whole, P>);

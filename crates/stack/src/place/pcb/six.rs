@@ -5,7 +5,7 @@ use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, 
 use tcp::{Outbox, Pcb, PcbAccess, PcbMut};
 
 use super::{Held, Way};
-use crate::tx::RouteCache;
+use crate::route_cache::RouteCache;
 
 /// A PCB behind six locks.
 pub struct Six<P: Platform> {

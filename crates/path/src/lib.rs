@@ -1,0 +1,20 @@
+//! The data path between devices and what stands above them: a protocol stack, a bridge.
+//!
+//! # Map
+//!
+//! | file | owns |
+//! |---|---|
+//! | `transmit_queue.rs` | [`TransmitQueue`]: a device's transmit queue that several threads share, with the frames and the senders that wait for room in it |
+//! | `dirty.rs` | [`Dirty`]: queues that were given frames and receivers that are not notified yet |
+//!
+//! # What may never happen
+//! A protocol rule stands here: nothing in this crate knows an IP address. A frame is lost without a counted reason. A
+//! receiver is notified with a lock held.
+
+#![forbid(unsafe_code)]
+
+mod dirty;
+mod transmit_queue;
+
+pub use dirty::Dirty;
+pub use transmit_queue::TransmitQueue;

@@ -1,0 +1,151 @@
+//! A transmit queue of which several threads, and many queues, are senders: order, room, and who is notified.
+
+use std::sync::Arc;
+
+use dev::{Device, QueuePair, RxQueue, WaitOutcome, mem};
+use observe::{Counters, DropReason};
+use path::{Dirty, TransmitQueue};
+use pktbuf::PktBuf;
+use sync::{LockKind, Real};
+
+const RING: usize = 64;
+
+/// The transmit queues of one port, numbered from `first`, and the receive queues of the other.
+struct Bench {
+    queues: Vec<TransmitQueue<Real, u32>>,
+    far: Vec<QueuePair>,
+}
+
+fn bench(queues: usize, first: usize) -> Bench {
+    let (mut near, mut far) = mem::pair::<Real>(mem::MemConfig { queues, ring_frames: RING, ..Default::default() });
+    let near = near.take_queues().into_iter().enumerate();
+    let queues = near.map(|(index, pair)| TransmitQueue::new(pair.tx, LockKind::Blocking, first + index)).collect();
+    Bench { queues, far: far.take_queues() }
+}
+
+/// A frame of no flow: it goes to receive queue 0.
+fn frame(n: u16) -> PktBuf {
+    let mut bytes = [0; 60];
+    bytes[58..].copy_from_slice(&n.to_be_bytes());
+    PktBuf::from_slice(&bytes).expect("a buffer")
+}
+
+fn received(queue: &mut dyn RxQueue) -> Vec<u16> {
+    let mut batch = Vec::new();
+    while queue.receive(&mut batch, 64) > 0 {}
+    batch.iter().map(|frame| u16::from_be_bytes([frame[58], frame[59]])).collect()
+}
+
+fn notify(bench: &Bench, dirty: &mut Dirty) {
+    let first = bench.queues[0].number();
+    while let Some((number, receivers)) = dirty.next_queue() {
+        bench.queues[number - first].notify(receivers);
+    }
+    dirty.finish();
+}
+
+#[test]
+fn a_batch_arrives_in_order_and_so_does_what_had_to_wait_for_room() {
+    let mut bench = bench(1, 0);
+    let (counters, mut dirty) = (Counters::new(), Dirty::new());
+    let (queue, far) = (&bench.queues[0], &mut bench.far[0].rx);
+    let all = 3 * RING as u16;
+    queue.transmit((0..all - 2).map(frame), &counters, &mut dirty);
+    queue.transmit_one(frame(all - 2), &counters, &mut dirty);
+    queue.transmit([frame(all - 1)], &counters, &mut dirty);
+    assert_eq!((queue.credit(), queue.may_wait()), (0, true), "what waits has the room");
+    let mut seen = received(&mut **far);
+    assert_eq!(seen.len(), RING, "the ring is full, the rest waits");
+    while queue.drain() {
+        seen.extend(received(&mut **far));
+    }
+    assert_eq!(seen, (0..all).collect::<Vec<_>>());
+    assert!(queue.credit() > 0 && !queue.may_wait());
+    assert_eq!(counters.snapshot().dropped(DropReason::TxRingFull), 0);
+}
+
+#[test]
+fn what_finds_no_place_to_wait_is_dropped_and_counted() {
+    let mut bench = bench(1, 0);
+    let (counters, mut dirty) = (Counters::new(), Dirty::new());
+    let queue = &bench.queues[0];
+    let most = RING + 4096;
+    queue.transmit((0..most as u16 + 5).map(frame), &counters, &mut dirty);
+    queue.transmit_one(frame(0xffff), &counters, &mut dirty);
+    assert_eq!(counters.snapshot().dropped(DropReason::TxRingFull), 6);
+    let mut seen = received(&mut *bench.far[0].rx);
+    while queue.drain() {
+        seen.extend(received(&mut *bench.far[0].rx));
+    }
+    assert_eq!(seen, (0..most as u16).collect::<Vec<_>>(), "the last that came are dropped");
+}
+
+#[test]
+fn senders_get_their_turn_longest_waiting_first_and_not_before_there_is_room() {
+    let mut bench = bench(1, 0);
+    let (counters, mut dirty) = (Counters::new(), Dirty::new());
+    let queue = &bench.queues[0];
+    queue.transmit((0..RING as u16).map(frame), &counters, &mut dirty);
+    assert_eq!(queue.credit(), 0);
+    (1..=3).for_each(|sender| queue.wait_for_room(sender));
+    assert!(queue.has_blocked() && queue.next_with_room().is_none());
+    received(&mut *bench.far[0].rx);
+    assert_eq!([(); 4].map(|()| queue.next_with_room()), [Some(1), Some(2), Some(3), None]);
+    assert!(!queue.has_blocked());
+}
+
+/// Each of 70 queues gives one frame to one receiver; that one and no other is woken, whatever their numbers modulo 64.
+#[test]
+fn of_70_receivers_the_one_that_was_sent_to_is_woken() {
+    let mut bench = bench(70, 130);
+    let counters = Counters::new();
+    let mut dirty = Dirty::new();
+    for sender in [0, 5, 63, 64, 69] {
+        for receiver in [0, 6, 63, 64, 69] {
+            // The device takes a hash that the metadata bring; it is reduced modulo the queues.
+            let mut frame = frame(7);
+            frame.meta_mut().flow_hash = Some(receiver);
+            bench.queues[sender].transmit_one(frame, &counters, &mut dirty);
+            let mut seen = Vec::new();
+            while let Some((number, receivers)) = dirty.next_queue() {
+                receivers.for_each(|receiver| seen.push(receiver));
+                bench.queues[number - 130].notify(receivers);
+                assert_eq!(number, 130 + sender);
+            }
+            dirty.finish();
+            assert_eq!(seen, [receiver as usize]);
+            assert_eq!(received(&mut *bench.far[receiver as usize].rx), [7]);
+        }
+    }
+}
+
+/// 70 receivers sleep, each on a thread of its own; 70 queues send to them, with one pass of notification for all. A wake-up
+/// that is lost, or given to another, leaves a thread asleep: then the test does not end.
+#[test]
+fn seventy_sleeping_receivers_are_all_woken_by_one_pass() {
+    let mut bench = bench(70, 64);
+    let far = std::mem::take(&mut bench.far);
+    let (asleep, counters) = (Arc::new(std::sync::Barrier::new(71)), Counters::new());
+    let threads: Vec<_> = far
+        .into_iter()
+        .map(|mut pair| {
+            let asleep = asleep.clone();
+            std::thread::spawn(move || {
+                asleep.wait();
+                let outcome = pair.rx.wait(None);
+                (outcome, received(&mut *pair.rx))
+            })
+        })
+        .collect();
+    asleep.wait();
+    let mut dirty = Dirty::new();
+    for (index, queue) in bench.queues.iter().enumerate() {
+        let mut frame = frame(index as u16);
+        frame.meta_mut().flow_hash = Some(69 - index as u32);
+        queue.transmit_one(frame, &counters, &mut dirty);
+    }
+    notify(&bench, &mut dirty);
+    for (index, thread) in threads.into_iter().enumerate() {
+        assert_eq!(thread.join().expect("no panic"), (WaitOutcome::Ready, vec![69 - index as u16]));
+    }
+}
