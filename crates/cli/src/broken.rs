@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use heddle::mem::MemConfig;
-use heddle::{Stack, UdpSocket};
+use heddle::{Interface, Stack, UdpSocket};
 use testbed::planted::{self, Plant, Planted};
 
 use crate::network::{Network, NetworkArgs};
@@ -22,7 +22,10 @@ pub fn network(args: &NetworkArgs) -> (Network, Breaker) {
     let (left, right) = heddle::mem::pair(MemConfig::default());
     let (left, plant) = Planted::new(left);
     let network = args.build(Box::new(left), &args.addr).expect("a stack");
-    let peer = Stack::builder().device(right, ["10.0.0.9/24"]).build().expect("its peer");
+    let peer = Stack::builder()
+        .interface(Interface::new(right).address("10.0.0.9/24").expect("an address"))
+        .build()
+        .expect("its peer");
     (network, Breaker { plant, peer })
 }
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use stack::{NamedRoute, StatedRoute};
+use stack::{ParseRouteError, Route, RouteName};
 
 use crate::error::ScriptError;
 
@@ -23,9 +23,9 @@ pub(crate) enum Effect {
     /// What is remembered of other hosts is forgotten.
     Forget,
     /// A route, added or changed.
-    Route(StatedRoute),
+    Route(Route),
     /// A route, taken away.
-    Unroute(NamedRoute),
+    Unroute(RouteName),
     /// The link's MTU in octets.
     Mtu(u16),
 }
@@ -187,7 +187,7 @@ fn route(arguments: &[String], words: &[String], line: u32) -> Result<Effect, Sc
         (Some("route"), Some("del" | "delete")) => said.parse().map(Effect::Unroute),
         _ => return Err(unmapped(words, line)),
     };
-    effect.map_err(|wrong: String| ScriptError::new(line, wrong))
+    effect.map_err(|wrong: ParseRouteError| ScriptError::new(line, wrong.to_string()))
 }
 
 /// `ip link set dev tun0 mtu 1400 up`. There is one device, which is always up: `None`.

@@ -9,7 +9,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 
 use clap::Parser;
-use heddle::{Polled, Readiness, Stack, TcpListener, TcpStream, mem};
+use heddle::{Cidr, Connect, Interface, Polled, Readiness, Stack, TcpListener, TcpStream, mem};
 
 /// Connections from one source address: no more than it has dynamic ports.
 const PER_SOURCE: usize = 16_000;
@@ -57,10 +57,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn build(arguments: &Arguments) -> Result<World, Box<dyn Error>> {
     let (left, right) = mem::pair(mem::MemConfig::default());
     let sources = arguments.connections.div_ceil(PER_SOURCE).max(1);
-    let addresses: Vec<String> = (1..=sources).map(|n| format!("10.9.0.{n}/16")).collect();
+    let mut sources_of_client = Interface::new(left);
+    for number in 1..=sources {
+        sources_of_client = sources_of_client.address(Cidr::new(([10, 9, 0, number as u8]).into(), 16)?)?;
+    }
     let end = || Stack::builder().architecture(&arguments.arch).own_threads(false);
-    let (client, mut drivers) = end().device(left, addresses).build_polled()?;
-    let (server, more) = end().device(right, ["10.9.1.1/16"]).build_polled()?;
+    let (client, mut drivers) = end().interface(sources_of_client).build_polled()?;
+    let (server, more) = end().interface(Interface::new(right).address("10.9.1.1/16")?).build_polled()?;
     drivers.extend(more);
     let listener = TcpListener::bind(&server, TARGET)?;
     listener.set_nonblocking(true);
@@ -74,7 +77,7 @@ impl World {
             let first = self.streams.len();
             for number in (first / 2..count).take(at_once) {
                 let source = SocketAddr::from(([10, 9, 0, (1 + number % self.sources) as u8], 0));
-                self.streams.push(TcpStream::start_connect(&self.client, Some(source), TARGET)?);
+                self.streams.push(Connect::new().local(source).start(&self.client, TARGET)?);
             }
             let opening = self.streams.len();
             self.rest();

@@ -2,21 +2,20 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dev::Device;
 use stack::{
-    AddressEvent, Addressing, Census, Clock, Failure, InterfaceConfig, NamedRoute, Plan, SetKnobError, StackConfig,
-    StatedRoute, StoppableClock, VirtualClock,
+    AddressEvent, Census, Clock, Failure, ParseRouteError, Plan, Route, RouteName, SetKnobError, StackConfig,
+    StoppableClock, UnknownPlan, VirtualClock,
 };
 use sync::{LockKind, Ordering, Platform, Real};
-use tcp::Profile;
 use tcp::knobs::{self, KnobError};
 
-use crate::Cidr;
-use crate::error::BuildError;
+use crate::error::{BuildError, RouteError};
+use crate::interface::Interface;
+use crate::knob_files;
 
 /// What drives a stack: a driver polls one queue pair of each device. See [`Builder::build_polled`].
 pub type Polled = stack::Driver<Real>;
@@ -49,14 +48,32 @@ impl Drop for Running {
     }
 }
 
-/// How a stack is to be. Start with [`Stack::builder`].
+/// How a stack is to be. Start with [`Stack::builder`]; the order of the calls means nothing, but that interfaces are
+/// counted, and knobs are set, in the order in which they are given.
 pub struct Builder {
     config: StackConfig<Real>,
-    interfaces: Vec<InterfaceConfig>,
-    /// By the number of the device that they go by.
-    routes: Vec<(usize, StatedRoute)>,
+    plan: Result<Plan, UnknownPlan>,
+    /// Set on top of `config.tcp`.
+    knobs: Vec<Knobs>,
+    interfaces: Vec<Interface>,
     device_gone: Option<DeviceGone>,
-    error: Option<BuildError>,
+}
+
+/// Where knobs come from.
+enum Knobs {
+    One(String, String),
+    Assignment(String),
+    Directory(PathBuf),
+}
+
+impl Knobs {
+    fn set(&self, config: &mut tcp::Config) -> Result<(), BuildError> {
+        match self {
+            Knobs::One(name, value) => knobs::set(config, name, value).map_err(BuildError::Knob),
+            Knobs::Assignment(text) => knobs::assign(config, text).map_err(BuildError::Knob),
+            Knobs::Directory(path) => knob_files::read(path, config).map(drop).map_err(BuildError::KnobFile),
+        }
+    }
 }
 
 /// Bytes of an ordinary frame: a packet of 1500 bytes and its link header.
@@ -66,11 +83,12 @@ const FRAME: usize = 1514;
 type DeviceGone = Arc<dyn Fn() + Send + Sync>;
 
 impl Stack {
-    /// A stack to be: add at least one device.
+    /// A stack to be: add at least one interface.
     pub fn builder() -> Builder {
-        let mut config = StackConfig::new(Plan::default());
+        let plan = Plan::default();
+        let mut config = StackConfig::new(plan);
         config.cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Builder { config, interfaces: Vec::new(), routes: Vec::new(), device_gone: None, error: None }
+        Builder { config, plan: Ok(plan), knobs: Vec::new(), interfaces: Vec::new(), device_gone: None }
     }
 
     /// The architecture that it runs under.
@@ -112,35 +130,38 @@ impl Stack {
         self.inner.stack.shared().set_knob(name, value)
     }
 
-    /// Adds a route by way of a device, counted from 0 in the order in which they were added, or changes it; see
-    /// [`Builder::route`]. Connections that are open take the new next hop and the new MTU when they next send; what else a
-    /// route says counts for those that are opened from now on.
+    /// Adds a route by way of an interface, counted from 0 in the order in which they were given to the builder, or changes
+    /// it: a [`Route`], or text as in [`Interface::route`]. Connections that are open take the new next hop and the new MTU
+    /// when they next send; what else a route says counts for those that are opened from now on.
     ///
     /// # Errors
-    /// [`BuildError::Route`]: the text is no route, or there is no such device.
-    pub fn set_route(&self, device: usize, route: &str) -> Result<(), BuildError> {
-        let route = route.parse::<StatedRoute>().map_err(BuildError::Route)?;
+    /// The text is no route, or there is no such interface.
+    pub fn set_route<R>(&self, interface: usize, route: R) -> Result<(), RouteError>
+    where
+        R: TryInto<Route, Error: Into<ParseRouteError>>,
+    {
+        let route = route.try_into().map_err(Into::into)?;
         let shared = self.inner.stack.shared();
-        if device >= shared.interfaces.len() {
-            let last = shared.interfaces.len() - 1;
-            return Err(BuildError::Route(format!("there is no device {device}: give a number from 0 to {last}")));
+        let interfaces = shared.interfaces.len();
+        if interface >= interfaces {
+            return Err(RouteError::NoInterface { interface, interfaces });
         }
-        shared.state_route(&route, device);
+        shared.state_route(&route, interface);
         Ok(())
     }
 
-    /// Takes a route away: `10.8.0.0/16`, `default`, `::/0`, or `192.0.2.1 via 10.0.0.2` for that route and not one by another
-    /// router. Connections that have no other route go on trying, and tell of it as an error that may pass
-    /// ([`crate::TcpStream::soft_error`]).
+    /// Takes a route away: a [`RouteName`], or text such as `10.8.0.0/16`, `default`, `::/0`, or `192.0.2.1 via 10.0.0.2` for
+    /// that route and not one by another router. Connections that have no other route go on trying, and tell of it as an
+    /// error that may pass ([`crate::TcpStream::soft_error`]).
     ///
     /// # Errors
-    /// [`BuildError::Route`]: the text names no route, or there is none of this name.
-    pub fn remove_route(&self, route: &str) -> Result<(), BuildError> {
-        let named = route.parse::<NamedRoute>().map_err(BuildError::Route)?;
-        match self.inner.stack.shared().remove_route(&named) {
-            Some(_) => Ok(()),
-            None => Err(BuildError::Route(format!("there is no route {named} that could be taken away"))),
-        }
+    /// The text names no route, or there is none of this name.
+    pub fn remove_route<N>(&self, name: N) -> Result<(), RouteError>
+    where
+        N: TryInto<RouteName, Error: Into<ParseRouteError>>,
+    {
+        let name = name.try_into().map_err(Into::into)?;
+        self.inner.stack.shared().remove_route(&name).map(drop).ok_or(RouteError::NotFound(name))
     }
 
     /// What has happened to addresses since the last call: number of the interface, and the event; oldest first. Waits
@@ -161,69 +182,21 @@ impl Stack {
 }
 
 impl Builder {
-    /// Adds an interface: a device with its addresses, as in `["10.0.0.1/24", "fd00::1/64"]`. A wrong address is
-    /// reported when the stack is built.
-    pub fn device<T: AsRef<str>>(mut self, device: impl Device + 'static, cidrs: impl IntoIterator<Item = T>) -> Self {
-        let mut addresses = Vec::new();
-        for cidr in cidrs {
-            match cidr.as_ref().parse::<Cidr>() {
-                Ok(Cidr { address, prefix_len }) => addresses.push((address, prefix_len)),
-                Err(message) => self.error = self.error.or(Some(BuildError::Cidr(message))),
-            }
-        }
-        self.interfaces.push(InterfaceConfig {
-            device: Box::new(device),
-            addresses,
-            gateways: Vec::new(),
-            addressing: Addressing::default(),
-        });
-        self
-    }
-
-    /// Makes `gateway` a default router on the link of the device added last.
-    pub fn gateway(mut self, gateway: IpAddr) -> Self {
-        if let Some(interface) = self.interfaces.last_mut() {
-            interface.gateways.push(gateway);
-        }
-        self
-    }
-
-    /// Adds a route by way of the device added last, in the words of `ip route`: `default via 10.0.0.1 mtu 1400`, or
-    /// `10.8.0.0/16 via 10.0.0.2 mtu lock 1280 advmss 1200 initcwnd 20 initrwnd 30` (see [`crate::RouteAttributes`]). A wrong
-    /// one is reported when the stack is built.
-    pub fn route(mut self, route: &str) -> Self {
-        match (route.parse(), self.interfaces.len().checked_sub(1)) {
-            (Ok(route), Some(device)) => self.routes.push((device, route)),
-            (Ok(_), None) => {
-                let message = format!("the route {route:?} goes by no device: add the device before it");
-                self.error = self.error.or(Some(BuildError::Route(message)));
-            }
-            (Err(message), _) => self.error = self.error.or(Some(BuildError::Route(message))),
-        }
-        self
-    }
-
-    /// How the device added last comes to its addresses: tested before they are used, found by advertisements of routers,
-    /// or (the default) as given.
-    pub fn addressing(mut self, addressing: Addressing) -> Self {
-        if let Some(interface) = self.interfaces.last_mut() {
-            interface.addressing = addressing;
-        }
+    /// Adds an interface.
+    pub fn interface(mut self, interface: Interface) -> Self {
+        self.interfaces.push(interface);
         self
     }
 
     /// Chooses the process architecture by name, as in `connp-l:128`; a wrong name is reported when the stack is built.
     pub fn architecture(mut self, name: &str) -> Self {
-        match name.parse() {
-            Ok(plan) => self.config.plan = plan,
-            Err(unknown) => self.error = self.error.or(Some(BuildError::Architecture(unknown))),
-        }
+        self.plan = name.parse();
         self
     }
 
     /// Chooses the process architecture.
     pub fn plan(mut self, plan: Plan) -> Self {
-        self.config.plan = plan;
+        self.plan = Ok(plan);
         self
     }
 
@@ -246,41 +219,30 @@ impl Builder {
         self
     }
 
-    /// TCP's parameters; the default is a profile like Linux's.
-    pub fn tcp(mut self, config: tcp::Config) -> Self {
-        self.config.tcp = config;
+    /// TCP's parameters: a [`Config`](tcp::Config), or a [`Profile`](tcp::Profile) that decides what the stack looks like
+    /// from the wire. The default is Linux's profile.
+    pub fn tcp(mut self, config: impl Into<tcp::Config>) -> Self {
+        self.config.tcp = config.into();
         self
     }
 
-    /// TCP's parameters all at once: what the stack looks like from the wire. Undoes every [`Builder::knob`] before it.
-    pub fn profile(mut self, profile: Profile) -> Self {
-        self.config.tcp = profile.config();
-        self
-    }
-
-    /// Sets a parameter by the name that Linux gives it, as in `.knob("tcp_sack", "0")`; see [`knobs::KNOBS`]. A wrong name
-    /// or value is reported when the stack is built.
+    /// Sets a parameter of TCP on top of [`Builder::tcp`], by the name that Linux gives it, as in `.knob("tcp_sack", "0")`;
+    /// see [`knobs::KNOBS`]. A wrong name or value is reported when the stack is built.
     pub fn knob(mut self, name: &str, value: &str) -> Self {
-        if let Err(wrong) = knobs::set(&mut self.config.tcp, name, value) {
-            self.error = self.error.or(Some(BuildError::Knob(wrong)));
-        }
+        self.knobs.push(Knobs::One(name.to_owned(), value.to_owned()));
         self
     }
 
     /// As [`Builder::knob`], from one text: `tcp_sack=0`.
     pub fn assign(mut self, assignment: &str) -> Self {
-        if let Err(wrong) = knobs::assign(&mut self.config.tcp, assignment) {
-            self.error = self.error.or(Some(BuildError::Knob(wrong)));
-        }
+        self.knobs.push(Knobs::Assignment(assignment.to_owned()));
         self
     }
 
-    /// Sets every knob that has a file of its name in `directory`, as `/proc/sys/net/ipv4` is one. Files of other names
-    /// are passed over. What is wrong is reported when the stack is built.
+    /// Sets every knob that has a file of its name in `directory`, as `/proc/sys/net/ipv4` is one, when the stack is built.
+    /// Files of other names are passed over. What is wrong is reported then.
     pub fn knobs_from(mut self, directory: &Path) -> Self {
-        if let Err(wrong) = crate::knob_files::read(directory, &mut self.config.tcp) {
-            self.error = self.error.or(Some(BuildError::KnobFile(wrong)));
-        }
+        self.knobs.push(Knobs::Directory(directory.to_owned()));
         self
     }
 
@@ -310,7 +272,8 @@ impl Builder {
     }
 
     /// Calls `told` when the devices have vanished (the interface was deleted, say) or have been given up after too many
-    /// panics ([`Stack::failures`] tells), once per receive thread and on that thread. It must not block. Not called by a stack that is built polled: ask [`Polled::gone`].
+    /// panics ([`Stack::failures`] tells), once per receive thread and on that thread. It must not block. A stack that is
+    /// built polled has no such thread and refuses this: ask [`Polled::gone`].
     pub fn on_device_gone(mut self, told: impl Fn() + Send + Sync + 'static) -> Self {
         self.device_gone = Some(Arc::new(told));
         self
@@ -345,18 +308,23 @@ impl Builder {
     /// # Errors
     /// See [`BuildError`].
     pub fn build_polled(self) -> Result<(Stack, Vec<Polled>), BuildError> {
+        if self.device_gone.is_some() {
+            return Err(BuildError::DeviceGonePolled);
+        }
         let (stack, drivers) = self.parts()?;
         let stop = Arc::new(<Real as Platform>::AtomicBool::new(false));
         Ok((Stack { inner: Arc::new(Running { stack, stop, threads: Vec::new() }) }, drivers))
     }
 
     fn parts(self) -> Result<(stack::Stack<Real>, Vec<Polled>), BuildError> {
-        if let Some(error) = self.error {
-            return Err(error);
-        }
-        let built = stack::Stack::build(self.config, self.interfaces).map_err(BuildError::Stack)?;
-        for (device, route) in &self.routes {
-            built.0.shared().state_route(route, *device);
+        let mut config = self.config;
+        config.plan = self.plan.map_err(BuildError::Architecture)?;
+        self.knobs.iter().try_for_each(|knobs| knobs.set(&mut config.tcp))?;
+        let (interfaces, routes): (Vec<_>, Vec<_>) =
+            self.interfaces.into_iter().map(|interface| (interface.config, interface.routes)).unzip();
+        let built = stack::Stack::build(config, interfaces)?;
+        for (interface, routes) in routes.iter().enumerate() {
+            routes.iter().for_each(|route| built.0.shared().state_route(route, interface));
         }
         Ok(built)
     }

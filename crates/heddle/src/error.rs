@@ -1,26 +1,40 @@
-//! What can go wrong: one enum per operation, with the address in the message and the remedy beside it.
+//! What can go wrong: one enum per operation, with the address in the message and the remedy beside it. Every type inside a
+//! variant is public here, so that a caller can match on all of it.
 
+use std::error::Error;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use stack::{BindRefused, ConnectRefused};
+use stack::{BindRefused, Plan};
+
+pub use crate::knob_files::KnobFileError;
+pub use crate::ping::PingError;
+pub use stack::{AddressError, ConnectRefused, ParseCidrError, ParseRouteError, SetKnobError, UnknownPlan};
+pub use tcp::Error as TcpError;
+pub use tcp::knobs::KnobError;
 
 /// A stack cannot be built.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum BuildError {
-    /// An interface address cannot be read.
-    Cidr(String),
-    /// A route cannot be read, or goes by a device that there is not.
-    Route(String),
     /// The architecture's name is not known.
-    Architecture(stack::UnknownPlan),
-    /// The parts do not fit together.
-    Stack(stack::BuildError),
+    Architecture(UnknownPlan),
+    /// There is no interface.
+    NoInterface,
+    /// This device handed out no queues: it is in use already.
+    NoQueues(String),
+    /// An address cannot stand on an interface.
+    Address(IpAddr, AddressError),
+    /// A lock that must never wait was asked for, and this architecture shares its locks between threads.
+    NullLock(Plan),
     /// A knob cannot be set so.
-    Knob(tcp::knobs::KnobError),
+    Knob(KnobError),
     /// A directory of knobs cannot be used.
-    KnobFile(crate::knob_files::KnobFileError),
+    KnobFile(KnobFileError),
+    /// [`Builder::on_device_gone`](crate::Builder::on_device_gone) was given to a stack that is polled, and would never be
+    /// called.
+    DeviceGonePolled,
     /// The system gives no thread for a queue pair of a device: there is no memory for its stack, or the process may have no
     /// more threads.
     Thread(io::Error),
@@ -28,14 +42,35 @@ pub enum BuildError {
     NoBuffer,
 }
 
+impl From<stack::BuildError> for BuildError {
+    fn from(error: stack::BuildError) -> Self {
+        match error {
+            stack::BuildError::NoInterface => BuildError::NoInterface,
+            stack::BuildError::NoQueues(device) => BuildError::NoQueues(device),
+            stack::BuildError::Address(address, error) => BuildError::Address(address, error),
+            stack::BuildError::NullLock(plan) => BuildError::NullLock(plan),
+        }
+    }
+}
+
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BuildError::Cidr(message) | BuildError::Route(message) => f.write_str(message),
             BuildError::Architecture(error) => error.fmt(f),
-            BuildError::Stack(error) => error.fmt(f),
+            BuildError::NoInterface => f.write_str("a stack needs at least one interface: add one to the builder"),
+            BuildError::NoQueues(device) => {
+                write!(f, "device {device} has no queue left: it already belongs to another stack; open it again")
+            }
+            BuildError::Address(address, error) => write!(f, "address {address} cannot be used: {error}"),
+            BuildError::NullLock(plan) => write!(
+                f,
+                "the null lock excludes nobody, and {plan} shares its locks between threads: choose another lock kind"
+            ),
             BuildError::Knob(error) => error.fmt(f),
             BuildError::KnobFile(error) => error.fmt(f),
+            BuildError::DeviceGonePolled => {
+                f.write_str("a polled stack has no thread to call on_device_gone: ask Polled::gone after each poll")
+            }
             BuildError::Thread(error) => write!(
                 f,
                 "cannot start a receive thread ({error}): raise the limits of memory and of processes (`ulimit -v`, \
@@ -48,10 +83,66 @@ impl fmt::Display for BuildError {
     }
 }
 
-impl std::error::Error for BuildError {}
+impl Error for BuildError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            BuildError::Architecture(error) => Some(error),
+            BuildError::Address(_, error) => Some(error),
+            BuildError::Knob(error) => Some(error),
+            BuildError::KnobFile(error) => Some(error),
+            BuildError::Thread(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// A route of a running stack cannot be changed so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RouteError {
+    /// The text is no route, or names none.
+    Parse(ParseRouteError),
+    /// There is no such interface.
+    NoInterface {
+        /// The number that was given.
+        interface: usize,
+        /// How many the stack has; they are counted from 0.
+        interfaces: usize,
+    },
+    /// There is no such route.
+    NotFound(stack::RouteName),
+}
+
+impl From<ParseRouteError> for RouteError {
+    fn from(error: ParseRouteError) -> Self {
+        RouteError::Parse(error)
+    }
+}
+
+impl fmt::Display for RouteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RouteError::Parse(error) => error.fmt(f),
+            RouteError::NoInterface { interface, interfaces } => {
+                write!(f, "there is no interface {interface}: give a number from 0 to {}", interfaces - 1)
+            }
+            RouteError::NotFound(name) => write!(f, "there is no route {name} that could be taken away"),
+        }
+    }
+}
+
+impl Error for RouteError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            RouteError::Parse(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// A socket cannot be bound to an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BindError {
     /// The text is not an address.
     BadAddress(String),
@@ -90,7 +181,7 @@ impl fmt::Display for BindError {
     }
 }
 
-impl std::error::Error for BindError {}
+impl Error for BindError {}
 
 impl From<BindError> for io::Error {
     fn from(error: BindError) -> Self {
@@ -106,13 +197,21 @@ impl From<BindError> for io::Error {
 
 /// A connection cannot be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// The text is not an address.
     BadAddress(String),
     /// The stack would not even try.
     Refused(SocketAddr, ConnectRefused),
+    /// There is more [first data](crate::Connect::first_data) than an open takes.
+    DataTooLong {
+        /// Bytes that were given.
+        len: usize,
+        /// Bytes that are taken at most.
+        most: usize,
+    },
     /// The attempt failed.
-    Failed(SocketAddr, tcp::Error),
+    Failed(SocketAddr, TcpError),
     /// It took longer than the caller would wait.
     TimedOut(SocketAddr),
 }
@@ -122,6 +221,12 @@ impl fmt::Display for ConnectError {
         match self {
             ConnectError::BadAddress(text) => write!(f, "{text:?} is not an address: write it as 10.0.0.1:80"),
             ConnectError::Refused(address, refused) => write!(f, "{address}: {}", remedy(*refused)),
+            ConnectError::DataTooLong { len, most } => {
+                write!(
+                    f,
+                    "{len} bytes do not fit a connection that is being opened: give at most {most}, write the rest"
+                )
+            }
             ConnectError::Failed(address, error) => write!(f, "{address}: {error}"),
             ConnectError::TimedOut(address) => {
                 write!(f, "{address}: no answer in the time allowed: is the host up and the address right?")
@@ -143,12 +248,19 @@ pub(crate) fn remedy(refused: ConnectRefused) -> &'static str {
     }
 }
 
-impl std::error::Error for ConnectError {}
+impl Error for ConnectError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            ConnectError::Failed(_, error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 impl From<ConnectError> for io::Error {
     fn from(error: ConnectError) -> Self {
         let kind = match &error {
-            ConnectError::BadAddress(_) => io::ErrorKind::InvalidInput,
+            ConnectError::BadAddress(_) | ConnectError::DataTooLong { .. } => io::ErrorKind::InvalidInput,
             ConnectError::Refused(_, ConnectRefused::NotAHost) => io::ErrorKind::InvalidInput,
             ConnectError::Refused(_, ConnectRefused::AddressInUse) => io::ErrorKind::AddrInUse,
             ConnectError::Refused(_, ConnectRefused::NetworkDown) => io::ErrorKind::NetworkDown,
@@ -176,7 +288,7 @@ impl fmt::Display for AcceptError {
     }
 }
 
-impl std::error::Error for AcceptError {}
+impl Error for AcceptError {}
 
 impl From<AcceptError> for io::Error {
     fn from(error: AcceptError) -> Self {
@@ -185,27 +297,27 @@ impl From<AcceptError> for io::Error {
 }
 
 /// TCP's reason as the standard library names it.
-pub(crate) fn kind(error: tcp::Error) -> io::ErrorKind {
+pub(crate) fn kind(error: TcpError) -> io::ErrorKind {
     match error {
-        tcp::Error::Refused => io::ErrorKind::ConnectionRefused,
-        tcp::Error::Reset => io::ErrorKind::ConnectionReset,
-        tcp::Error::TimedOut => io::ErrorKind::TimedOut,
-        tcp::Error::Aborted => io::ErrorKind::ConnectionAborted,
-        tcp::Error::Unanswered => io::ErrorKind::TimedOut,
-        tcp::Error::HostUnreachable => io::ErrorKind::HostUnreachable,
-        tcp::Error::NetworkUnreachable => io::ErrorKind::NetworkUnreachable,
-        tcp::Error::NetworkDown => io::ErrorKind::NetworkDown,
-        tcp::Error::NotConnected => io::ErrorKind::NotConnected,
-        tcp::Error::Shutdown => io::ErrorKind::BrokenPipe,
-        tcp::Error::WouldBlock => io::ErrorKind::WouldBlock,
-        tcp::Error::InvalidOption => io::ErrorKind::InvalidInput,
-        tcp::Error::NoBuffer => io::ErrorKind::OutOfMemory,
+        TcpError::Refused => io::ErrorKind::ConnectionRefused,
+        TcpError::Reset => io::ErrorKind::ConnectionReset,
+        TcpError::TimedOut => io::ErrorKind::TimedOut,
+        TcpError::Aborted => io::ErrorKind::ConnectionAborted,
+        TcpError::Unanswered => io::ErrorKind::TimedOut,
+        TcpError::HostUnreachable => io::ErrorKind::HostUnreachable,
+        TcpError::NetworkUnreachable => io::ErrorKind::NetworkUnreachable,
+        TcpError::NetworkDown => io::ErrorKind::NetworkDown,
+        TcpError::NotConnected => io::ErrorKind::NotConnected,
+        TcpError::Shutdown => io::ErrorKind::BrokenPipe,
+        TcpError::WouldBlock => io::ErrorKind::WouldBlock,
+        TcpError::InvalidOption => io::ErrorKind::InvalidInput,
+        TcpError::NoBuffer => io::ErrorKind::OutOfMemory,
         _ => io::ErrorKind::Other,
     }
 }
 
 /// TCP's reason on a connection to `peer`.
-pub(crate) fn on_connection(peer: SocketAddr, error: tcp::Error) -> io::Error {
+pub(crate) fn on_connection(peer: SocketAddr, error: TcpError) -> io::Error {
     io::Error::new(kind(error), OnConnection { peer, error })
 }
 
@@ -229,12 +341,12 @@ impl fmt::Display for GivenUp {
     }
 }
 
-impl std::error::Error for GivenUp {}
+impl Error for GivenUp {}
 
 #[derive(Debug)]
 struct OnConnection {
     peer: SocketAddr,
-    error: tcp::Error,
+    error: TcpError,
 }
 
 impl fmt::Display for OnConnection {
@@ -243,8 +355,8 @@ impl fmt::Display for OnConnection {
     }
 }
 
-impl std::error::Error for OnConnection {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+impl Error for OnConnection {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(&self.error)
     }
 }

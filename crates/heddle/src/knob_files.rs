@@ -33,6 +33,7 @@ pub fn read(directory: &Path, config: &mut Config) -> Result<Vec<&'static str>, 
 
 /// A directory of knobs cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum KnobFileError {
     /// The directory cannot be read.
     NoDirectory(PathBuf, io::ErrorKind),
@@ -69,4 +70,11 @@ impl fmt::Display for KnobFileError {
     }
 }
 
-impl std::error::Error for KnobFileError {}
+impl std::error::Error for KnobFileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            KnobFileError::Value(_, error) => Some(error),
+            _ => None,
+        }
+    }
+}

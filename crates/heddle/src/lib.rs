@@ -2,13 +2,13 @@
 //! and how it gets exclusive use of it) is chosen at run time.
 //!
 //! ```
-//! use heddle::{Stack, TcpListener, TcpStream, mem};
+//! use heddle::{Interface, Stack, TcpListener, TcpStream, mem};
 //! use std::io::{Read, Write};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let (a, b) = mem::pair(mem::MemConfig::default());
-//! let server = Stack::builder().device(a, ["10.0.0.1/24"]).architecture("connp-l").build()?;
-//! let client = Stack::builder().device(b, ["10.0.0.2/24"]).architecture("giant").build()?;
+//! let server = Stack::builder().interface(Interface::new(a).address("10.0.0.1/24")?).architecture("connp-l").build()?;
+//! let client = Stack::builder().interface(Interface::new(b).address("10.0.0.2/24")?).architecture("giant").build()?;
 //!
 //! let listener = TcpListener::bind(&server, "10.0.0.1:7")?;
 //! let mut stream = TcpStream::connect(&client, "10.0.0.1:7")?;
@@ -29,7 +29,9 @@
 
 mod address;
 mod builder;
+mod connect;
 pub mod error;
+mod interface;
 pub mod knob_files;
 mod listener;
 pub mod ping;
@@ -41,16 +43,18 @@ mod stream_options;
 pub mod tokio;
 mod udp;
 
-pub use address::{Cidr, ToAddr};
+pub use address::ToAddr;
 pub use builder::{Builder, Polled, Stack};
-pub use error::{AcceptError, BindError, BuildError, ConnectError};
+pub use connect::Connect;
+pub use error::{AcceptError, BindError, BuildError, ConnectError, RouteError};
+pub use interface::Interface;
 pub use listener::{Incoming, TcpListener};
 pub use observe::Counter;
 pub use poller::{Event, Poller, Source};
 pub use stack::socket::Readiness;
 pub use stack::{
-    ALL_PLANS, AddressEvent, Addressing, Casualty, Census, Failure, Plan, Properties, RouteAttributes, StatedRoute,
-    StoppableClock, VirtualClock,
+    ALL_PLANS, AddressEvent, Addressing, Casualty, Census, Cidr, Failure, Plan, Properties, Route, RouteAttributes,
+    RouteName, StoppableClock, VirtualClock,
 };
 pub use stream::TcpStream;
 pub use sync::LockKind;

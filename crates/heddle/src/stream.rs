@@ -11,10 +11,11 @@ use std::time::Duration;
 use stack::call::{Call, Reply};
 use stack::socket::{Readiness, TcpSocket};
 use sync::{Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform, Real};
-use tcp::{ConnectionOptions, SetOption, SocketOption, StatusReport};
+use tcp::{SetOption, SocketOption, StatusReport};
 
 use crate::address::ToAddr;
 use crate::builder::Stack;
+use crate::connect::Connect;
 use crate::error::{ConnectError, given_up, on_connection};
 use crate::residue::Residue;
 
@@ -91,61 +92,30 @@ impl TcpStream {
         TcpStream { inner: Arc::new(inner) }
     }
 
-    /// Opens a connection and waits until it is established or has failed.
+    /// Opens a connection and waits until it is established or has failed. See [`Connect`] for more to say.
     ///
     /// # Errors
     /// See [`ConnectError`].
     pub fn connect(stack: &Stack, address: impl ToAddr) -> Result<TcpStream, ConnectError> {
-        Self::connect_and_wait(stack, None, address, None)
+        Connect::new().open(stack, address)
     }
 
     /// As [`TcpStream::connect`], for at most `timeout`.
     ///
     /// # Errors
     /// See [`ConnectError`].
-    pub fn connect_timeout(stack: &Stack, address: SocketAddr, timeout: Duration) -> Result<TcpStream, ConnectError> {
-        Self::connect_and_wait(stack, None, address, Some(timeout))
+    pub fn connect_timeout(stack: &Stack, address: impl ToAddr, timeout: Duration) -> Result<TcpStream, ConnectError> {
+        Connect::new().open_timeout(stack, address, timeout)
     }
 
-    /// As [`TcpStream::connect`], from a given local address (port 0: any).
-    ///
-    /// # Errors
-    /// See [`ConnectError`].
-    pub fn connect_from(stack: &Stack, local: SocketAddr, address: impl ToAddr) -> Result<TcpStream, ConnectError> {
-        Self::connect_and_wait(stack, Some(local), address, None)
-    }
-
-    /// As [`TcpStream::connect`], with the first octets of `data`; returns how many were taken, and the rest is to be
-    /// written as usual. If the destination has given a Fast Open cookie before, they leave with the SYN (RFC 7413,
-    /// `MSG_FASTOPEN`); in rare cases they may then reach the peer's user twice, on two connections. Otherwise they follow
-    /// the handshake, and a cookie is asked for.
-    ///
-    /// # Errors
-    /// See [`ConnectError`].
-    pub fn connect_with(stack: &Stack, address: impl ToAddr, data: &[u8]) -> Result<(TcpStream, usize), ConnectError> {
-        let remote = address.to_addr().map_err(ConnectError::BadAddress)?;
-        let (stream, taken) = Self::start_connect_with(stack, None, remote, data)?;
-        stream.opened(remote, None).map(|stream| (stream, taken))
-    }
-
-    fn connect_and_wait(
-        stack: &Stack,
-        local: Option<SocketAddr>,
-        address: impl ToAddr,
-        timeout: Option<Duration>,
-    ) -> Result<TcpStream, ConnectError> {
-        let remote = address.to_addr().map_err(ConnectError::BadAddress)?;
-        Self::start_connect(stack, local, remote)?.opened(remote, timeout)
-    }
-
-    /// Blocks until it is established or has failed.
-    fn opened(self, remote: SocketAddr, timeout: Option<Duration>) -> Result<TcpStream, ConnectError> {
+    /// Blocks until it is established or has failed; it blocks from then on.
+    pub(crate) fn opened(self, timeout: Option<Duration>) -> Result<TcpStream, ConnectError> {
         self.set_nonblocking(false);
         let ready = self.inner.socket.ready.wait(OPENED, timeout);
         match self.outcome() {
             Some(error) => Err(error),
             None if ready.intersects(OPENED) => Ok(self),
-            None => Err(ConnectError::TimedOut(remote)),
+            None => Err(ConnectError::TimedOut(self.peer_addr())),
         }
     }
 
@@ -153,55 +123,6 @@ impl TcpStream {
     pub(crate) fn outcome(&self) -> Option<ConnectError> {
         let failed = self.readiness().intersects(Readiness::ERROR | Readiness::CLOSED);
         failed.then(|| ConnectError::Failed(self.peer_addr(), self.failure().unwrap_or(tcp::Error::TimedOut)))
-    }
-
-    /// Starts to open a connection and returns at once, non-blocking. It becomes [`Readiness::CONNECTED`], or
-    /// [`Readiness::ERROR`]; [`TcpStream::take_error`] tells why.
-    ///
-    /// # Errors
-    /// See [`ConnectError`].
-    pub fn start_connect(
-        stack: &Stack,
-        local: Option<SocketAddr>,
-        remote: SocketAddr,
-    ) -> Result<TcpStream, ConnectError> {
-        Self::start_connect_with(stack, local, remote, &[]).map(|(stream, _)| stream)
-    }
-
-    /// As [`TcpStream::start_connect`], with the first octets of `data` as in [`TcpStream::connect_with`]; returns how many
-    /// were taken.
-    ///
-    /// # Errors
-    /// See [`ConnectError`].
-    pub fn start_connect_with(
-        stack: &Stack,
-        local: Option<SocketAddr>,
-        remote: SocketAddr,
-        data: &[u8],
-    ) -> Result<(TcpStream, usize), ConnectError> {
-        Self::open(stack, local, remote, &ConnectionOptions::default(), data)
-    }
-
-    /// As [`TcpStream::start_connect_with`], opened with `options`: what a SYN says, like the segment size, the window and a
-    /// user time-out to announce, cannot be said later.
-    ///
-    /// # Errors
-    /// See [`ConnectError`].
-    pub fn open(
-        stack: &Stack,
-        local: Option<SocketAddr>,
-        remote: SocketAddr,
-        options: &ConnectionOptions,
-        data: &[u8],
-    ) -> Result<(TcpStream, usize), ConnectError> {
-        let taken = data.len().min(stack.raw().first_text(options));
-        let socket = stack
-            .raw()
-            .connect_with(local, remote, options, &data[..taken])
-            .map_err(|refused| ConnectError::Refused(remote, refused))?;
-        let stream = TcpStream::new(stack.clone(), socket);
-        stream.set_nonblocking(true);
-        Ok((stream, taken))
     }
 
     pub(crate) fn call(&self, call: Call<Real>) -> Reply {

@@ -10,13 +10,13 @@
 //! it, so all of them are cancellation-safe).
 //!
 //! ```
-//! use heddle::{Stack, mem, tokio::{TcpListener, TcpStream}};
+//! use heddle::{Interface, Stack, mem, tokio::{TcpListener, TcpStream}};
 //! use tokio::io::{AsyncReadExt, AsyncWriteExt};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let (a, b) = mem::pair(mem::MemConfig::default());
-//! let server = Stack::builder().device(a, ["10.0.0.1/24"]).build()?;
-//! let client = Stack::builder().device(b, ["10.0.0.2/24"]).build()?;
+//! let server = Stack::builder().interface(Interface::new(a).address("10.0.0.1/24")?).build()?;
+//! let client = Stack::builder().interface(Interface::new(b).address("10.0.0.2/24")?).build()?;
 //! tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //!     let listener = TcpListener::bind(&server, "10.0.0.1:7")?;
 //!     let mut stream = TcpStream::connect(&client, "10.0.0.1:7").await?;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use dev::WaitOutcome;
 use every_arch::every_arch;
 use heddle::mem::MemConfig;
-use heddle::{Plan, Stack, TcpListener, TcpStream, UdpSocket};
+use heddle::{Connect, Plan, Stack, TcpListener, TcpStream, UdpSocket};
 use world::World;
 
 /// The calling thread is a user's under every architecture here: those that would hand its calls to the thread that polls
@@ -49,7 +49,7 @@ fn quiet(plan: Plan, link: MemConfig) -> World {
 
 fn connect(stack: &Stack, remote: &str) -> TcpStream {
     let remote: SocketAddr = remote.parse().expect("an address");
-    TcpStream::start_connect(stack, None, remote).expect("a connection to be")
+    Connect::new().start(stack, remote).expect("a connection to be")
 }
 
 #[every_arch]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use heddle::tokio::{TcpListener, TcpStream, UdpSocket};
-use heddle::{Plan, Stack, mem};
+use heddle::{Interface, Plan, Stack, mem};
 use pair::{pattern, stacks, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::{LocalSet, spawn_local};
@@ -227,8 +227,14 @@ fn datagrams_wake_their_readers(plan: Plan) {
 fn a_runtime_that_ends_lets_go_of_the_stack() {
     within(|| {
         let (left, right) = mem::pair(mem::MemConfig::default());
-        let stack = Stack::builder().device(left, ["10.0.0.1/24"]).build().unwrap();
-        let (_peer, mut drivers) = Stack::builder().device(right, ["10.0.0.2/24"]).build_polled().unwrap();
+        let stack = Stack::builder()
+            .interface(Interface::new(left).address("10.0.0.1/24").expect("an address"))
+            .build()
+            .unwrap();
+        let (_peer, mut drivers) = Stack::builder()
+            .interface(Interface::new(right).address("10.0.0.2/24").expect("an address"))
+            .build_polled()
+            .unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let listener = TcpListener::bind(&stack, "10.0.0.1:80").unwrap();
         let socket = UdpSocket::bind(&stack, "10.0.0.1:53").unwrap();

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use every_arch::every_arch;
-use heddle::{Plan, TcpListener, TcpStream, UdpSocket};
+use heddle::{Connect, Plan, TcpListener, TcpStream, UdpSocket};
 use pair::{pattern, stacks};
 use world::World;
 
@@ -31,7 +31,7 @@ fn in_the_middle_of_everything(plan: Plan) {
     balanced(|| {
         let mut world = World::new(plan);
         let listener = TcpListener::bind(&world.a, "10.0.0.1:80").unwrap();
-        let open = |world: &World| TcpStream::start_connect(&world.b, None, "10.0.0.1:80".parse().unwrap()).unwrap();
+        let open = |world: &World| Connect::new().start(&world.b, "10.0.0.1:80").unwrap();
         let mut first = open(&world);
         world.settle();
         let (mut server, _) = listener.accept().unwrap();
@@ -56,7 +56,7 @@ fn in_the_middle_of_everything(plan: Plan) {
         datagrams.send_to(&pattern(5, 9000), "10.0.0.1:53").unwrap();
         // Waiting for a neighbour that is not there.
         datagrams.send_to(b"anybody?", "10.0.0.9:53").unwrap();
-        let nobody = TcpStream::start_connect(&world.b, None, "10.0.0.9:80".parse().unwrap()).unwrap();
+        let nobody = Connect::new().start(&world.b, "10.0.0.9:80").unwrap();
         drop((first, second, server, listener, datagrams, receiver, nobody));
         assert!(pktbuf::live() > 0, "the test leaves something to be freed");
     });
@@ -69,7 +69,7 @@ fn after_losses(plan: Plan) {
         let mut world = World::lossy(plan, "loss 5% reorder 1ms seed 3");
         let listener = TcpListener::bind(&world.a, "10.0.0.1:80").unwrap();
         listener.set_nonblocking(true);
-        let mut client = TcpStream::start_connect(&world.b, None, "10.0.0.1:80".parse().unwrap()).unwrap();
+        let mut client = Connect::new().start(&world.b, "10.0.0.1:80").unwrap();
         let mut server = None;
         let (data, mut sent, mut received) = (pattern(6, 400_000), 0, Vec::new());
         let mut buffer = vec![0; 65_536];

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use every_arch::every_arch;
-use heddle::{ConnectError, Plan, Readiness, TcpListener, TcpStream, UdpSocket};
+use heddle::{Connect, ConnectError, Plan, Readiness, TcpListener, TcpStream, UdpSocket};
 use pair::{PATIENCE, connected, pattern, stacks, within};
 
 /// Long enough to tell a read that waits from one that does not.
@@ -153,7 +153,7 @@ fn nobody_listens_there(plan: Plan) {
 fn nobody_is_there(plan: Plan) {
     within(move || {
         let (_a, b) = stacks(plan);
-        let error = TcpStream::connect_timeout(&b, "10.0.0.9:80".parse().unwrap(), SHORT).unwrap_err();
+        let error = TcpStream::connect_timeout(&b, "10.0.0.9:80", SHORT).unwrap_err();
         assert_eq!(error, ConnectError::TimedOut("10.0.0.9:80".parse().unwrap()));
         assert!(error.to_string().contains("10.0.0.9:80"), "{error} names the address");
     });
@@ -193,7 +193,7 @@ fn a_stack_with_open_sockets_ends(plan: Plan) {
         let clients: Vec<_> = (0..4).map(|_| TcpStream::connect(&b, "10.0.0.1:80").unwrap()).collect();
         let (mut server, _) = listener.accept().unwrap();
         server.write_all(b"nobody reads this").unwrap();
-        let opening = TcpStream::start_connect(&b, None, "10.0.0.9:80".parse().unwrap()).unwrap();
+        let opening = Connect::new().start(&b, "10.0.0.9:80").unwrap();
         let socket = UdpSocket::bind(&b, "10.0.0.2:53").unwrap();
         // The handles of the stacks go first: the sockets keep them alive, and the last one ends them.
         drop((a, b));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use heddle::config::KeepAlive;
-use heddle::{Plan, Readiness, TcpListener, TcpStream, UdpSocket};
+use heddle::{Connect, Plan, Readiness, TcpListener, TcpStream, UdpSocket};
 use world::World;
 
 /// Longer than any of TCP's time-outs here.
@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(2 * 3600);
 fn connected(world: &mut World) -> (TcpStream, TcpStream, TcpListener) {
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
     listener.set_nonblocking(true);
-    let client = TcpStream::start_connect(&world.b, None, "10.0.0.1:80".parse().expect("an address"));
+    let client = Connect::new().start(&world.b, "10.0.0.1:80");
     let client = client.expect("a route");
     world.settle();
     let (server, _) = listener.accept().expect("the handshake is complete");
@@ -73,7 +73,7 @@ fn opening_towards_a_dead_host_fails(plan: Plan) {
     // The neighbour is known: the host dies behind its link address.
     let known = connected(&mut world);
     world.lose_b();
-    let stream = TcpStream::start_connect(&world.a, None, "10.0.0.2:99".parse().expect("an address")).expect("a route");
+    let stream = Connect::new().start(&world.a, "10.0.0.2:99").expect("a route");
     let took = until_error(&mut world, &stream);
     assert!(took > Duration::from_secs(10), "{took:?}");
     let error = stream.take_error().expect("an error");
@@ -113,16 +113,16 @@ fn nothing_is_opened_while_the_device_is_away(plan: Plan) {
     world.pass(Duration::from_secs(6));
     assert!(server.readiness().intersects(Readiness::ERROR));
     let down = |error: std::io::Error| assert_eq!(error.kind(), ErrorKind::NetworkDown, "{error}");
-    let remote = "10.0.0.2:99".parse().expect("an address");
-    down(TcpStream::start_connect(&world.a, None, remote).expect_err("no way out").into());
+    let remote = "10.0.0.2:99";
+    down(Connect::new().start(&world.a, remote).expect_err("no way out").into());
     down(TcpListener::bind(&world.a, "10.0.0.1:81").err().expect("no way in").into());
     down(UdpSocket::bind(&world.a, "[::]:54").err().expect("no way in").into());
     down(datagrams.send_to(b"lost", remote).expect_err("no way out"));
     // The other end's interface is there, and its neighbour is silent.
-    assert!(TcpStream::start_connect(&world.b, None, "10.0.0.1:80".parse().expect("an address")).is_ok());
+    assert!(Connect::new().start(&world.b, "10.0.0.1:80").is_ok());
     drop((client, server));
     world.pass(Duration::from_secs(60));
-    let again = TcpStream::start_connect(&world.b, None, "10.0.0.1:80".parse().expect("an address"));
+    let again = Connect::new().start(&world.b, "10.0.0.1:80");
     let mut again = again.expect("a route");
     world.pass(Duration::from_secs(10));
     let (mut accepted, _) = std::iter::from_fn(|| listener.accept().ok()).last().expect("the listener is still there");
@@ -132,7 +132,7 @@ fn nothing_is_opened_while_the_device_is_away(plan: Plan) {
     accepted.read_exact(&mut text).expect("the text");
     assert_eq!(&text, b"back");
     let outward = TcpListener::bind(&world.b, "10.0.0.2:99").expect("the port is free");
-    let other_way = TcpStream::start_connect(&world.a, None, remote).expect("a way out");
+    let other_way = Connect::new().start(&world.a, remote).expect("a way out");
     world.pass(Duration::from_secs(5));
     assert!(other_way.readiness().intersects(Readiness::CONNECTED));
     drop(outward);

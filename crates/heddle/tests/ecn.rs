@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
 use every_arch::every_arch;
-use heddle::{Plan, TcpListener, TcpStream};
+use heddle::{Connect, Plan, TcpListener, TcpStream};
 use tcp::config::Ecn;
 use tcp::ecn::EcnMode;
 use world::World;
@@ -41,7 +41,7 @@ fn both_kinds_between_two_stacks(plan: Plan) {
             let mut world = World::with(plan, |config| config.ecn = ecn, Default::default());
             let listener = TcpListener::bind(&world.a, address).unwrap();
             listener.set_nonblocking(true);
-            let client = TcpStream::start_connect(&world.b, None, address.parse().unwrap()).unwrap();
+            let client = Connect::new().start(&world.b, address).unwrap();
             world.settle();
             let (server, _) = listener.accept().unwrap();
             server.set_nonblocking(true);

@@ -8,7 +8,7 @@ mod world;
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
-use heddle::{ALL_PLANS, TcpListener, TcpStream};
+use heddle::{ALL_PLANS, Connect, TcpListener, TcpStream};
 use world::World;
 
 /// Bytes that one small block takes: 2 KiB and a header of one cache line.
@@ -19,7 +19,7 @@ const BUFFERS: usize = 64;
 fn connected(world: &mut World) -> (TcpStream, TcpStream, TcpListener) {
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
     listener.set_nonblocking(true);
-    let client = TcpStream::start_connect(&world.b, None, "10.0.0.1:80".parse().expect("an address"));
+    let client = Connect::new().start(&world.b, "10.0.0.1:80");
     let client = client.expect("a route");
     world.settle();
     let (server, _) = listener.accept().expect("the handshake is complete");

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
 use every_arch::every_arch;
-use heddle::{Plan, TcpListener, TcpStream};
+use heddle::{Connect, Plan, TcpListener, TcpStream};
 use observe::{Counter, DropReason};
 use tcp::State;
 use tcp::config::FastOpenMode;
@@ -31,9 +31,7 @@ fn listen(world: &World, address: &str, limit: usize) -> TcpListener {
 }
 
 fn open(world: &World, address: &str, data: &[u8]) -> TcpStream {
-    let (stream, taken) = TcpStream::start_connect_with(&world.b, None, address.parse().unwrap(), data).unwrap();
-    assert_eq!(taken, data.len());
-    stream
+    Connect::new().first_data(data).start(&world.b, address).unwrap()
 }
 
 fn read(mut stream: &TcpStream) -> Vec<u8> {
@@ -128,7 +126,7 @@ fn without_cookies(plan: Plan) {
         let mut world = world(plan, mode);
         let listener = listen(&world, SERVER, 16);
         // Finds the neighbour.
-        let client = TcpStream::start_connect(&world.b, None, SERVER.parse().unwrap()).unwrap();
+        let client = Connect::new().start(&world.b, SERVER).unwrap();
         world.pass(Duration::from_secs(1));
         drop((accept(&listener), client));
         assert_eq!(exchange(&mut world, &listener, SERVER, b"request"), trips);

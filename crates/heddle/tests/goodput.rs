@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
-use heddle::{TcpListener, TcpStream};
+use heddle::{Connect, TcpListener};
 use world::{Terms, World};
 
 /// Each figure is taken over so much data or time, whichever ends first.
@@ -39,7 +39,7 @@ fn goodput(per_mille: u32, round_trip: u32) -> f64 {
     let mut world = World::on(Terms { faults, ..Terms::new([plan; 2]) });
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
     listener.set_nonblocking(true);
-    let mut client = TcpStream::start_connect(&world.b, None, "10.0.0.1:80".parse().expect("an address")).unwrap();
+    let mut client = Connect::new().start(&world.b, "10.0.0.1:80").unwrap();
     let mut server = None;
     let (mut begun, mut received) = (world.clock.now(), 0);
     let (block, mut buffer) = (vec![7; 1 << 16], vec![0; 1 << 16]);

@@ -3,16 +3,21 @@
 mod world;
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use every_arch::every_arch;
 use heddle::config::Profile;
-use heddle::{Plan, Readiness, Stack, TcpListener, TcpStream, mem};
+use heddle::error::{AddressError, KnobError, ParseCidrError, ParseRouteError};
+use heddle::{
+    BuildError, Builder, Cidr, Connect, Interface, LockKind, Plan, Readiness, RouteError, RouteName, Stack,
+    TcpListener, TcpStream, mem,
+};
 use world::World;
 
 /// A connection from `b` to a port of `a`; its client's end.
 fn connect(world: &mut World, listener: &TcpListener) -> TcpStream {
     let remote: SocketAddr = listener.local_addr();
-    let client = TcpStream::start_connect(&world.b, None, remote).expect("the open starts");
+    let client = Connect::new().start(&world.b, remote).expect("the open starts");
     world.settle();
     assert!(client.readiness().contains(Readiness::CONNECTED));
     client
@@ -37,40 +42,83 @@ fn a_knob_turned_while_the_stack_runs_shows_in_later_connections(plan: Plan) {
 }
 
 /// Builds a stack, and drops it, or says why not.
-fn build(change: impl FnOnce(heddle::Builder) -> heddle::Builder) -> Result<Stack, String> {
+fn build(change: impl FnOnce(Builder) -> Builder) -> Result<Stack, BuildError> {
     let (device, _other) = mem::pair(mem::MemConfig::default());
-    let builder = change(Stack::builder().device(device, ["10.0.0.1/24"]));
-    builder.build_polled().map(|(stack, _)| stack).map_err(|error| error.to_string())
+    build_on(Interface::new(device).address("10.0.0.1/24").expect("an address"), change)
+}
+
+fn build_on(interface: Interface, change: impl FnOnce(Builder) -> Builder) -> Result<Stack, BuildError> {
+    change(Stack::builder().interface(interface)).build_polled().map(|(stack, _)| stack)
 }
 
 #[test]
 fn a_builder_takes_a_profile_and_knobs_and_reports_the_first_wrong_one() {
-    let stack = build(|builder| builder.profile(Profile::FreeBsd).knob("tcp_syn_retries", "2")).expect("it builds");
+    let stack = build(|builder| builder.tcp(Profile::FreeBsd).knob("tcp_syn_retries", "2")).expect("it builds");
     assert_eq!(stack.knob("tcp_rto_min_us").as_deref(), Ok("30000"));
     assert_eq!(stack.knob("tcp_syn_retries").as_deref(), Ok("2"));
-    let wrong = build(|builder| builder.knob("tcp_ecm", "1").assign("tcp_sack=9")).err();
+    let knobs_first = build(|builder| builder.knob("tcp_syn_retries", "2").tcp(Profile::FreeBsd)).expect("it builds");
+    assert_eq!(knobs_first.knob("tcp_syn_retries").as_deref(), Ok("2"), "the order means nothing");
+    let wrong = build(|builder| builder.knob("tcp_ecm", "1").assign("tcp_sack=9")).err().expect("no such knob");
+    assert!(
+        matches!(&wrong, BuildError::Knob(KnobError::Unknown { name, nearest: Some("tcp_ecn") }) if name == "tcp_ecm")
+    );
     let said = "there is no knob `tcp_ecm`: did you mean `tcp_ecn`? `heddle knobs` lists them all";
-    assert_eq!(wrong.as_deref(), Some(said));
+    assert_eq!(wrong.to_string(), said);
 }
 
 #[test]
-fn a_builder_takes_routes_and_reports_the_first_wrong_one() {
-    let stack = build(|builder| builder.route("192.0.2.0/24 via 10.0.0.2 mtu 1280")).expect("it builds");
+fn what_a_builder_cannot_use_is_an_error_that_can_be_matched() {
+    let wrong = build(|builder| builder.architecture("connp-z")).err().expect("no such architecture");
+    assert!(matches!(wrong, BuildError::Architecture(_)), "{wrong}");
+    assert!(build(|builder| builder.architecture("connp-z").plan(Plan::default())).is_ok(), "the later one counts");
+    let nowhere = Stack::builder().build_polled().err().expect("no interface");
+    assert!(matches!(nowhere, BuildError::NoInterface), "{nowhere}");
+    let unheard = build(|builder| builder.on_device_gone(|| ())).err().expect("nobody would call it");
+    assert!(matches!(unheard, BuildError::DeviceGonePolled), "{unheard}");
+    let null = build(|builder| builder.architecture("giant").lock(LockKind::Null)).err().expect("it excludes nobody");
+    assert!(matches!(null, BuildError::NullLock(_)), "{null}");
+    let (device, _other) = mem::pair(mem::MemConfig::default());
+    let group = build_on(Interface::new(device).address("224.0.0.1/24").expect("a prefix"), |builder| builder);
+    assert!(matches!(group, Err(BuildError::Address(_, AddressError::NotUnicast(_)))));
+}
+
+#[test]
+fn an_interface_takes_values_and_texts_and_says_at_once_what_is_wrong() {
+    let interface = || Interface::new(mem::pair(mem::MemConfig::default()).0);
+    let wrong = interface().addresses(["10.0.0.1/24", "10.0.0.2"]).expect_err("no prefix");
+    assert_eq!(wrong, ParseCidrError::Syntax("10.0.0.2".to_owned()));
+    let wrong = interface().address("fd00::1/129").expect_err("a long prefix");
+    assert!(matches!(wrong, ParseCidrError::PrefixTooLong { prefix_len: 129, .. }), "{wrong}");
+    let wrong = interface().route("192.0.2.0/24 mtu 12").expect_err("too small");
+    assert!(matches!(wrong, ParseRouteError::OutOfRange { word: "mtu", range: (68, 65_535), .. }), "{wrong}");
+    // Whatever comes first, it belongs to this interface.
+    let gateway = "10.0.0.254".parse().expect("an address");
+    let given = interface().gateway(gateway).route("192.0.2.0/24 via 10.0.0.2").expect("a route");
+    let stack = build_on(given.address("10.0.0.1/24").expect("an address"), |builder| builder).expect("it builds");
+    stack.remove_route("192.0.2.0/24 via 10.0.0.2").expect("it was there");
+    stack.remove_route("default via 10.0.0.254").expect("it was there");
+}
+
+#[test]
+fn routes_are_given_to_an_interface_and_changed_while_the_stack_runs() {
+    let (device, _other) = mem::pair(mem::MemConfig::default());
+    let interface = Interface::new(device).address("10.0.0.1/24").expect("an address");
+    let interface = interface.route("192.0.2.0/24 via 10.0.0.2 mtu 1280").expect("a route");
+    let stack = build_on(interface, |builder| builder).expect("it builds");
     let mss = |address: &str| stack.raw().shared().route_mss(address.parse().expect("one"), observe::Time::ZERO);
     assert_eq!((mss("192.0.2.7"), mss("10.0.0.7")), (1240, 1460));
     stack.set_route(0, "10.0.0.0/24 mtu lock 1000").expect("a route");
     assert_eq!((mss("192.0.2.7"), mss("10.0.0.7")), (1240, 960));
-    let said = stack.set_route(1, "10.0.0.0/24").expect_err("one device").to_string();
-    assert_eq!(said, "there is no device 1: give a number from 0 to 0");
-    assert_eq!(stack.remove_route("10.0.0.0/24").map_err(|error| error.to_string()), Ok(()));
-    let said = stack.remove_route("10.0.0.0/24").expect_err("it is gone").to_string();
-    assert_eq!(said, "there is no route 10.0.0.0/24 that could be taken away");
-    let said = stack.remove_route("10.0.0.0/24 mtu 1000").expect_err("no name").to_string();
-    assert!(said.contains("by its network"), "{said}");
-    let wrong = build(|builder| builder.route("192.0.2.0/24 mtu 12").route("speed 9")).err().unwrap_or_default();
-    assert!(wrong.contains("`mtu`") && wrong.contains("from 68 to 65535"), "{wrong}");
-    let early = Stack::builder().route("default via 10.0.0.2").build_polled().map(|_| ());
-    assert!(early.expect_err("no device").to_string().contains("add the device before it"));
+    let wrong = stack.set_route(1, "10.0.0.0/24").expect_err("one interface");
+    assert_eq!(wrong, RouteError::NoInterface { interface: 1, interfaces: 1 });
+    assert_eq!(wrong.to_string(), "there is no interface 1: give a number from 0 to 0");
+    let cidr: Cidr = "10.0.0.0/24".parse().expect("a network");
+    assert_eq!(stack.remove_route(RouteName::from(cidr)), Ok(()));
+    assert_eq!(stack.remove_route("10.0.0.0/24"), Err(RouteError::NotFound(cidr.into())));
+    let wrong = stack.remove_route("10.0.0.0/24 mtu 1000").expect_err("no name");
+    assert!(matches!(wrong, RouteError::Parse(ParseRouteError::NotAName(_))), "{wrong}");
+    let wrong = stack.set_route(0, "10.0.0.0/24 speed 9").expect_err("no route");
+    assert_eq!(wrong, RouteError::Parse(ParseRouteError::UnknownWord("speed".to_owned())));
 }
 
 #[every_arch]
@@ -94,25 +142,30 @@ fn a_directory_sets_what_it_names() {
     write("tcp_rmem", "4096\t131072\t15728640\n");
     write("tcp_timestamps", "0\n");
     write("ip_forward", "no knob of TCP\n");
+    let said = |directory: &Path| {
+        let error = build(|builder| builder.knobs_from(directory)).err().expect("it is wrong");
+        assert!(matches!(error, BuildError::KnobFile(_)));
+        error.to_string()
+    };
     let stack = build(|builder| builder.knobs_from(&directory)).expect("it builds");
     assert_eq!(stack.knob("tcp_rmem").as_deref(), Ok("4096\t131072\t15728640"));
     assert_eq!(stack.knob("tcp_timestamps").as_deref(), Ok("0"));
     assert_eq!(stack.knob("tcp_sack").as_deref(), Ok("1"), "no file, no change");
     write("tcp_sack", "perhaps\n");
-    let wrong = build(|builder| builder.knobs_from(&directory)).err().unwrap_or_default();
+    let wrong = said(&directory);
     assert!(wrong.ends_with("tcp_sack: tcp_sack cannot be `perhaps`: give a whole number from 0 to 1"), "{wrong}");
     std::fs::remove_file(directory.join("tcp_sack")).expect("it can be removed");
     std::fs::create_dir(directory.join("tcp_sack")).expect("a directory");
-    let wrong = build(|builder| builder.knobs_from(&directory)).err().unwrap_or_default();
+    let wrong = said(&directory);
     assert!(
         wrong.contains("tcp_sack") && wrong.ends_with("make it a text file with the knob's value, or remove it"),
         "{wrong}"
     );
     let upper = directory.join("tcp_sack");
-    let wrong = build(|builder| builder.knobs_from(&upper)).err().unwrap_or_default();
+    let wrong = said(&upper);
     assert!(wrong.starts_with("no file in ") && wrong.contains("name another directory"), "{wrong}");
     std::fs::remove_dir_all(&directory).expect("it can be removed");
-    let missing = build(|builder| builder.knobs_from(&directory)).err().unwrap_or_default();
+    let missing = said(&directory);
     assert!(missing.starts_with("cannot read ") && missing.contains("name a directory"), "{missing}");
 }
 

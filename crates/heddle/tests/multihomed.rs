@@ -11,7 +11,7 @@ use std::thread;
 
 use every_arch::every_arch;
 use heddle::device::Device;
-use heddle::{Plan, Stack, TcpListener, TcpStream, UdpSocket, mem};
+use heddle::{Cidr, Interface, Plan, Stack, TcpListener, TcpStream, UdpSocket, mem};
 use observe::{Counters, DropReason};
 use pair::{pattern, within};
 use testbed::witness::Witness;
@@ -31,8 +31,14 @@ fn stacks(plan: Plan) -> (Stack, [Arc<Counters>; 2], [Stack; 2]) {
     let (first, far) = mem::pair(wide);
     let (second, near) = mem::pair(mem::MemConfig { ring_frames: 64, ..Default::default() });
     let counters = [&first, &second].map(|device| device.counters().expect("it counts"));
-    let both = Stack::builder().device(first, ["10.0.0.1/24"]).device(second, ["10.0.1.1/24"]).plan(plan).cpus(2);
-    let alone = |device, cidr: &str| Stack::builder().device(device, [cidr]).plan(plan).cpus(2).build();
+    let both = Stack::builder()
+        .interface(Interface::new(first).address("10.0.0.1/24").expect("an address"))
+        .interface(Interface::new(second).address("10.0.1.1/24").expect("an address"))
+        .plan(plan)
+        .cpus(2);
+    let alone = |device, cidr: &str| {
+        Stack::builder().interface(Interface::new(device).address(cidr).expect("an address")).plan(plan).cpus(2).build()
+    };
     let neighbours = [alone(far, "10.0.0.2/24"), alone(near, "10.0.1.2/24")];
     (both.build().expect("the stack builds"), counters, neighbours.map(|built| built.expect("the stack builds")))
 }
@@ -130,9 +136,10 @@ fn a_route_leads_a_connection_from_one_device_to_the_other(plan: Plan) {
         let wide = mem::MemConfig { segmentation: Some(65_000), coalescing: true, ..Default::default() };
         let ((first, far), (second, near)) = (mem::pair(wide), mem::pair(mem::MemConfig::default()));
         let build = |first, second: Box<dyn Device>, host| {
-            let cidrs = [0, 1].map(|net| format!("10.0.{net}.{host}/24"));
-            let [on_first, on_second] = [&cidrs[..1], &cidrs[1..]];
-            let builder = Stack::builder().device(first, on_first).device(second, on_second).plan(plan).cpus(2);
+            let cidr = |net| Cidr::new([10, 0, net, host].into(), 24).expect("a prefix");
+            let on_first = Interface::new(first).address(cidr(0)).expect("an address");
+            let on_second = Interface::new(second).address(cidr(1)).expect("an address");
+            let builder = Stack::builder().interface(on_first).interface(on_second).plan(plan).cpus(2);
             builder.build().expect("the stack builds")
         };
         let counters = second.counters().expect("it counts");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use heddle::config::{ConnectionOptions, SendAccounting};
-use heddle::{Plan, Readiness, TcpInfo, TcpListener, TcpStream};
+use heddle::{Connect, Plan, Readiness, TcpInfo, TcpListener, TcpStream};
 use observe::Counter;
 use world::World;
 
@@ -17,7 +17,7 @@ fn connect(world: &mut World) -> (TcpStream, TcpStream) {
     let server: SocketAddr = "10.0.0.1:80".parse().expect("an address");
     let listener = TcpListener::bind(&world.a, server).expect("the port is free");
     listener.set_nonblocking(true);
-    let client = TcpStream::start_connect(&world.b, None, server).expect("the open starts");
+    let client = Connect::new().start(&world.b, server).expect("the open starts");
     world.settle();
     let (accepted, _) = listener.accept().expect("it is established");
     accepted.set_nonblocking(true);
@@ -73,7 +73,7 @@ fn both_ends_agree_on_the_longer_user_timeout(plan: Plan) {
     };
     let listener = TcpListener::bind_with(&world.a, server, 8, telling(200)).expect("the port is free");
     listener.set_nonblocking(true);
-    let (client, _) = TcpStream::open(&world.b, None, server, &telling(500), &[]).expect("the open starts");
+    let client = Connect::new().options(telling(500)).start(&world.b, server).expect("the open starts");
     world.settle();
     let (accepted, _) = listener.accept().expect("it is established");
     for (end, peer) in [(&client, 200), (&accepted, 500)] {
@@ -199,7 +199,7 @@ fn urgent_data_stays_in_the_stream_and_a_read_stops_before_it(plan: Plan) {
 #[every_arch]
 fn an_error_is_told_once(plan: Plan) {
     let mut world = World::new(plan);
-    let refused = TcpStream::start_connect(&world.b, None, "10.0.0.1:9".parse().expect("an address"));
+    let refused = Connect::new().start(&world.b, "10.0.0.1:9");
     let refused = refused.expect("the open starts");
     world.settle();
     assert!(refused.readiness().contains(Readiness::ERROR));
@@ -271,7 +271,7 @@ fn an_active_open_takes_over_a_tuple_in_time_wait_where_it_may(plan: Plan) {
         let mut world = World::with(plan, tune, Default::default());
         let listener = TcpListener::bind(&world.a, server).expect("the port is free");
         listener.set_nonblocking(true);
-        let open = |world: &World| TcpStream::start_connect(&world.b, Some(local), server);
+        let open = |world: &World| Connect::new().local(local).start(&world.b, server);
         let client = open(&world).expect("the port is free");
         world.settle();
         let (accepted, _) = listener.accept().expect("it is established");

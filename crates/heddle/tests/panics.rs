@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use heddle::mem::{self, MemConfig};
-use heddle::{Casualty, Failure, Plan, Stack, TcpListener, TcpStream, UdpSocket};
+use heddle::{Casualty, Failure, Interface, Plan, Stack, TcpListener, TcpStream, UdpSocket};
 use observe::Counter;
 use testbed::planted::{self, MARK, Plant, Planted};
 
@@ -32,9 +32,17 @@ impl Bench {
         let told = std::sync::Mutex::new(told);
         // The test may have ended.
         let tell = move || told.lock().expect("nobody panics here").send(()).unwrap_or_default();
-        let server = Stack::builder().device(left, ["10.0.0.1/24"]).plan(plan).cpus(2).on_device_gone(tell);
+        let server = Stack::builder()
+            .interface(Interface::new(left).address("10.0.0.1/24").expect("an address"))
+            .plan(plan)
+            .cpus(2)
+            .on_device_gone(tell);
         let server = server.build().expect("the server's stack");
-        let client = Stack::builder().device(right, ["10.0.0.2/24"]).plan(plan).cpus(2).build();
+        let client = Stack::builder()
+            .interface(Interface::new(right).address("10.0.0.2/24").expect("an address"))
+            .plan(plan)
+            .cpus(2)
+            .build();
         let client = client.expect("the client's stack");
         let listener = TcpListener::bind(&server, "10.0.0.1:80").expect("the port is free");
         Bench { server, client, plant, listener, gone }

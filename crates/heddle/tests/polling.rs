@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use every_arch::every_arch;
-use heddle::{Event, Plan, Poller, Readiness, Source, TcpListener, TcpStream, UdpSocket};
+use heddle::{Connect, Event, Plan, Poller, Readiness, Source, TcpListener, TcpStream, UdpSocket};
 use pair::{PATIENCE, connected, stacks, within};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use world::World;
@@ -54,7 +54,7 @@ fn only_what_is_ready_is_reported_and_once(plan: Plan) {
     // The neighbour must be known: few SYNs wait for its address, the others are sent again after a second.
     UdpSocket::bind(&world.b, "10.0.0.2:0").unwrap().send_to(b"x", "10.0.0.1:9").unwrap();
     world.settle();
-    let open = |_| TcpStream::start_connect(&world.b, None, "10.0.0.1:80".parse().unwrap()).unwrap();
+    let open = |_| Connect::new().start(&world.b, "10.0.0.1:80").unwrap();
     let mut clients: Vec<TcpStream> = (0..MANY).map(open).collect();
     world.settle();
     assert_eq!(events(&poller), [(LISTENER, Readiness::ACCEPTABLE)], "one entry, however many edges");
@@ -121,7 +121,7 @@ fn a_dropped_socket_is_silent(plan: Plan) {
     let mut world = World::new(plan);
     let poller = Poller::new().unwrap();
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").unwrap();
-    let client = TcpStream::start_connect(&world.b, None, "10.0.0.1:80".parse().unwrap()).unwrap();
+    let client = Connect::new().start(&world.b, "10.0.0.1:80").unwrap();
     client.register(&poller, 3);
     world.settle();
     assert_eq!(tokens(&poller), [3]);

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 
 use every_arch::every_arch;
-use heddle::{BuildError, ConnectError, Plan, Stack, TcpListener, TcpStream, UdpSocket, mem};
+use heddle::{BuildError, Connect, ConnectError, Interface, Plan, Stack, TcpListener, TcpStream, UdpSocket, mem};
 use world::World;
 
 /// More than any conversation takes here.
@@ -47,10 +47,10 @@ fn until(world: &mut World, what: &str, mut step: impl FnMut(&mut World) -> bool
 }
 
 fn connect(world: &mut World) -> TcpStream {
-    let remote = "10.0.0.1:80".parse().expect("an address");
+    let remote = "10.0.0.1:80";
     let mut stream = None;
     until(world, "connect", |world| {
-        match TcpStream::start_connect(&world.b, None, remote) {
+        match Connect::new().start(&world.b, remote) {
             Ok(opened) => stream = Some(opened),
             Err(ConnectError::Refused(_, stack::ConnectRefused::NoBuffer)) => {}
             Err(error) => panic!("{error}"),
@@ -169,7 +169,11 @@ fn three_in_a_row_may_be_refused(plan: Plan) {
 fn a_stack_is_not_built_without_a_buffer(plan: Plan) {
     let build = || {
         let (device, _peer) = mem::pair(mem::MemConfig::default());
-        Stack::builder().device(device, ["10.0.0.1/24"]).plan(plan).cpus(1).build()
+        Stack::builder()
+            .interface(Interface::new(device).address("10.0.0.1/24").expect("an address"))
+            .plan(plan)
+            .cpus(1)
+            .build()
     };
     pktbuf::refuse(0, u64::MAX);
     let refused = build();

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use every_arch::every_arch;
-use heddle::{Plan, Readiness, TcpListener, TcpStream};
+use heddle::{Connect, Plan, Readiness, TcpListener, TcpStream};
 use world::World;
 
 fn address(text: &str) -> SocketAddr {
@@ -18,7 +18,7 @@ fn address(text: &str) -> SocketAddr {
 fn connect(world: &mut World, server: &str) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(&world.a, address(server)).expect("the port is free");
     listener.set_nonblocking(true);
-    let client = TcpStream::start_connect(&world.b, None, address(server)).expect("the open starts");
+    let client = Connect::new().start(&world.b, address(server)).expect("the open starts");
     world.settle();
     let (accepted, _) = listener.accept().expect("it is established");
     accepted.set_nonblocking(true);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use heddle::config::ConnectionOptions;
-use heddle::{BindError, ConnectError, Plan, Readiness, TcpListener, TcpStream, UdpSocket};
+use heddle::{BindError, Connect, ConnectError, Plan, Readiness, TcpListener, TcpStream, UdpSocket};
 use observe::DropReason;
 use world::World;
 
@@ -23,7 +23,7 @@ fn address(text: &str) -> SocketAddr {
 fn connect(world: &mut World) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(&world.a, SERVER).unwrap();
     listener.set_nonblocking(true);
-    let client = TcpStream::start_connect(&world.b, None, address(SERVER)).unwrap();
+    let client = Connect::new().start(&world.b, address(SERVER)).unwrap();
     world.settle();
     assert!(client.readiness().contains(Readiness::CONNECTED | Readiness::WRITABLE));
     let (server, _) = listener.accept().unwrap();
@@ -107,7 +107,7 @@ fn unread_text_resets(plan: Plan) {
 #[every_arch]
 fn a_refused_open_says_who_refused(plan: Plan) {
     let mut world = World::new(plan);
-    let client = TcpStream::start_connect(&world.b, None, address("10.0.0.1:81")).unwrap();
+    let client = Connect::new().start(&world.b, address("10.0.0.1:81")).unwrap();
     assert!(client.take_error().is_none(), "nothing has happened yet");
     world.settle();
     assert!(client.readiness().contains(Readiness::ERROR));
@@ -121,7 +121,7 @@ fn a_refused_open_says_who_refused(plan: Plan) {
 #[every_arch]
 fn an_open_that_nobody_answers_times_out(plan: Plan) {
     let mut world = World::with(plan, |config| config.syn_retries = 2, Default::default());
-    let client = TcpStream::start_connect(&world.b, None, address("10.0.0.9:80")).unwrap();
+    let client = Connect::new().start(&world.b, address("10.0.0.9:80")).unwrap();
     world.pass(Duration::from_secs(10));
     let error = client.take_error().expect("the open has failed");
     assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::HostUnreachable), "{error}");
@@ -135,7 +135,8 @@ fn an_open_that_nobody_answers_times_out(plan: Plan) {
 fn opens_that_cannot_be_tried(plan: Plan) {
     let world = World::new(plan);
     let open = |local: Option<&str>, remote: &str| {
-        TcpStream::start_connect(&world.b, local.map(address), address(remote)).map_err(|error| error.to_string())
+        let from = local.map_or(Connect::new(), |local| Connect::new().local(address(local)));
+        from.start(&world.b, remote).map_err(|error| error.to_string())
     };
     assert!(open(None, "192.168.0.1:80").unwrap_err().contains("no route"));
     assert!(open(None, "10.0.0.2:80").unwrap_err().contains("own"));
@@ -144,6 +145,9 @@ fn opens_that_cannot_be_tried(plan: Plan) {
     assert!(open(Some("10.0.0.2:4000"), SERVER).unwrap_err().contains("choose another port"));
     let nonsense = TcpStream::connect(&world.b, "here:80").unwrap_err();
     assert_eq!(nonsense, ConnectError::BadAddress("here:80".to_owned()));
+    let much = vec![0; 1 << 20];
+    let refused = Connect::new().first_data(&much).start(&world.b, SERVER).unwrap_err();
+    assert!(matches!(refused, ConnectError::DataTooLong { len: 1_048_576, most } if most <= 60 << 10), "{refused}");
 }
 
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
@@ -174,7 +178,7 @@ fn a_full_accept_queue_makes_clients_wait(plan: Plan) {
     let listener = TcpListener::bind_with(&world.a, SERVER, BACKLOG, ConnectionOptions::default()).unwrap();
     listener.set_nonblocking(true);
     let open = |world: &mut World| {
-        let client = TcpStream::start_connect(&world.b, None, address(SERVER)).unwrap();
+        let client = Connect::new().start(&world.b, address(SERVER)).unwrap();
         world.settle();
         client
     };
@@ -194,12 +198,12 @@ fn a_full_accept_queue_makes_clients_wait(plan: Plan) {
 fn a_closed_listener_resets_who_was_not_accepted(plan: Plan) {
     let mut world = World::new(plan);
     let listener = TcpListener::bind(&world.a, SERVER).unwrap();
-    let client = TcpStream::start_connect(&world.b, None, address(SERVER)).unwrap();
+    let client = Connect::new().start(&world.b, address(SERVER)).unwrap();
     world.settle();
     drop(listener);
     world.settle();
     assert_eq!(read(&client), Err(ErrorKind::ConnectionReset));
-    let late = TcpStream::start_connect(&world.b, None, address(SERVER)).unwrap();
+    let late = Connect::new().start(&world.b, address(SERVER)).unwrap();
     world.settle();
     assert_eq!(late.take_error().map(|error| error.kind()), Some(ErrorKind::ConnectionRefused));
 }
@@ -414,7 +418,7 @@ fn a_census_tells_time_wait_from_live_connections(plan: Plan) {
         listener.set_nonblocking(true);
         let to: SocketAddr = server.replace("[::]", "10.0.0.1").parse().expect("an address");
         let mut clients: Vec<_> =
-            (0..3).map(|_| TcpStream::start_connect(&world.b, None, to).expect("the open starts")).collect();
+            (0..3).map(|_| Connect::new().start(&world.b, to).expect("the open starts")).collect();
         world.settle();
         let accepted: Vec<_> = (0..3).map(|_| listener.accept().expect("it is established")).collect();
         let seen = |world: &World| {

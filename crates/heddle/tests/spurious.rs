@@ -9,7 +9,7 @@ mod world;
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
-use heddle::{TcpListener, TcpStream};
+use heddle::{Connect, TcpListener};
 use observe::{Counter, DropReason};
 use world::{Terms, World};
 
@@ -35,7 +35,7 @@ fn transfer(plan: &str) -> Seen {
     let mut world = World::on(Terms { faults, ..Terms::new(["up".parse().expect("a plan"); 2]) });
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
     listener.set_nonblocking(true);
-    let mut client = TcpStream::start_connect(&world.b, None, "10.0.0.1:80".parse().expect("an address")).unwrap();
+    let mut client = Connect::new().start(&world.b, "10.0.0.1:80").unwrap();
     let (block, mut buffer) = (vec![7; 1 << 16], vec![0; 1 << 16]);
     let (mut server, mut written, mut received) = (None, 0, 0);
     let begun = world.clock.now();

@@ -19,7 +19,7 @@ use every_arch::every_arch;
 use heddle::config::Config;
 use heddle::device::Device;
 use heddle::device::fault::{Fault, Pcg, PlatformClock};
-use heddle::{ALL_PLANS, Plan, Stack, TcpListener, TcpStream, mem};
+use heddle::{ALL_PLANS, Interface, Plan, Stack, TcpListener, TcpStream, mem};
 use observe::{Counter, CounterSnapshot, Counters, DropReason};
 use sha2::{Digest, Sha256};
 use sync::{LockKind, Real};
@@ -202,7 +202,11 @@ fn run(cell: &Cell) -> Result<(), String> {
     let left = Fault::new(Box::new(left), plan, PlatformClock::<Real>::default());
     let injected: Arc<Counters> = left.counters().expect("a fault device counts");
     let build = |device: Box<dyn Device>, cidr: &str, plan: Plan| {
-        let builder = Stack::builder().device(device, [cidr]).plan(plan).cpus(2).lock(cell.lock);
+        let builder = Stack::builder()
+            .interface(Interface::new(device).address(cidr).expect("an address"))
+            .plan(plan)
+            .cpus(2)
+            .lock(cell.lock);
         builder.tcp(config()).build().expect("the stack builds")
     };
     let server = build(Box::new(left), "10.0.0.1/24", cell.plans[0]);

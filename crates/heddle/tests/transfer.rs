@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use heddle::mem::MemConfig;
-use heddle::{Plan, TcpListener, TcpStream};
+use heddle::{Connect, Plan, TcpListener, TcpStream};
 use observe::Counter;
 use world::World;
 
@@ -19,7 +19,7 @@ fn pattern(len: usize) -> Vec<u8> {
 fn connect(world: &mut World, address: &str) -> (TcpStream, TcpStream, TcpListener) {
     let listener = TcpListener::bind(&world.a, address).unwrap();
     listener.set_nonblocking(true);
-    let client = TcpStream::start_connect(&world.b, None, address.parse().unwrap()).unwrap();
+    let client = Connect::new().start(&world.b, address).unwrap();
     world.settle();
     let (server, peer) = listener.accept().unwrap();
     server.set_nonblocking(true);

@@ -41,7 +41,7 @@ pub use membership::{GroupQuery, GroupVersion, MAX_GROUPS, OLDER_QUERIER_PRESENT
 
 use crate::interface::InterfaceView;
 use crate::neighbour::{Discovery, Timing};
-use crate::route::{Route, RouteTable};
+use crate::route::{RouteEntry, RouteTable};
 use detection::{Phase, Tracked};
 use membership::Membership;
 use routers::{Routers, Solicitation};
@@ -107,11 +107,11 @@ pub enum AddressEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteChange {
     /// Add or replace a row.
-    Insert(Route),
+    Insert(RouteEntry),
     /// Take the row of this network and prefix length away.
     Remove(IpAddr, u8),
     /// Add or replace the host route of a redirect.
-    Divert(Route),
+    Divert(RouteEntry),
     /// Take that of this network and prefix length away, unless it was replaced by another kind of row.
     EndDetour(IpAddr, u8),
 }

@@ -12,7 +12,8 @@
 //! | `output.rs` | IP and link headers in front of a transport packet; fragmentation; identification (RFC 6864) |
 //! | `reassembly.rs` | [`ReassemblyTable`]: fragments into packets, overlap kills |
 //! | `route.rs` | [`RouteTable`]: longest prefix match |
-//! | `route_attributes.rs` | [`RouteAttributes`]: what a route says of the path behind it |
+//! | `route_attributes.rs` | [`RouteAttributes`]: what a route says of the path behind it; [`Route`] as people state one |
+//! | `cidr.rs` | [`Cidr`]: an address with a prefix length |
 //! | `neighbour.rs`, `neighbour/` | [`NeighbourTable`]: ARP and Neighbour Discovery in one state machine |
 //! | `icmp.rs`, `icmp/` | echo, error messages and when not to send them, errors received |
 //! | `autoconf.rs`, `autoconf/` | [`Autoconf`]: addresses found free and looked after, routers, group reports |
@@ -32,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 pub mod autoconf;
+mod cidr;
 mod datagram;
 pub mod icmp;
 pub mod igmp;
@@ -46,6 +48,7 @@ pub mod route;
 mod route_attributes;
 
 pub use autoconf::{Autoconf, GroupQuery};
+pub use cidr::{Cidr, ParseCidrError};
 pub use datagram::{Datagram, Fragment};
 pub use icmp::{ErrorKind, IcmpError, PerDestination, RateLimit};
 pub use input::{Input, Refused};
@@ -55,8 +58,8 @@ pub use output::LinkHeader;
 pub use path_mtu::PathMtuTable;
 pub use reassembly::{Reassembled, ReassemblyAccess, ReassemblyTable};
 pub use redirect::{Redirect, RedirectTable};
-pub use route::{NextHop, Route, RouteAccess, RouteTable};
-pub use route_attributes::{NamedRoute, RouteAttributes, StatedRoute};
+pub use route::{NextHop, RouteAccess, RouteEntry, RouteTable};
+pub use route_attributes::{ParseRouteError, Route, RouteAttributes, RouteName};
 
 #[cfg(test)]
 mod testing;

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use crate::autoconf::RouteChange;
 use crate::interface::{InterfaceView, is_unicast};
-use crate::route::{Route, RouteTable};
+use crate::route::{RouteEntry, RouteTable};
 
 /// How long a redirect holds.
 pub const LIFETIME: Duration = Duration::from_secs(600);
@@ -93,7 +93,7 @@ impl RedirectTable {
         // The newest stands last, so the first to expire stands first.
         self.rows.push(Row { destination, target, until: now + LIFETIME });
         let gateway = (target != destination).then_some(target);
-        changes.push(RouteChange::Divert(Route {
+        changes.push(RouteChange::Divert(RouteEntry {
             network: destination,
             prefix_len,
             gateway,
@@ -216,7 +216,7 @@ mod tests {
     fn liars_are_not_believed() {
         let (mut table, mut routes) = (RedirectTable::new(), routed());
         let static_row =
-            Route { network: ip("198.51.100.1"), prefix_len: 32, gateway: Some(ip("10.0.0.254")), interface: 0 };
+            RouteEntry { network: ip("198.51.100.1"), prefix_len: 32, gateway: Some(ip("10.0.0.254")), interface: 0 };
         routes.insert(static_row);
         let lies = [
             ("not the first hop", redirect("10.0.0.77", "192.0.2.1", "10.0.0.66")),

@@ -14,11 +14,11 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::interface::{InterfaceView, mask_v4, mask_v6};
-use crate::route_attributes::{NamedRoute, RouteAttributes, StatedRoute};
+use crate::route_attributes::{Route, RouteAttributes, RouteName};
 
 /// One row of the table, as the control plane states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Route {
+pub struct RouteEntry {
     /// Network address; bits beyond the prefix are ignored.
     pub network: IpAddr,
     /// Prefix length in bits (0..=32 or 0..=128); 0 is the default route.
@@ -187,30 +187,28 @@ impl RouteTable {
     /// # Panics
     /// When the prefix is longer than the family allows or the gateway is of the other family: a configuration that
     /// the control plane must have refused.
-    pub fn insert(&mut self, route: Route) -> Option<Route> {
+    pub fn insert(&mut self, route: RouteEntry) -> Option<RouteEntry> {
         self.put(route, Said::AsBefore)
     }
 
     /// Adds a route by way of `interface` with what it says of the path, or changes it as a whole.
-    ///
-    /// # Panics
-    /// As [`RouteTable::insert`]; never for a route that was read from text.
-    pub fn state(&mut self, stated: &StatedRoute, interface: u16) {
-        let StatedRoute { network, prefix_len, gateway, attributes } = *stated;
-        self.put(Route { network, prefix_len, gateway, interface }, Said::New(attributes));
+    pub fn state(&mut self, stated: &Route, interface: u16) {
+        let (network, prefix_len) = (stated.network().address(), stated.network().prefix_len());
+        let row = RouteEntry { network, prefix_len, gateway: stated.gateway(), interface };
+        self.put(row, Said::New(stated.attributes()));
     }
 
     /// Adds the host route of a redirect, or changes it; the module says what becomes of attributes.
     ///
     /// # Panics
     /// As [`RouteTable::insert`].
-    pub fn insert_detour(&mut self, route: Route) -> Option<Route> {
+    pub fn insert_detour(&mut self, route: RouteEntry) -> Option<RouteEntry> {
         self.put(route, Said::Detour)
     }
 
-    fn put(&mut self, route: Route, said: Said) -> Option<Route> {
+    fn put(&mut self, route: RouteEntry, said: Said) -> Option<RouteEntry> {
         self.generation += 1;
-        let Route { prefix_len, interface, .. } = route;
+        let RouteEntry { prefix_len, interface, .. } = route;
         let before = self.said_at(route.network, prefix_len).unwrap_or_default();
         let attributes = match said {
             Said::AsBefore => before,
@@ -262,7 +260,7 @@ impl RouteTable {
         self.exact(network, prefix_len).map(|(_, detour, _)| detour)
     }
 
-    fn exact(&self, network: IpAddr, prefix_len: u8) -> Option<(Route, bool, RouteAttributes)> {
+    fn exact(&self, network: IpAddr, prefix_len: u8) -> Option<(RouteEntry, bool, RouteAttributes)> {
         match network {
             IpAddr::V4(n) if prefix_len <= 32 => {
                 let row = self.v4.exact(n.to_bits() & mask_v4(prefix_len), prefix_len)?;
@@ -279,34 +277,34 @@ impl RouteTable {
     /// Adds the attached network of every address of `interface`.
     pub fn insert_connected(&mut self, interface: &InterfaceView) {
         for (network, prefix_len) in interface.addresses() {
-            self.insert(Route { network, prefix_len, gateway: None, interface: interface.index });
+            self.insert(RouteEntry { network, prefix_len, gateway: None, interface: interface.index });
         }
     }
 
     /// Adds a default route through `gateway`, of the gateway's family.
-    pub fn insert_default(&mut self, gateway: IpAddr, interface: u16) -> Option<Route> {
+    pub fn insert_default(&mut self, gateway: IpAddr, interface: u16) -> Option<RouteEntry> {
         let network = match gateway {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        self.insert(Route { network, prefix_len: 0, gateway: Some(gateway), interface })
+        self.insert(RouteEntry { network, prefix_len: 0, gateway: Some(gateway), interface })
     }
 
     /// Takes away the route of this name; `None`: there is none. No detour has one.
-    pub fn remove_named(&mut self, named: &NamedRoute) -> Option<Route> {
-        let NamedRoute { network, prefix_len, gateway } = *named;
+    pub fn remove_named(&mut self, named: &RouteName) -> Option<RouteEntry> {
+        let (network, prefix_len, gateway) = (named.network.address(), named.network.prefix_len(), named.gateway);
         let (route, detour, _) = self.exact(network, prefix_len)?;
         let meant = !detour && (gateway.is_none() || gateway == route.gateway);
         if meant { self.remove(network, prefix_len) } else { None }
     }
 
     /// Removes the row with exactly this network and prefix length if it is a detour: not one that was stated since.
-    pub fn remove_detour(&mut self, network: IpAddr, prefix_len: u8) -> Option<Route> {
+    pub fn remove_detour(&mut self, network: IpAddr, prefix_len: u8) -> Option<RouteEntry> {
         if self.is_detour(network, prefix_len)? { self.remove(network, prefix_len) } else { None }
     }
 
     /// Removes the row with exactly this network and prefix length.
-    pub fn remove(&mut self, network: IpAddr, prefix_len: u8) -> Option<Route> {
+    pub fn remove(&mut self, network: IpAddr, prefix_len: u8) -> Option<RouteEntry> {
         let said = self.said_at(network, prefix_len).unwrap_or_default();
         self.described -= usize::from(said != RouteAttributes::NONE);
         let removed = match network {
@@ -342,7 +340,7 @@ impl RouteTable {
     }
 
     /// Every row, IPv4 first, longest prefix first.
-    pub fn routes(&self) -> impl Iterator<Item = Route> + '_ {
+    pub fn routes(&self) -> impl Iterator<Item = RouteEntry> + '_ {
         let v4 = self.v4.rows.iter().map(|r| Row::<u32>::stated(*r));
         v4.chain(self.v6.rows.iter().map(|r| Row::<u128>::stated(*r)))
     }
@@ -361,8 +359,8 @@ impl RouteAccess for RouteTable {
 }
 
 impl Row<u32> {
-    fn stated(self) -> Route {
-        Route {
+    fn stated(self) -> RouteEntry {
+        RouteEntry {
             network: IpAddr::V4(Ipv4Addr::from_bits(self.network)),
             prefix_len: self.prefix_len,
             gateway: self.gateway.map(|g| IpAddr::V4(Ipv4Addr::from_bits(g))),
@@ -372,8 +370,8 @@ impl Row<u32> {
 }
 
 impl Row<u128> {
-    fn stated(self) -> Route {
-        Route {
+    fn stated(self) -> RouteEntry {
+        RouteEntry {
             network: IpAddr::V6(Ipv6Addr::from_bits(self.network)),
             prefix_len: self.prefix_len,
             gateway: self.gateway.map(|g| IpAddr::V6(Ipv6Addr::from_bits(g))),
@@ -405,8 +403,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn route(network: &str, prefix_len: u8, gateway: Option<&str>, interface: u16) -> Route {
-        Route { network: ip(network), prefix_len, gateway: gateway.map(ip), interface }
+    fn route(network: &str, prefix_len: u8, gateway: Option<&str>, interface: u16) -> RouteEntry {
+        RouteEntry { network: ip(network), prefix_len, gateway: gateway.map(ip), interface }
     }
 
     #[test]
@@ -532,7 +530,7 @@ mod tests {
             match third % 3 {
                 0 => drop(table.remove(IpAddr::from([10, 0, third, 0]), 24)),
                 1 => state(&mut table, &format!("10.0.{third}.0/24 via 10.9.9.9")),
-                _ => drop(table.insert_detour(Route {
+                _ => drop(table.insert_detour(RouteEntry {
                     network: IpAddr::from([10, 0, third, 0]),
                     ..route("10.0.0.0", 24, None, 0)
                 })),
@@ -552,8 +550,8 @@ mod tests {
         assert_eq!(table.lookup(ip("10.0.1.9")), None);
     }
 
-    fn naive(routes: &[Route], destination: u32) -> Option<u16> {
-        let matches = |r: &&Route| {
+    fn naive(routes: &[RouteEntry], destination: u32) -> Option<u16> {
+        let matches = |r: &&RouteEntry| {
             let IpAddr::V4(n) = r.network else { return false };
             (0..u32::from(r.prefix_len)).all(|bit| {
                 let probe = 1 << (31 - bit);
@@ -575,7 +573,7 @@ mod tests {
             let mut routes = Vec::new();
             for (network, prefix_len) in rows {
                 let network = IpAddr::V4(Ipv4Addr::from_bits(spread(network)));
-                let row = Route { network, prefix_len, gateway: None, interface: prefix_len.into() };
+                let row = RouteEntry { network, prefix_len, gateway: None, interface: prefix_len.into() };
                 table.insert(row);
                 routes.push(row);
             }

@@ -7,6 +7,8 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
+use crate::cidr::Cidr;
+
 /// Least packet that every router must carry whole (RFC 791), octets.
 const LEAST_V4: u16 = 68;
 /// The same for IPv6, by what is behind its longer header. A link of IPv6 carries 1280 octets and more, and no router is
@@ -46,102 +48,138 @@ impl RouteAttributes {
 /// A route as a person states it, as in `default via 10.0.0.1 mtu lock 1400`, `10.8.0.0/16 advmss 1200 initcwnd 20` or
 /// `192.0.2.1 via 10.0.0.2 initrwnd 30`. Without `via` the network is attached to the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StatedRoute {
-    /// Network address.
-    pub network: IpAddr,
-    /// Prefix length in bits.
-    pub prefix_len: u8,
-    /// The router to hand packets to.
-    pub gateway: Option<IpAddr>,
-    /// Attributes of the path.
-    pub attributes: RouteAttributes,
+pub struct Route {
+    network: Cidr,
+    gateway: Option<IpAddr>,
+    attributes: RouteAttributes,
 }
 
-impl FromStr for StatedRoute {
-    type Err = String;
-
+impl Route {
+    /// A route to `network`: by way of `gateway`, or attached to the link (`None`); with what is known of the path.
+    ///
     /// # Errors
-    /// A sentence: which word is not understood, and what is.
-    fn from_str(text: &str) -> Result<StatedRoute, String> {
+    /// [`ParseRouteError::OtherFamily`], [`ParseRouteError::OutOfRange`] (an attribute) and [`ParseRouteError::SmallMtu`].
+    pub fn new(network: Cidr, gateway: Option<IpAddr>, attributes: RouteAttributes) -> Result<Route, ParseRouteError> {
+        if gateway.is_some_and(|gateway| gateway.is_ipv4() != network.address().is_ipv4()) {
+            return Err(ParseRouteError::OtherFamily(network));
+        }
+        let RouteAttributes { mtu, announced_mss, initial_window, initial_receive_window, .. } = attributes;
+        for (word, value) in [
+            (MTU, mtu),
+            (MSS, announced_mss),
+            (WINDOW, initial_window.map(u16::from)),
+            (RECEIVE_WINDOW, initial_receive_window),
+        ] {
+            value.map_or(Ok(()), |value| word.check(value.into(), &value).map(drop))?;
+        }
+        if network.address().is_ipv6() && mtu.is_some_and(|mtu| mtu < LEAST_V6) {
+            return Err(ParseRouteError::SmallMtu(network));
+        }
+        Ok(Route { network, gateway, attributes })
+    }
+
+    /// The network; bits of its address behind the prefix mean nothing.
+    pub fn network(&self) -> Cidr {
+        self.network
+    }
+
+    /// The router to hand packets to; `None`: the network is attached to the link.
+    pub fn gateway(&self) -> Option<IpAddr> {
+        self.gateway
+    }
+
+    /// Attributes of the path.
+    pub fn attributes(&self) -> RouteAttributes {
+        self.attributes
+    }
+}
+
+impl FromStr for Route {
+    type Err = ParseRouteError;
+
+    fn from_str(text: &str) -> Result<Route, ParseRouteError> {
         let mut words = text.split_ascii_whitespace();
-        let destination = words.next().ok_or("a route begins with its network: write 10.8.0.0/16 or `default`")?;
+        let destination = words.next().ok_or(ParseRouteError::Empty)?;
         let mut gateway = None;
         let mut attributes = RouteAttributes::NONE;
         while let Some(word) = words.next() {
-            let mut value = words.next().ok_or_else(|| format!("`{word}` of a route wants a value"))?;
+            let mut value = words.next().ok_or_else(|| ParseRouteError::NoValue(word.to_owned()))?;
             match word {
                 "via" => gateway = Some(address(value)?),
                 "mtu" => {
                     attributes.mtu_locked = value == "lock";
                     if attributes.mtu_locked {
-                        value = words.next().ok_or("`mtu lock` of a route wants a value")?;
+                        value = words.next().ok_or_else(|| ParseRouteError::NoValue("mtu lock".to_owned()))?;
                     }
-                    attributes.mtu = Some(number(word, value, u64::from(LEAST_V4), 65_535)? as u16);
+                    attributes.mtu = Some(MTU.parse(value)? as u16);
                 }
-                "advmss" => attributes.announced_mss = Some(number(word, value, 1, 65_495)? as u16),
-                "initcwnd" => attributes.initial_window = Some(number(word, value, 1, 255)? as u8),
-                "initrwnd" => attributes.initial_receive_window = Some(number(word, value, 1, 65_535)? as u16),
-                _ => {
-                    let known = "via, mtu, mtu lock, advmss, initcwnd or initrwnd";
-                    return Err(format!("`{word}` is nothing that a route can say here: give {known}"));
-                }
+                "advmss" => attributes.announced_mss = Some(MSS.parse(value)? as u16),
+                "initcwnd" => attributes.initial_window = Some(WINDOW.parse(value)? as u8),
+                "initrwnd" => attributes.initial_receive_window = Some(RECEIVE_WINDOW.parse(value)? as u16),
+                _ => return Err(ParseRouteError::UnknownWord(word.to_owned())),
             }
         }
-        let (network, prefix_len) = network(destination, gateway)?;
-        if gateway.is_some_and(|gateway| gateway.is_ipv4() != network.is_ipv4()) {
-            return Err(format!("the router of {destination} is of the other family: give one of the same"));
-        }
-        if network.is_ipv6() && attributes.mtu.is_some_and(|mtu| mtu < LEAST_V6) {
-            return Err(format!("no text fits less than {LEAST_V6} octets of IPv6: give {destination} a larger mtu"));
-        }
-        Ok(StatedRoute { network, prefix_len, gateway, attributes })
+        Route::new(network(destination, gateway)?, gateway, attributes)
+    }
+}
+
+impl TryFrom<&str> for Route {
+    type Error = ParseRouteError;
+
+    fn try_from(text: &str) -> Result<Route, ParseRouteError> {
+        text.parse()
     }
 }
 
 /// A route by its name, as in a command that removes it: `10.8.0.0/16`, `default`, or `192.0.2.1 via 10.0.0.2`, which
 /// means that route and not one by another router. `default` alone is IPv4's; that of IPv6 is `::/0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NamedRoute {
-    /// Network address.
-    pub network: IpAddr,
-    /// Prefix length in bits.
-    pub prefix_len: u8,
-    /// The router, if it was said.
+pub struct RouteName {
+    /// The network; bits of its address behind the prefix mean nothing.
+    pub network: Cidr,
+    /// The router; `None`: whichever it goes by.
     pub gateway: Option<IpAddr>,
 }
 
-impl FromStr for NamedRoute {
-    type Err = String;
+impl From<Cidr> for RouteName {
+    fn from(network: Cidr) -> Self {
+        RouteName { network, gateway: None }
+    }
+}
 
-    /// # Errors
-    /// A sentence: which word is not understood, and what is.
-    fn from_str(text: &str) -> Result<NamedRoute, String> {
+impl FromStr for RouteName {
+    type Err = ParseRouteError;
+
+    fn from_str(text: &str) -> Result<RouteName, ParseRouteError> {
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let (destination, gateway) = match words[..] {
             ["default"] => ("0.0.0.0/0", None),
             [destination] => (destination, None),
             [destination, "via", router] => (destination, Some(address(router)?)),
-            _ => return Err(format!("a route is taken away by its network: write {NAMED}, not {text:?}")),
+            _ => return Err(ParseRouteError::NotAName(text.to_owned())),
         };
-        let (network, prefix_len) = network(destination, gateway)?;
-        Ok(NamedRoute { network, prefix_len, gateway })
+        Ok(RouteName { network: network(destination, gateway)?, gateway })
     }
 }
 
-/// The forms of [`NamedRoute`].
-const NAMED: &str = "10.8.0.0/16, `default` or `192.0.2.1 via 10.0.0.2`";
+impl TryFrom<&str> for RouteName {
+    type Error = ParseRouteError;
 
-impl fmt::Display for NamedRoute {
+    fn try_from(text: &str) -> Result<RouteName, ParseRouteError> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for RouteName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.network, self.prefix_len)?;
+        self.network.fmt(f)?;
         self.gateway.iter().try_for_each(|gateway| write!(f, " via {gateway}"))
     }
 }
 
-impl fmt::Display for StatedRoute {
+impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let StatedRoute { network, prefix_len, gateway, .. } = *self;
-        NamedRoute { network, prefix_len, gateway }.fmt(f)?;
+        RouteName { network: self.network, gateway: self.gateway }.fmt(f)?;
         let RouteAttributes { mtu, mtu_locked, announced_mss, initial_window, initial_receive_window } =
             self.attributes;
         let lock = if mtu_locked { "lock " } else { "" };
@@ -152,29 +190,115 @@ impl fmt::Display for StatedRoute {
     }
 }
 
-fn address(text: &str) -> Result<IpAddr, String> {
-    text.parse().map_err(|_| format!("{text:?} is no IP address"))
+/// Why something is no [`Route`] or no [`RouteName`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ParseRouteError {
+    /// The text is empty.
+    Empty,
+    /// This word stands for nothing that a route can say.
+    UnknownWord(String),
+    /// This word is the last, and wants a value.
+    NoValue(String),
+    /// Not an IP address.
+    Address(String),
+    /// A number is missing or out of its range.
+    OutOfRange {
+        /// The word before the number.
+        word: &'static str,
+        /// What stands there.
+        value: String,
+        /// The least and the most that it may be.
+        range: (u64, u64),
+    },
+    /// `default` without a router.
+    NoRouter,
+    /// The router of this network is of the other address family.
+    OtherFamily(Cidr),
+    /// The MTU is too small for IPv6.
+    SmallMtu(Cidr),
+    /// The text says more than which route it is.
+    NotAName(String),
 }
 
-fn number(word: &str, text: &str, least: u64, most: u64) -> Result<u64, String> {
-    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
-    number.ok_or_else(|| format!("`{word}` of a route cannot be {text:?}: give a whole number from {least} to {most}"))
+impl fmt::Display for ParseRouteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("a route begins with its network: write 10.8.0.0/16 or `default`"),
+            Self::UnknownWord(word) => write!(
+                f,
+                "`{word}` is nothing that a route can say here: give via, mtu, mtu lock, advmss, initcwnd or initrwnd"
+            ),
+            Self::NoValue(word) => write!(f, "`{word}` of a route wants a value"),
+            Self::Address(text) => write!(f, "{text:?} is no IP address"),
+            Self::OutOfRange { word, value, range: (least, most) } => {
+                write!(f, "`{word}` of a route cannot be {value:?}: give a whole number from {least} to {most}")
+            }
+            Self::NoRouter => f.write_str("the default route wants a router: write `default via ADDRESS`"),
+            Self::OtherFamily(network) => {
+                write!(f, "the router of {network} is of the other family: give one of the same")
+            }
+            Self::SmallMtu(network) => {
+                write!(f, "no payload fits less than {LEAST_V6} bytes of IPv6: give {network} a larger mtu")
+            }
+            Self::NotAName(text) => write!(
+                f,
+                "a route is taken away by its network: write 10.8.0.0/16, `default` or `192.0.2.1 via 10.0.0.2`, not \
+                 {text:?}"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ParseRouteError {}
+
+impl From<core::convert::Infallible> for ParseRouteError {
+    fn from(never: core::convert::Infallible) -> Self {
+        match never {}
+    }
+}
+
+/// A number that a route can say, with its range.
+#[derive(Clone, Copy)]
+struct Number(&'static str, u64, u64);
+
+const MTU: Number = Number("mtu", LEAST_V4 as u64, 65_535);
+const MSS: Number = Number("advmss", 1, 65_495);
+const WINDOW: Number = Number("initcwnd", 1, 255);
+const RECEIVE_WINDOW: Number = Number("initrwnd", 1, 65_535);
+
+impl Number {
+    fn parse(self, text: &str) -> Result<u64, ParseRouteError> {
+        // What is no number is out of every range.
+        self.check(text.parse().unwrap_or(u64::MAX), &text)
+    }
+
+    fn check(self, number: u64, shown: &dyn fmt::Display) -> Result<u64, ParseRouteError> {
+        let Number(word, least, most) = self;
+        let wrong = || ParseRouteError::OutOfRange { word, value: shown.to_string(), range: (least, most) };
+        if (least..=most).contains(&number) { Ok(number) } else { Err(wrong()) }
+    }
+}
+
+fn address(text: &str) -> Result<IpAddr, ParseRouteError> {
+    text.parse().map_err(|_| ParseRouteError::Address(text.to_owned()))
 }
 
 /// `default`, which is of its gateway's family, a network, or one address.
-fn network(text: &str, gateway: Option<IpAddr>) -> Result<(IpAddr, u8), String> {
-    if text == "default" {
-        return match gateway {
-            Some(IpAddr::V6(_)) => Ok((Ipv6Addr::UNSPECIFIED.into(), 0)),
-            Some(IpAddr::V4(_)) => Ok((Ipv4Addr::UNSPECIFIED.into(), 0)),
-            None => Err("the default route wants a router: write `default via ADDRESS`".to_owned()),
-        };
-    }
-    let (host, prefix_len) = text.split_once('/').map_or((text, None), |(host, len)| (host, Some(len)));
-    let host = address(host)?;
-    let most: u64 = if host.is_ipv4() { 32 } else { 128 };
-    let prefix_len = prefix_len.map_or(Ok(most), |len| number("the prefix", len, 0, most))?;
-    Ok((host, prefix_len as u8))
+fn network(text: &str, gateway: Option<IpAddr>) -> Result<Cidr, ParseRouteError> {
+    let (host, prefix_len) = match (text.split_once('/'), gateway) {
+        (None, None) if text == "default" => return Err(ParseRouteError::NoRouter),
+        (None, Some(IpAddr::V4(_))) if text == "default" => (Ipv4Addr::UNSPECIFIED.into(), Some("0")),
+        (None, Some(IpAddr::V6(_))) if text == "default" => (Ipv6Addr::UNSPECIFIED.into(), Some("0")),
+        (None, _) => (address(text)?, None),
+        (Some((host, len)), _) => (address(host)?, Some(len)),
+    };
+    let Some(prefix_len) = prefix_len else { return Ok(Cidr::host(host)) };
+    let most = Cidr::host(host).prefix_len();
+    let wrong =
+        || ParseRouteError::OutOfRange { word: "the prefix", value: prefix_len.to_owned(), range: (0, most.into()) };
+    let prefix_len = prefix_len.parse().map_err(|_| wrong())?;
+    Cidr::new(host, prefix_len).map_err(|_| wrong())
 }
 
 #[cfg(test)]
@@ -190,12 +314,12 @@ mod tests {
             "2001:db8::/32 via fe80::1 mtu 1400 initrwnd 30",
             "2001:db8::/32 via fe80::1 mtu lock 660",
         ] {
-            let route: StatedRoute = text.parse().expect(text);
+            let route: Route = text.parse().expect(text);
             assert_eq!(route.to_string(), text);
         }
-        let short: StatedRoute = "default via fd00::1 initcwnd 5 mtu 1280".parse().expect("a route");
+        let short: Route = "default via fd00::1 initcwnd 5 mtu 1280".parse().expect("a route");
         assert_eq!(short.to_string(), "::/0 via fd00::1 mtu 1280 initcwnd 5");
-        assert_eq!("192.0.2.1".parse::<StatedRoute>().map(|route| route.prefix_len), Ok(32));
+        assert_eq!("192.0.2.1".parse::<Route>().map(|route| route.network().prefix_len()), Ok(32));
     }
 
     #[test]
@@ -206,11 +330,26 @@ mod tests {
             ("::/0", "::/0"),
             ("192.0.2.1 via 10.0.0.2", "192.0.2.1/32 via 10.0.0.2"),
         ] {
-            assert_eq!(text.parse::<NamedRoute>().map(|route| route.to_string()).as_deref(), Ok(name));
+            assert_eq!(text.parse::<RouteName>().map(|route| route.to_string()).as_deref(), Ok(name));
         }
         for text in ["", "10.0.0.0/8 mtu 1400", "10.0.0.0/8 via", "via 10.0.0.1"] {
-            assert!(text.parse::<NamedRoute>().expect_err(text).contains("write 10.8.0.0/16"), "{text}");
+            let error = text.parse::<RouteName>().expect_err(text).to_string();
+            assert!(error.contains("write 10.8.0.0/16"), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_route_made_of_values_meets_the_same_checks_as_text() {
+        let network: Cidr = "fd00::/8".parse().expect("a network");
+        let none = RouteAttributes::NONE;
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        assert_eq!(Route::new(network, Some(v4), none), Err(ParseRouteError::OtherFamily(network)));
+        let small = RouteAttributes { mtu: Some(87), ..none };
+        assert_eq!(Route::new(network, None, small), Err(ParseRouteError::SmallMtu(network)));
+        let zero = RouteAttributes { initial_window: Some(0), ..none };
+        let range = ParseRouteError::OutOfRange { word: "initcwnd", value: "0".to_owned(), range: (1, 255) };
+        assert_eq!(Route::new(network, None, zero), Err(range.clone()));
+        assert_eq!("fd00::/8 initcwnd 0".parse::<Route>(), Err(range));
     }
 
     #[test]
@@ -227,7 +366,7 @@ mod tests {
             ("10.0.0.0/8 rtt 5ms", "initcwnd or initrwnd"),
             ("10.0.0.x", "no IP address"),
         ] {
-            let error = text.parse::<StatedRoute>().expect_err(text);
+            let error = text.parse::<Route>().expect_err(text).to_string();
             assert!(error.contains(said), "{text}: {error}");
         }
     }

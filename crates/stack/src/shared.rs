@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ip::icmp::IcmpErrorKind;
 use ip::path_mtu::Estimate;
-use ip::{InterfaceView, NamedRoute, Route, RouteAttributes, RouteTable, StatedRoute};
+use ip::{InterfaceView, Route, RouteAttributes, RouteEntry, RouteName, RouteTable};
 use observe::{Counter, Counters, DropReason, PerThreadCounters, Time};
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, Published, TooManyVersions};
 use tcp::config::MemoryLimits;
@@ -142,7 +142,14 @@ impl std::fmt::Display for SetKnobError {
     }
 }
 
-impl std::error::Error for SetKnobError {}
+impl std::error::Error for SetKnobError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            SetKnobError::Knob(error) => Some(error),
+            SetKnobError::TooManyVersions(error) => Some(error),
+        }
+    }
+}
 
 impl<P: Platform> Shared<P> {
     /// Everything in place, nothing learnt yet.
@@ -370,12 +377,12 @@ impl<P: Platform> Shared<P> {
     }
 
     /// Adds a route by way of an interface, or changes it.
-    pub fn state_route(&self, stated: &StatedRoute, interface: usize) {
+    pub fn state_route(&self, stated: &Route, interface: usize) {
         self.with_routes(|routes| routes.state(stated, interface as u16));
     }
 
     /// Takes a route away; `None`: there is none of this name.
-    pub fn remove_route(&self, named: &NamedRoute) -> Option<Route> {
+    pub fn remove_route(&self, named: &RouteName) -> Option<RouteEntry> {
         self.with_routes(|routes| routes.remove_named(named))
     }
 

@@ -170,6 +170,7 @@ fn distance(left: &str, right: &str) -> usize {
 
 /// A knob cannot be set so.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum KnobError {
     /// There is none of this name.
     Unknown {

@@ -51,6 +51,12 @@ impl Profile {
     }
 }
 
+impl From<Profile> for Config {
+    fn from(profile: Profile) -> Self {
+        profile.config()
+    }
+}
+
 fn freebsd() -> Config {
     Config {
         receive_buffer: BufferSizes { min: 4 << 10, initial: 64 << 10, max: 2 << 20 },

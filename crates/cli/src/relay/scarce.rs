@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use heddle::Stack;
 use heddle::mem::MemConfig;
+use heddle::{Interface, Stack};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 use super::{Args, Relay, routes};
@@ -52,7 +52,10 @@ fn relay() {
     let Words { args } = Words::parse_from(words.split(' '));
     let (left, right) = heddle::mem::pair(MemConfig::default());
     let network = args.network.build(Box::new(left), &args.network.addr).expect("a stack");
-    let peer = Stack::builder().device(right, ["10.0.0.9/24"]).build().expect("its peer");
+    let peer = Stack::builder()
+        .interface(Interface::new(right).address("10.0.0.9/24").expect("an address"))
+        .build()
+        .expect("its peer");
     echo(&peer);
     let runtime = runtime::new().expect("threads");
     let open = std::fs::read_dir("/proc/self/fd").expect("it is there").count() as u64;

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 
 use clap::Args;
-use heddle::{Cidr, Stack, mem, tap};
+use heddle::{Cidr, Interface, Stack, mem, tap};
 
 /// Where the example runs.
 #[derive(Args)]
@@ -36,13 +36,20 @@ impl Place {
     pub fn open(&self) -> Result<Ends, Box<dyn Error>> {
         if let (Some(name), Some(cidr)) = (&self.tap, self.addr) {
             let device = tap::Tap::open(name, tap::TapOptions::default())?;
-            let stack = Stack::builder().device(device, [cidr.to_string()]).architecture(&self.arch).build()?;
+            let stack =
+                Stack::builder().interface(Interface::new(device).address(cidr)?).architecture(&self.arch).build()?;
             println!("one stack under {} on {name}, address {cidr}", stack.architecture());
-            return Ok(Ends::Tap { stack, address: cidr.address });
+            return Ok(Ends::Tap { stack, address: cidr.address() });
         }
         let (left, right) = mem::pair(mem::MemConfig::default());
-        let server = Stack::builder().device(left, ["10.0.0.1/24"]).architecture(&self.arch).build()?;
-        let client = Stack::builder().device(right, ["10.0.0.2/24"]).architecture(&self.arch).build()?;
+        let server = Stack::builder()
+            .interface(Interface::new(left).address("10.0.0.1/24")?)
+            .architecture(&self.arch)
+            .build()?;
+        let client = Stack::builder()
+            .interface(Interface::new(right).address("10.0.0.2/24")?)
+            .architecture(&self.arch)
+            .build()?;
         println!("two stacks under {} on a link in memory: 10.0.0.1 and 10.0.0.2", server.architecture());
         Ok(Ends::Memory { server, client })
     }

@@ -14,6 +14,7 @@ use sync::Real;
 use super::wakers::{Attachment, Halves};
 use crate::address::ToAddr;
 use crate::builder::Stack;
+use crate::connect::Connect;
 use crate::error::ConnectError;
 use crate::stream::OPENED;
 
@@ -34,21 +35,19 @@ impl TcpStream {
     /// # Errors
     /// See [`ConnectError`].
     pub async fn connect(stack: &Stack, address: impl ToAddr) -> Result<TcpStream, ConnectError> {
-        let remote = address.to_addr().map_err(ConnectError::BadAddress)?;
-        Self::finish(crate::TcpStream::start_connect(stack, None, remote)?.into()).await
+        TcpStream::connect_with(&Connect::new(), stack, address).await
     }
 
-    /// As [`TcpStream::connect`], from a given local address (port 0: any).
+    /// As [`TcpStream::connect`], with what `connect` says: a local address, options, first data.
     ///
     /// # Errors
     /// See [`ConnectError`].
-    pub async fn connect_from(
+    pub async fn connect_with(
+        connect: &Connect<'_>,
         stack: &Stack,
-        local: SocketAddr,
         address: impl ToAddr,
     ) -> Result<TcpStream, ConnectError> {
-        let remote = address.to_addr().map_err(ConnectError::BadAddress)?;
-        Self::finish(crate::TcpStream::start_connect(stack, Some(local), remote)?.into()).await
+        Self::finish(connect.start(stack, address)?.into()).await
     }
 
     async fn finish(stream: TcpStream) -> Result<TcpStream, ConnectError> {

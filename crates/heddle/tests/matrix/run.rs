@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use heddle::config::{BufferSizes, Config, ConnectionOptions};
 use heddle::mem::MemConfig;
-use heddle::{Stack, TcpListener, TcpStream};
+use heddle::{Connect, Stack, TcpListener, TcpStream};
 use observe::{Counter, CounterSnapshot, DropReason, Time};
 use sha2::Digest;
 use wire::FourTuple;
@@ -125,7 +125,7 @@ fn ports(cell: &Cell, client: &Stack, [remote, local]: [IpAddr; 2]) -> Vec<u16> 
 impl Conversation {
     fn open(cell: &Cell, world: &World, local: SocketAddr, number: usize) -> Result<Conversation, String> {
         let remote = SocketAddr::new(addresses(cell)[0], SERVER_PORT);
-        let client = TcpStream::start_connect(&world.b, Some(local), remote).map_err(|error| error.to_string())?;
+        let client = Connect::new().local(local).start(&world.b, remote).map_err(|error| error.to_string())?;
         let now = world.clock.now();
         let mut flows = [1, 2].map(|stream| Flow::new(cell.seed, 2 * number as u64 + stream, cell.octets, now));
         if cell.jumps_in_silence() {

@@ -6,7 +6,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use heddle::{Plan, Stack, TcpListener, TcpStream, mem};
+use heddle::{Interface, Plan, Stack, TcpListener, TcpStream, mem};
 
 /// Longer than anything here takes on a machine that is busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -15,7 +15,12 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub fn stacks(plan: Plan) -> (Stack, Stack) {
     let (left, right) = mem::pair(mem::MemConfig { queues: 2, ..Default::default() });
     let build = |device, cidrs: [&str; 2]| {
-        Stack::builder().device(device, cidrs).plan(plan).cpus(2).build().expect("the stack builds")
+        Stack::builder()
+            .interface(Interface::new(device).addresses(cidrs).expect("addresses"))
+            .plan(plan)
+            .cpus(2)
+            .build()
+            .expect("the stack builds")
     };
     (build(left, ["10.0.0.1/24", "fd00::1/64"]), build(right, ["10.0.0.2/24", "fd00::2/64"]))
 }

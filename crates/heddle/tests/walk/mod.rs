@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
 
-use heddle::{TcpListener, TcpStream};
+use heddle::{Connect, TcpListener, TcpStream};
 use sync::walk::{Step, record};
 
 use crate::world::World;
@@ -30,8 +30,7 @@ fn walk(plan: &str) -> (Vec<Step>, Vec<Step>) {
     let mut world = World::new(plan.parse().expect("a plan's name"));
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
     listener.set_nonblocking(true);
-    let mut client =
-        TcpStream::start_connect(&world.b, None, "10.0.0.1:80".parse().expect("an address")).expect("a port");
+    let mut client = Connect::new().start(&world.b, "10.0.0.1:80").expect("a port");
     world.settle();
     let (mut server, _) = listener.accept().expect("the handshake is complete");
     server.set_nonblocking(true);

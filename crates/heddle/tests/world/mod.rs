@@ -13,7 +13,7 @@ use heddle::config::Config;
 use heddle::device::Device;
 use heddle::device::fault::{Fault, FaultPlan};
 use heddle::device::pcap::Tap;
-use heddle::{Polled, Stack, VirtualClock, mem};
+use heddle::{Interface, Polled, Stack, VirtualClock, mem};
 use observe::{CounterSnapshot, Counters, Time};
 use sync::Real;
 
@@ -95,7 +95,11 @@ impl World {
             left = Box::new(Tap::<Real>::on_platform(left, recorder, move || time.now(), 0));
         }
         let build = |device: Box<dyn Device>, cidrs: [&str; 2], end: usize| {
-            let builder = Stack::builder().device(device, cidrs).plan(terms.plans[end]).cpus(2).own_threads(false);
+            let builder = Stack::builder()
+                .interface(Interface::new(device).addresses(cidrs).expect("addresses"))
+                .plan(terms.plans[end])
+                .cpus(2)
+                .own_threads(false);
             let builder = builder.tcp(terms.tcp.clone()).seed(terms.seeds[end]).clock(clock.clone());
             builder.build_polled().expect("the stack builds")
         };

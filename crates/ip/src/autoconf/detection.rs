@@ -21,7 +21,7 @@ use wire::ipv6::solicited_node;
 use super::routers::Solicitation;
 use super::{AddressEvent, Autoconf, RETRY_INTERVAL, RouteChange, Step};
 use crate::neighbour::message;
-use crate::route::Route;
+use crate::route::RouteEntry;
 
 /// Longest wait before the first probe (RFC 5227 section 1.1 `PROBE_WAIT`, RFC 4861 section 10
 /// `MAX_RTR_SOLICITATION_DELAY`).
@@ -203,7 +203,7 @@ impl Autoconf {
             step.changes.events.push(AddressEvent::Assigned(address));
         }
         if !matches!(origin, Origin::Router(_)) {
-            let row = Route { network: address, prefix_len, gateway: None, interface: self.view.index };
+            let row = RouteEntry { network: address, prefix_len, gateway: None, interface: self.view.index };
             step.changes.routes.push(RouteChange::Insert(row));
         }
         if address.is_ipv4() {

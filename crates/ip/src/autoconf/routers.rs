@@ -12,7 +12,7 @@ use super::detection::{Origin, Tracked};
 use super::{Autoconf, MAX_ADDRESSES, MAX_PREFIXES, MAX_ROUTERS, NEW_ADDRESSES, RouteChange, Step, random_below};
 use crate::interface::mask_v6;
 use crate::neighbour::message;
-use crate::route::Route;
+use crate::route::RouteEntry;
 
 /// Between the first router solicitations (RFC 4861 section 10); doubled each time until [`MOST_SOLICITATION_INTERVAL`],
 /// for as long as no router answers (RFC 7559).
@@ -146,7 +146,7 @@ impl Autoconf {
         }
         self.routers.current = best;
         step.changes.routes.push(match best {
-            Some(router) => RouteChange::Insert(Route {
+            Some(router) => RouteChange::Insert(RouteEntry {
                 network: ANYWHERE.0,
                 prefix_len: ANYWHERE.1,
                 gateway: Some(IpAddr::V6(router)),
@@ -181,7 +181,7 @@ impl Autoconf {
             None if self.routers.prefixes.len() == MAX_PREFIXES || info.prefix_len == 0 => Self::ignored(step),
             None => {
                 self.routers.prefixes.push(OnLink { prefix, prefix_len: info.prefix_len, until });
-                step.changes.routes.push(RouteChange::Insert(Route {
+                step.changes.routes.push(RouteChange::Insert(RouteEntry {
                     network: IpAddr::V6(prefix),
                     prefix_len: info.prefix_len,
                     gateway: None,

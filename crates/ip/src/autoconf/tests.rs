@@ -171,7 +171,7 @@ fn an_ipv4_address_is_probed_three_times_and_announced_twice() {
     assert_eq!(arps[4].0 - arps[3].0, Duration::from_secs(2), "ANNOUNCE_INTERVAL");
     assert!(story.has("10.0.0.1") && story.machine.is_settled());
     assert!(story.events.contains(&AddressEvent::Assigned(ip("10.0.0.1"))));
-    let row = Route { network: ip("10.0.0.1"), prefix_len: 24, gateway: None, interface: 0 };
+    let row = RouteEntry { network: ip("10.0.0.1"), prefix_len: 24, gateway: None, interface: 0 };
     assert!(story.routes.contains(&RouteChange::Insert(row)));
 }
 
@@ -332,8 +332,8 @@ fn a_prefix_becomes_an_address_a_neighbourhood_and_a_default_route() {
     story.pass(Duration::from_secs(3));
     assert!(story.has(FORMED) && story.machine.is_settled());
     let v6 = |text: &str| ip(text);
-    let default = Route { network: v6("::"), prefix_len: 0, gateway: Some(ROUTER.into()), interface: 0 };
-    let on_link = Route { network: v6("2001:db8:1::"), prefix_len: 64, gateway: None, interface: 0 };
+    let default = RouteEntry { network: v6("::"), prefix_len: 0, gateway: Some(ROUTER.into()), interface: 0 };
+    let on_link = RouteEntry { network: v6("2001:db8:1::"), prefix_len: 64, gateway: None, interface: 0 };
     assert!(story.routes.contains(&RouteChange::Insert(default)));
     assert!(story.routes.contains(&RouteChange::Insert(on_link)));
     assert_eq!(story.machine.view().source_for(v6("2600::1")), Some(v6(FORMED)));

@@ -45,7 +45,7 @@ impl Connect {
         while self.opening.len() < self.at_once {
             let local = SocketAddr::from(([10, 9, 0, 1 + self.source % self.addresses], 0));
             self.source = self.source.wrapping_add(1);
-            self.opening.push(TcpStream::start_connect(&self.client, Some(local), self.target)?);
+            self.opening.push(heddle::Connect::new().local(local).start(&self.client, self.target)?);
             busy = true;
         }
         let before = self.opening.len();

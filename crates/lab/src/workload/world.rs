@@ -9,7 +9,7 @@ use std::time::Duration;
 use heddle::config::{BufferSizes, Config, ConnectionOptions};
 use heddle::device::Device;
 use heddle::device::fault::Fault;
-use heddle::{Polled, Stack, StoppableClock, TcpListener, TcpStream, mem};
+use heddle::{Cidr, Connect, Interface, Polled, Stack, StoppableClock, TcpListener, TcpStream, mem};
 use observe::{Counter, CounterSnapshot};
 use sync::Real;
 
@@ -59,14 +59,16 @@ impl World {
             let time = clock.clone();
             left = Box::new(Fault::new(left, plan.clone(), move || time.now()));
         }
-        let build = |device: Box<dyn Device>, cidrs: Vec<String>| {
-            let builder = Stack::builder().device(device, cidrs).plan(params.plan).lock(params.lock).cpus(threads);
+        let build = |device: Box<dyn Device>, cidrs: Vec<Cidr>| {
+            let interface = Interface::new(device).addresses(cidrs).map_err(io::Error::other)?;
+            let builder = Stack::builder().interface(interface).plan(params.plan).lock(params.lock).cpus(threads);
             builder.tcp(tcp_config(params)).stoppable_clock(clock.clone()).build_polled().map_err(io::Error::other)
         };
         let addresses = params.connections.div_ceil(PER_ADDRESS).clamp(1, 200);
-        let sources = (1..=addresses).map(|n| format!("10.9.0.{n}/16")).collect();
+        let cidr = |third, fourth| Cidr::new([10, 9, third, fourth].into(), 16).map_err(io::Error::other);
+        let sources = (1..=addresses as u8).map(|number| cidr(0, number)).collect::<io::Result<_>>()?;
         let (client, client_drivers) = build(left, sources)?;
-        let (server, server_drivers) = build(Box::new(right), vec!["10.9.1.1/16".to_owned()])?;
+        let (server, server_drivers) = build(Box::new(right), vec![cidr(1, 1)?])?;
         let target = SocketAddr::from(([10, 9, 1, 1], 5001));
         let options = ConnectionOptions { no_delay: true, ..ConnectionOptions::default() };
         let listener = TcpListener::bind_with(&server, target, 16_384, options).map_err(io::Error::other)?;
@@ -183,7 +185,7 @@ impl Opener {
         let at_once = if self.opened.load(Ordering::Relaxed) < self.addresses { 1 } else { OPENING_AT_ONCE };
         while self.to_open > 0 && self.pending.len() < at_once {
             let local = self.next_source()?;
-            self.pending.push(TcpStream::start_connect(&self.client, Some(local), self.target)?);
+            self.pending.push(Connect::new().local(local).start(&self.client, self.target)?);
             self.to_open -= 1;
         }
         let mut index = 0;

@@ -1,0 +1,107 @@
+//! Opening a connection with more to say than where to. What may never happen: an option that is accepted and not used.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tcp::ConnectionOptions;
+
+use crate::address::ToAddr;
+use crate::builder::Stack;
+use crate::error::ConnectError;
+use crate::stream::TcpStream;
+
+/// How to open a TCP connection: from which address, with which options, with which data on the SYN. Made once, it opens any
+/// number of connections; [`TcpStream::connect`] is for those that need none of it.
+///
+/// ```
+/// use heddle::config::ConnectionOptions;
+/// use heddle::{Connect, Interface, Readiness, Stack, TcpListener, mem};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (a, b) = mem::pair(mem::MemConfig::default());
+/// # let server = Stack::builder().interface(Interface::new(a).address("10.0.0.1/24")?).build()?;
+/// # let client = Stack::builder().interface(Interface::new(b).address("10.0.0.2/24")?).build()?;
+/// # let listener = TcpListener::bind(&server, "10.0.0.1:7")?;
+/// let connect = Connect::new()
+///     .local("10.0.0.2:4000".parse()?)
+///     .options(ConnectionOptions { no_delay: true, ..ConnectionOptions::default() });
+/// let stream = connect.start(&client, "10.0.0.1:7")?;
+/// // Other work could be done here.
+/// assert!(stream.wait(Readiness::CONNECTED, None).contains(Readiness::CONNECTED));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Connect<'d> {
+    local: Option<SocketAddr>,
+    options: ConnectionOptions,
+    data: &'d [u8],
+}
+
+impl<'d> Connect<'d> {
+    /// From any local address and port, with the stack's options, without data.
+    pub fn new() -> Connect<'d> {
+        Connect::default()
+    }
+
+    /// From this local address. Port 0 takes any free port; an unspecified address takes the one that the route has.
+    pub fn local(mut self, local: SocketAddr) -> Connect<'d> {
+        self.local = Some(local);
+        self
+    }
+
+    /// With these options. What a SYN says, such as segment size, window and user time-out, can only be said here.
+    pub fn options(mut self, options: ConnectionOptions) -> Connect<'d> {
+        self.options = options;
+        self
+    }
+
+    /// Sends `data` first, with the SYN if the destination has given a Fast Open cookie before (RFC 7413, `MSG_FASTOPEN`);
+    /// in rare cases it may then reach the peer twice, on two connections. Otherwise the data follows the handshake, and the
+    /// SYN asks for a cookie. At most 60 KiB, and no more than the send buffer holds at first.
+    pub fn first_data(mut self, data: &'d [u8]) -> Connect<'d> {
+        self.data = data;
+        self
+    }
+
+    /// Opens a connection and waits until it is established or has failed.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn open(&self, stack: &Stack, address: impl ToAddr) -> Result<TcpStream, ConnectError> {
+        self.start(stack, address)?.opened(None)
+    }
+
+    /// As [`Connect::open`], for at most `timeout`.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn open_timeout(
+        &self,
+        stack: &Stack,
+        address: impl ToAddr,
+        timeout: Duration,
+    ) -> Result<TcpStream, ConnectError> {
+        self.start(stack, address)?.opened(Some(timeout))
+    }
+
+    /// Starts to open a connection and returns at once; the stream is non-blocking. It becomes
+    /// [`Readiness::CONNECTED`](crate::Readiness::CONNECTED), or [`Readiness::ERROR`](crate::Readiness::ERROR);
+    /// [`TcpStream::take_error`] says why.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn start(&self, stack: &Stack, address: impl ToAddr) -> Result<TcpStream, ConnectError> {
+        let remote = address.to_addr().map_err(ConnectError::BadAddress)?;
+        let most = stack.raw().first_text(&self.options);
+        if self.data.len() > most {
+            return Err(ConnectError::DataTooLong { len: self.data.len(), most });
+        }
+        let socket = stack
+            .raw()
+            .connect_with(self.local, remote, &self.options, self.data)
+            .map_err(|refused| ConnectError::Refused(remote, refused))?;
+        let stream = TcpStream::new(stack.clone(), socket);
+        stream.set_nonblocking(true);
+        Ok(stream)
+    }
+}
