@@ -14,7 +14,7 @@
 //! | `tx.rs` | from a segment to the device, in the order of its making |
 //! | `route_cache.rs`, `recent_routes.rs` | what connections, and cells, remember of the way there |
 //! | `table/`, `timers.rs`, `replicas.rs` | keyed connection table, timer wheel, bound sockets |
-//! | `syn_cache.rs` | half-open connections, and the answers to SYNs |
+//! | `handshakes.rs` | where half-open connections are kept, and the way of a SYN; its rules are in [`tcp::handshake`] |
 //! | `socket/` | what a connection and its user share: readiness, accept queues, datagram queues, poll sets |
 //! | `containment.rs` | panics: how far they spread, and who is told |
 //! | `internet.rs` | neighbours, fragments, path MTUs behind their locks |
@@ -38,6 +38,7 @@ pub mod containment;
 pub mod fast_open;
 pub mod flow;
 pub mod handoff;
+pub mod handshakes;
 pub mod internet;
 
 pub mod pings;
@@ -51,7 +52,6 @@ pub mod secrets;
 pub mod shared;
 pub mod socket;
 pub mod stack;
-pub mod syn_cache;
 pub mod table;
 pub mod timers;
 pub mod tx;

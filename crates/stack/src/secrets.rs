@@ -17,21 +17,19 @@ pub struct Secrets {
     beginning: (u64, u64),
     timing: (u64, u64),
     port: (u64, u64),
-    cookie: (u64, u64),
-    fast_open: [u8; 16],
+    handshake: tcp::handshake::Secrets,
 }
 
 impl Secrets {
     /// Keys from the platform's random source.
     pub fn draw<P: Platform>() -> Self {
-        let key = || (P::random(), P::random());
-        Secrets { table: key(), beginning: key(), timing: key(), port: key(), cookie: key(), fast_open: bytes(key()) }
+        Self::of(|| P::random())
     }
 
     /// Keys derived from `seed`, so that two runs of a test send the same bytes.
     pub fn from_seed(seed: u64) -> Self {
         let mut state = seed;
-        let mut next = || {
+        let next = || {
             // SplitMix64 (Steele, Lea, Flood 2014): one multiply-xor round per word is plenty for a test.
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mut z = state;
@@ -39,8 +37,14 @@ impl Secrets {
             z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
             z ^ (z >> 31)
         };
+        Self::of(next)
+    }
+
+    fn of(mut next: impl FnMut() -> u64) -> Self {
         let mut key = || (next(), next());
-        Secrets { table: key(), beginning: key(), timing: key(), port: key(), cookie: key(), fast_open: bytes(key()) }
+        let (table, beginning, timing, port) = (key(), key(), key(), key());
+        let handshake = tcp::handshake::Secrets { syn_cookie: key(), fast_open: bytes(key()) };
+        Secrets { table, beginning, timing, port, handshake }
     }
 
     /// The keyed hash of a connection's tuple: what the connection tables are indexed by. About 5 ns for IPv4.
@@ -85,18 +89,9 @@ impl Secrets {
         self.beginning(tuple, Time::ZERO).1
     }
 
-    /// The keyed hash in a SYN cookie (RFC 4987 section 3.6); see [`tcp::syn_cookie::Mac`].
-    pub fn syn_cookie(&self, tuple: &FourTuple, irs: SeqNumber, epoch: u32, class: u32) -> u32 {
-        let mut hasher = SipHasher24::new_with_keys(self.cookie.0, self.cookie.1);
-        write_tuple(&mut hasher, tuple);
-        hasher.write_u64((u64::from(irs.0) << 32) | u64::from(epoch));
-        hasher.write_u32(class);
-        hasher.finish() as u32
-    }
-
-    /// The key of Fast Open cookies (RFC 7413 section 4.1.2), unless the configuration has one.
-    pub fn fast_open_key(&self) -> &[u8; 16] {
-        &self.fast_open
+    /// The keys of a listener's cookies.
+    pub fn handshake(&self) -> &tcp::handshake::Secrets {
+        &self.handshake
     }
 
     /// What spreads the first messages of interface `index` over time, so that stations that start together do not speak
@@ -167,18 +162,6 @@ fn sip_round(v: &mut [u64; 4]) {
 
 fn bytes((low, high): (u64, u64)) -> [u8; 16] {
     (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
-}
-
-/// A pseudo-random function of two addresses: SipHash-2-4 of their octets as they stand in an IP header.
-pub(crate) fn hash_addresses(key: &[u8; 16], one: IpAddr, other: IpAddr) -> u64 {
-    let mut hasher = SipHasher24::new_with_key(key);
-    for address in [one, other] {
-        match address {
-            IpAddr::V4(v4) => hasher.write(&v4.octets()),
-            IpAddr::V6(v6) => hasher.write(&v6.octets()),
-        }
-    }
-    hasher.finish()
 }
 
 #[inline]

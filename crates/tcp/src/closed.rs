@@ -1,10 +1,12 @@
 //! SEGMENT ARRIVES in CLOSED (RFC 9293 section 3.10.7.1): the reset for a segment that belongs to no connection.
 
+use observe::Counter;
 use pktbuf::PktBuf;
 use wire::SeqNumber;
 use wire::checksum::pseudo_header;
 use wire::tcp::{CHECKSUM_OFFSET, Header, Options, TcpFlags};
 
+use crate::outbox::Outbox;
 use crate::segment::Segment;
 
 /// IP protocol number of TCP.
@@ -43,4 +45,14 @@ pub fn segment_arrives(segment: &Segment) -> Option<PktBuf> {
     buf[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&sum.finish().to_be_bytes());
     buf.meta_mut().flow_hash = segment.text.meta().flow_hash;
     Some(buf)
+}
+
+/// Answers a segment that no state of ours accounts for with a reset, as in CLOSED (RFC 9293 section 3.10.7.1).
+#[cold]
+pub(crate) fn deny(segment: &Segment, out: &mut Outbox<'_>) {
+    if let Some(reset) = segment_arrives(segment) {
+        out.count(Counter::SegmentsOut, 1);
+        out.count(Counter::ResetsOut, 1);
+        out.segments.push(reset);
+    }
 }

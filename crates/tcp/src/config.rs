@@ -324,9 +324,9 @@ pub struct Config {
     pub ecn_pure_acks: bool,
     /// Fast Open.
     pub fast_open: FastOpenMode,
-    /// For so long a destination gets no SYN with a cookie, text or a request that let one go unanswered (RFC 7413 sections
-    /// 4.1.3.1 and 7.1), and twice as long each further time; 0: it is asked again at once.
-    pub fast_open_penance: Duration,
+    /// A destination that let a SYN with Fast Open go unanswered gets none for so long, and for twice as long each further time:
+    /// the path may drop such SYNs (RFC 7413 sections 4.1.3.1 and 7.1). 0: the next SYN has the option again.
+    pub fast_open_black_hole_timeout: Duration,
 }
 
 impl Default for Config {
@@ -411,7 +411,7 @@ impl Default for Config {
             ecn_fallback: true,
             ecn_pure_acks: false,
             fast_open: FastOpenMode::default(),
-            fast_open_penance: Duration::from_secs(60),
+            fast_open_black_hole_timeout: Duration::from_secs(60),
         }
     }
 }

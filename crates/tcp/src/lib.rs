@@ -15,7 +15,8 @@
 //! | [`event`] | 3.10 | open, send, receive, close, abort, status, segment arrives, time-outs |
 //! | `fast_path` | | the established path, cut into hold-sets |
 //! | `output` | 3.7, 3.8 | the only place that makes segments of a connection |
-//! | [`half_open`], [`syn_cookie`] | 3.10.7.2, 3.10.7.4 | what a listener remembers of a handshake, or has the peer remember |
+//! | [`handshake`] | 3.10.7.2, 3.10.7.4 | what a listener answers to SYNs, and what it remembers: SYN cache, SYN cookies |
+//! | [`fast_open`] | | payload in the SYN (RFC 7413) |
 //! | [`closed`] | 3.10.7.1 | the answer to a segment that belongs to no connection |
 //! | [`config`], [`profile`], [`knobs`] | | parameters: by field, as whole sets, by Linux's names |
 //! | [`mss`] | 3.7.1 | sizes of segments: what a packet carries, what is announced |
@@ -48,7 +49,7 @@ pub mod error;
 pub mod event;
 pub mod fast_open;
 mod fast_path;
-pub mod half_open;
+pub mod handshake;
 pub mod info;
 pub mod knobs;
 pub mod mss;
@@ -61,21 +62,19 @@ pub mod rtt;
 pub mod sack;
 pub mod segment;
 pub mod state;
-pub mod syn_cookie;
 mod undo;
 mod user_timeout;
 
 pub use access::{PcbAccess, PcbMut};
 pub use config::{Config, ConnectionOptions, ListenParams, OpenParams};
 pub use error::Error;
-pub use event::segment_arrives::listen;
 pub use event::{
     Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Isn, Keep, LinkDown, Open, OptionValues, PathMtu,
     Peek, Peeked, Receive, ReceiveRest, Received, Reclaim, RecoveryState, RouteChanged, SegmentArrives, Send, SendMore,
     SendRecord, SendUrgent, Sent, SetOption, Shutdown, SocketOption, Status, StatusReport, TakeError, Timeouts,
     Traffic, TransmitReady,
 };
-pub use half_open::{HalfOpen, Progress};
+pub use handshake::{HalfOpen, Progress, listen, syn_cookie};
 pub use info::TcpInfo;
 pub use outbox::{Outbox, PathNews, Readiness, TableChange};
 pub use pcb::Pcb;

@@ -12,6 +12,11 @@ pub const DEFAULT_V4: u16 = 536;
 /// The same over IPv6.
 pub const DEFAULT_V6: u16 = 1220;
 
+/// The MSS of a peer at `remote` that announces none.
+pub fn default_for(remote: IpAddr) -> u16 {
+    if remote.is_ipv4() { DEFAULT_V4 } else { DEFAULT_V6 }
+}
+
 /// The MSS for packets of at most `mtu` bytes to `destination`: what remains behind the fixed headers of IP and TCP (RFC 6691).
 pub fn in_packet(mtu: usize, destination: IpAddr) -> u16 {
     let network = if destination.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };

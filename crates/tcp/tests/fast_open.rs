@@ -39,7 +39,7 @@ fn accept(setup: Setup, syn: Peer, given: Option<FastOpen>) -> Script {
     let segment = t.segment(&syn);
     let mut out = Outbox::new(&t.us.setup.config, &t.us.counters);
     let isn = Isn { iss: SeqNumber(t.us.setup.iss), ts_offset: 0, flow_hash: None };
-    let pcb = tcp::fast_open::accept(&t.us.setup.listen_params(), segment, isn, given, &mut out, t.now);
+    let pcb = tcp::handshake::accept(&t.us.setup.listen_params(), segment, isn, given, &mut out, t.now);
     let pcb = pcb.expect("a SYN");
     assert_eq!(out.table, tcp::TableChange::Established, "it may be accepted at once");
     let (wake, segments) = (out.deadline, out.segments.drain(..).collect());

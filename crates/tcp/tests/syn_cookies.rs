@@ -7,12 +7,11 @@ use std::time::Duration;
 use observe::Counter;
 use support::endpoint::Setup;
 use support::script::{IRS, Peer, Script, line, peer};
+use tcp::handshake::Secrets;
 use tcp::{Isn, Outbox, State, syn_cookie};
 use wire::SeqNumber;
 
-fn mac(irs: SeqNumber, epoch: u32, class: u32) -> u32 {
-    (irs.0.rotate_left(7) ^ epoch.wrapping_mul(0x9e37_79b9) ^ class.wrapping_mul(0x85eb_ca6b)).wrapping_mul(0xc2b2_ae35)
-}
+const SECRETS: Secrets = Secrets { syn_cookie: (5, 6), fast_open: [0; 16] };
 
 fn isn() -> Isn {
     Isn { iss: SeqNumber(0), ts_offset: 0x1234_5678, flow_hash: None }
@@ -23,7 +22,7 @@ fn answer(t: &mut Script, syn: &Peer) -> (String, u32, Option<u32>) {
     let segment = t.segment(syn);
     let mut out = Outbox::new(&t.us.setup.config, &t.us.counters);
     let params = t.us.setup.listen_params();
-    syn_cookie::answer(&params, &segment, isn(), &mac, &mut out, t.now).expect("a SYN is answered");
+    syn_cookie::answer(&params, &segment, isn(), &SECRETS, &mut out, t.now).expect("a SYN is answered");
     assert!(out.deadline.is_none(), "nothing is remembered");
     let [sent] = &out.segments[..] else { panic!("one SYN-ACK") };
     let header = wire::tcp::parse(sent).expect("a good segment");
@@ -36,7 +35,7 @@ fn acknowledge(t: &mut Script, cookie: u32, ack: Peer) -> bool {
     t.us.setup.iss = cookie;
     let segment = t.segment(&ack);
     let params = t.us.setup.listen_params();
-    let half_open = syn_cookie::accept(&params, &segment, isn(), &mac, &t.us.setup.config, t.now);
+    let half_open = syn_cookie::accept(&params, &segment, isn(), &SECRETS, &t.us.setup.config, t.now);
     let Some(half_open) = half_open else { return false };
     t.us.half_open = Some(half_open);
     t.inject(ack);

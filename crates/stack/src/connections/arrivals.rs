@@ -11,10 +11,10 @@ use super::icmp::{Report, report};
 use crate::after::After;
 use crate::call::{Datagram, Ingress, Segment};
 use crate::flow::Flow;
+use crate::handshakes::Child;
 use crate::place::{DirectoryOf, Effects, NewConnection, Place, Site};
 use crate::replicas::Unmatched;
 use crate::socket::{Admitted, TcpSocket};
-use crate::syn_cache::Child;
 
 /// Arrivals; see the module documentation.
 pub trait Arrivals: Place {

@@ -142,8 +142,8 @@ pub trait Events: Place {
         let news = self.run_contained(id, Self::Held::default(), tcp::fast_open::TakeNews, now, after);
         if let Some(news) = news.flatten() {
             let shared = self.shared();
-            let penance = shared.tcp().fast_open_penance;
-            shared.destinations.learn(flow.tuple.remote_addr, &news, penance, now);
+            let timeout = shared.tcp().fast_open_black_hole_timeout;
+            shared.destinations.learn(flow.tuple.remote_addr, &news, timeout, now);
         }
     }
 

@@ -22,11 +22,11 @@ use wire::FourTuple;
 use crate::after::After;
 use crate::call::{OpenRequest, Reply, Segment};
 use crate::flow::{Flow, Key};
+use crate::handshakes::Handshakes;
 use crate::replicas::Replicas;
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
 use crate::socket::{Admission, Readiness, TcpSocket};
-use crate::syn_cache::SynCache;
 use crate::table::private::{Absent, Entry, Table};
 
 pub use cell::Cell;
@@ -52,7 +52,7 @@ pub struct Directory<C: Entry, P: Platform> {
     /// Bound sockets.
     pub replicas: Replicas<P>,
     /// Connections whose handshake is not complete.
-    pub half_open: SynCache<P>,
+    pub half_open: Handshakes<P>,
 }
 
 impl<C: Entry, P: Platform> Directory<C, P> {
@@ -62,7 +62,7 @@ impl<C: Entry, P: Platform> Directory<C, P> {
             connections: Table::new(&shared.secrets),
             early: HashMap::new(),
             replicas: Replicas::default(),
-            half_open: SynCache::new(&shared.secrets),
+            half_open: Handshakes::default(),
         }
     }
 

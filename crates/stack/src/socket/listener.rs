@@ -1,24 +1,22 @@
 //! A listening socket: two bounds (connections in the handshake, connections that wait to be accepted) and the queue
 //! of the latter. One for all cells; each cell that can see a SYN holds a reference.
 //!
-//! A handshake is admitted or refused when its SYN comes, so that a client that got its SYN-ACK is never turned away
-//! for want of room. The queue's lock decides who wins between a handshake that completes and a listener that closes:
+//! A handshake takes its place when its SYN comes, so that a client that got its SYN-ACK is never turned away for want of room
+//! ([`tcp::handshake::admit`] decides). The queue's lock decides who wins between a handshake that completes and a listener that closes:
 //! a child is either in the queue before it is drained, or refused.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
-use observe::{DropReason, Time};
+use observe::Time;
 use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
 use tcp::config::{ConnectionOptions, FastOpenKeys, FastOpenMode};
+use tcp::fast_open::PendingRequests;
+use tcp::handshake::{Answer, Backlog, Occupancy};
 
 use super::TcpSocket;
 use super::readiness::{Pollable, Readiness, ReadyState};
-
-/// For so long a connection that was reset while it was open early counts as if it still were.
-const RESET_COUNTS: Duration = Duration::from_secs(60);
 
 /// What all replicas of one listener share. Any thread.
 pub struct ListenerShared<P: Platform> {
@@ -42,9 +40,8 @@ pub struct ListenerShared<P: Platform> {
 
 struct AcceptQueue<P: Platform> {
     closed: bool,
-    /// Connections that are open early, and those that a reset ended: until when each of these counts, earliest first.
-    early: usize,
-    resets: VecDeque<Time>,
+    /// Connections that are open early.
+    early: PendingRequests,
     /// Secrets of its cookies, if they are not the stack's.
     keys: Option<FastOpenKeys>,
     established: VecDeque<Arc<TcpSocket<P>>>,
@@ -54,8 +51,8 @@ impl<P: Platform> ListenerShared<P> {
     /// A listener on `local` (an unspecified address matches every address of its family; `[::]` both families).
     /// `backlog` bounds the accept queue, `syn_backlog` the handshakes in progress; both are at least 1.
     pub fn new(local: SocketAddr, backlog: usize, syn_backlog: usize, options: ConnectionOptions) -> Arc<Self> {
-        let queue =
-            AcceptQueue { closed: false, early: 0, resets: VecDeque::new(), keys: None, established: VecDeque::new() };
+        let early = PendingRequests::default();
+        let queue = AcceptQueue { closed: false, early, keys: None, established: VecDeque::new() };
         Arc::new(ListenerShared {
             ready: ReadyState::default(),
             local,
@@ -110,33 +107,23 @@ impl<P: Platform> ListenerShared<P> {
         }
     }
 
-    /// A SYN asks to be let in. On success one handshake is counted, until [`ListenerShared::establish`] or
-    /// [`ListenerShared::abandon`].
-    ///
-    /// # Errors
-    /// Why the SYN is dropped.
-    pub fn admit(&self) -> Result<(), DropReason> {
-        if self.waiting.load(Ordering::Relaxed) >= self.backlog.load(Ordering::Relaxed) {
-            return Err(DropReason::AcceptQueueFull);
-        }
-        if self.half_open.fetch_add(1, Ordering::AcqRel) >= self.syn_backlog {
-            self.half_open.fetch_sub(1, Ordering::AcqRel);
-            return Err(DropReason::SynQueueFull);
-        }
-        Ok(())
+    /// How full the queues are.
+    pub fn backlog(&self) -> Backlog {
+        self.backlog_with(self.half_open.load(Ordering::Relaxed))
     }
 
-    /// Admits a handshake that nothing was remembered of: its cookie has come back. It is counted as by
-    /// [`ListenerShared::admit`].
-    ///
-    /// # Errors
-    /// Why it is turned away.
-    pub fn admit_cookie(&self) -> Result<(), DropReason> {
-        if self.waiting.load(Ordering::Relaxed) >= self.backlog.load(Ordering::Relaxed) {
-            return Err(DropReason::AcceptQueueFull);
+    /// Takes a place among the handshakes, until [`ListenerShared::establish`] or [`ListenerShared::abandon`]; how full the queues
+    /// were before, on which it depends whether the place may be kept ([`tcp::handshake::admit`]).
+    pub fn take_place(&self) -> Backlog {
+        self.backlog_with(self.half_open.fetch_add(1, Ordering::AcqRel))
+    }
+
+    fn backlog_with(&self, half_open: usize) -> Backlog {
+        let (waiting, limit) = (self.waiting.load(Ordering::Relaxed), self.backlog.load(Ordering::Relaxed));
+        Backlog {
+            accept_queue: Occupancy { used: waiting, limit },
+            handshakes: Occupancy { used: half_open, limit: self.syn_backlog },
         }
-        self.half_open.fetch_add(1, Ordering::AcqRel);
-        Ok(())
     }
 
     /// A cookie was sent at `now`.
@@ -176,37 +163,24 @@ impl<P: Platform> ListenerShared<P> {
         }
     }
 
-    /// One more connection is open early, unless `limit` are. Those that were reset give their places back after a while
-    /// and not at once, or resets that forged SYNs provoke would make room for ever more of them (RFC 7413 section 5.1).
+    /// One more connection is open early, unless `limit` are; see [`PendingRequests::admit`].
     pub fn admit_fast_open(&self, limit: usize, now: Time) -> bool {
-        let mut queue = self.queue.lock();
-        if queue.early >= limit && queue.resets.front().is_some_and(|until| *until <= now) {
-            queue.resets.pop_front();
-            queue.early -= 1;
-        }
-        let admitted = queue.early < limit;
-        queue.early += usize::from(admitted);
-        admitted
+        self.queue.lock().early.admit(limit, now)
     }
 
     /// A connection is no longer open early: its handshake is complete, or it has ended.
     pub fn leave_fast_open(&self) {
-        self.queue.lock().early -= 1;
+        self.queue.lock().early.finish();
     }
 
     /// A connection that was open early was reset at `now`.
     pub fn note_early_reset(&self, now: Time) {
-        self.queue.lock().resets.push_back(now + RESET_COUNTS);
+        self.queue.lock().early.reset(now);
     }
 
     /// Places taken of [`ListenerShared::fast_open_limit`].
     pub fn early(&self) -> usize {
-        self.queue.lock().early
-    }
-
-    /// Whether half of the places for handshakes are taken: those that nobody completes should be given up earlier.
-    pub fn is_crowded(&self) -> bool {
-        self.half_open.load(Ordering::Relaxed) > self.syn_backlog / 2
+        self.queue.lock().early.len()
     }
 
     /// A handshake that was admitted has ended without a connection.
@@ -275,6 +249,15 @@ pub enum Admitted<P: Platform> {
 }
 
 impl<P: Platform> Admission<P> {
+    /// What a connection owes whose SYN got this answer.
+    pub fn of(answer: Answer, listener: Arc<ListenerShared<P>>) -> Option<Self> {
+        match answer {
+            Answer::HalfOpen { .. } => Some(Admission::Handshake(listener)),
+            Answer::Early { .. } => Some(Admission::Early(listener)),
+            Answer::SynCookie => None,
+        }
+    }
+
     /// The connection may enter the accept queue. Phase *inside*.
     pub fn enter(self, child: &Arc<TcpSocket<P>>) -> Admitted<P> {
         match self {

@@ -28,6 +28,12 @@ pub trait Entry {
 pub struct Absent(u32);
 
 impl Absent {
+    /// The keyed hash, for another table of the same tuples.
+    #[inline]
+    pub fn hash(self) -> u32 {
+        self.0
+    }
+
     /// As the index wants it: it takes the bucket from the low bits and a control byte from the top seven.
     #[inline]
     fn spread(self) -> u64 {
@@ -152,22 +158,13 @@ const NONE: u32 = u32::MAX;
 impl<T: Entry> Table<T> {
     /// An empty table hashed with the stack's key.
     pub fn new(secrets: &Secrets) -> Self {
-        Self::with_cache(secrets, RECENT_MOST)
-    }
-
-    /// The same for entries that stay but a moment and are looked for once: no cache stands in front of the index.
-    pub fn uncached(secrets: &Secrets) -> Self {
-        Self::with_cache(secrets, 0)
-    }
-
-    fn with_cache(secrets: &Secrets, most: usize) -> Self {
         Table {
             slots: Slots { chunks: Vec::new(), len: 0 },
             free: NONE,
             used: 0,
             index: HashTable::new(),
             secrets: secrets.clone(),
-            recent: Recent { places: Vec::new(), most },
+            recent: Recent { places: Vec::new(), most: RECENT_MOST },
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! An event can be run here and now, queued, sent to another thread, replayed or scripted: it is only data until
 //! [`Event::run`] is given a connection. Opening is not an event because there is no connection yet: see
-//! [`crate::Pcb::open_active`] and [`segment_arrives::listen`].
+//! [`crate::Pcb::open_active`] and [`crate::handshake`].
 
 mod abort;
 mod close;

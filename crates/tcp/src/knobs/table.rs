@@ -233,8 +233,8 @@ pub static KNOBS: &[Knob] = &[
         "tcp_fastopen_blackhole_timeout_sec",
         "no Fast Open towards a destination after a SYN with it went unanswered, seconds; doubled each time; 0 off",
         (0, 86_400),
-        |c| seconds(c.fast_open_penance),
-        |c, v| c.fast_open_penance = from_seconds(v),
+        |c| seconds(c.fast_open_black_hole_timeout),
+        |c, v| c.fast_open_black_hole_timeout = from_seconds(v),
     ),
     Knob {
         name: "tcp_fastopen_key",

@@ -3,7 +3,7 @@
 //! | step of the RFC | file |
 //! |---|---|
 //! | CLOSED | [`crate::closed`] |
-//! | LISTEN | [`listen`] |
+//! | LISTEN | [`crate::handshake::listen`] |
 //! | SYN-SENT | `syn_sent` |
 //! | otherwise | `otherwise`: the order of the steps, RST, SYN, FIN |
 //! | first: sequence number | `sequence` |
@@ -19,7 +19,6 @@
 
 pub(crate) mod acknowledgement;
 pub(crate) mod disorder;
-pub mod listen;
 mod otherwise;
 pub(crate) mod sequence;
 mod syn_sent;
@@ -29,6 +28,7 @@ use observe::{Counter, DropReason, Time};
 
 use super::Event;
 use crate::access::{PcbAccess, PcbMut};
+use crate::closed;
 use crate::fast_path;
 use crate::outbox::Outbox;
 use crate::output;
@@ -93,21 +93,11 @@ fn whole(arrival: &mut Option<Segment>, parts: PcbMut<'_>, out: &mut Outbox<'_>,
     let Some(segment) = arrival else { return Disposition::Done };
     match parts.header_in.state {
         State::Closed | State::Listen => {
-            deny(segment, out);
+            closed::deny(segment, out);
             Disposition::Dropped(out.dropped(DropReason::TcpClosed))
         }
         State::SynSent => syn_sent::arrives(arrival, parts, out, now),
         _ => otherwise::arrives(arrival, parts, out, now),
-    }
-}
-
-/// Answers a segment that no state of ours accounts for with a reset, as in CLOSED (RFC 9293 section 3.10.7.1).
-#[cold]
-fn deny(segment: &Segment, out: &mut Outbox<'_>) {
-    if let Some(reset) = crate::closed::segment_arrives(segment) {
-        out.count(Counter::SegmentsOut, 1);
-        out.count(Counter::ResetsOut, 1);
-        out.segments.push(reset);
     }
 }
 

@@ -3,8 +3,9 @@
 use observe::{Counter, DropReason, Time};
 use wire::tcp::{Header, TcpFlags};
 
-use super::{Disposition, acknowledgement, deny, otherwise, text};
+use super::{Disposition, acknowledgement, otherwise, text};
 use crate::access::{PcbAccess, PcbMut};
+use crate::closed;
 use crate::config::Config;
 use crate::congestion::Controller;
 use crate::ecn::{self, EcnMode};
@@ -30,7 +31,7 @@ pub(super) fn arrives(
     let acked = flags.contains(TcpFlags::ACK);
     if acked && !acknowledgement::covers_syn(parts.send_window, header.ack) {
         if !flags.contains(TcpFlags::RST) {
-            deny(segment, out);
+            closed::deny(segment, out);
         }
         return Disposition::Dropped(out.dropped(DropReason::TcpBadAck));
     }
@@ -53,7 +54,7 @@ pub(super) fn arrives(
         return simultaneous(arrival, parts, out, now);
     }
     if !echoes_ours(segment, &mut parts, out, now) {
-        deny(segment, out);
+        closed::deny(segment, out);
         return Disposition::Dropped(out.dropped(DropReason::TcpPaws));
     }
     connected(arrival, parts, out, now)

@@ -6,15 +6,17 @@
 use observe::{Counter, DropReason, Time};
 use wire::tcp::{FastOpen, TcpFlags};
 
+use crate::closed;
 use crate::config::ListenParams;
 use crate::ecn;
 use crate::event::Isn;
-use crate::half_open::{HalfOpen, agreement};
 use crate::outbox::Outbox;
 use crate::segment::Segment;
 
+use super::half_open::{HalfOpen, agreement};
+
 /// A segment for a listener has arrived that belongs to no connection. A SYN makes a half-open connection, with its
-/// SYN-ACK in `out`, which carries `cookie` if there is one (RFC 7413 section 4.2.1); text of the SYN is not taken.
+/// SYN-ACK in `out`, which carries `cookie` if there is one (RFC 7413 section 4.2.1); the SYN's payload is not taken.
 ///
 /// # Errors
 /// The reason for which none was made, counted already; a reset may be in `out`.
@@ -76,7 +78,7 @@ pub(crate) fn admit_syn(segment: &Segment, out: &mut Outbox<'_>) -> Result<(), D
         return Err(out.dropped(DropReason::TcpListenNotSyn));
     }
     if flags.contains(TcpFlags::ACK) {
-        super::deny(segment, out);
+        closed::deny(segment, out);
         return Err(out.dropped(DropReason::TcpListenNotSyn));
     }
     // RFC 9293 section 3.10.7.2 would keep the FIN for later; no peer opens that way, and Linux drops it as well.

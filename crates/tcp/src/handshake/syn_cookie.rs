@@ -6,22 +6,26 @@
 //! timestamp         clock (26 bits) | ECN (1 bit) | SACK (1 bit) | window shift, 15: none (4 bits)
 //! ```
 //!
-//! The hash covers the tuple, the peer's sequence number, the epoch and the MSS class; the key is the caller's, and with
+//! The hash covers the tuple, the peer's sequence number, the epoch and the MSS class; the key is in [`Secrets`], and with
 //! each epoch of 64 s it is as good as a new one: the one bit says which of the last two it is, and the hash refuses others. Options that find no room without timestamps are not granted then. What
 //! may never happen: a connection from an acknowledgement with a wrong hash, or with one older than two epochs.
 
 use core::time::Duration;
 
 use observe::{Counter, DropReason, Time};
-use wire::SeqNumber;
 use wire::tcp::TcpFlags;
+use wire::{FourTuple, SeqNumber};
 
 use crate::config::{Config, Ecn, ListenParams};
 use crate::ecn::{self, EcnMode};
 use crate::event::{Isn, Negotiation};
-use crate::half_open::{HalfOpen, agreement};
 use crate::outbox::Outbox;
+use crate::pcb::Pcb;
 use crate::segment::Segment;
+
+use super::half_open::{HalfOpen, Progress, agreement};
+use super::listen;
+use super::secrets::Secrets;
 
 /// How long a cookie is good for at most.
 pub const LIFE: Duration = Duration::from_secs(128);
@@ -37,18 +41,6 @@ const STAMP_NO_SHIFT: u32 = 0xf;
 const STAMP_SACK: u32 = 0x10;
 const STAMP_ECN: u32 = 0x20;
 
-/// The keyed hash of a handshake: over what is given, the tuple and the peer's initial sequence number.
-pub trait Mac {
-    /// Of `irs`, the epoch and the MSS class; the low 28 bits count.
-    fn mac(&self, irs: SeqNumber, epoch: u32, class: u32) -> u32;
-}
-
-impl<F: Fn(SeqNumber, u32, u32) -> u32> Mac for F {
-    fn mac(&self, irs: SeqNumber, epoch: u32, class: u32) -> u32 {
-        self(irs, epoch, class)
-    }
-}
-
 /// Bits of the sequence number that are hash.
 const MAC_BITS: u32 = 0x0fff_ffff;
 
@@ -56,20 +48,20 @@ fn epoch(now: Time) -> u32 {
     (now.as_nanos() / EPOCH_NS) as u32
 }
 
-fn encode(irs: SeqNumber, mss: u16, mac: &impl Mac, now: Time) -> SeqNumber {
+fn encode((tuple, irs): (&FourTuple, SeqNumber), mss: u16, secrets: &Secrets, now: Time) -> SeqNumber {
     let (epoch, class) = (epoch(now), MSS.iter().rposition(|&class| class <= mss).unwrap_or(0) as u32);
-    SeqNumber(epoch << 31 | class << 28 | mac.mac(irs, epoch, class) & MAC_BITS)
+    SeqNumber(epoch << 31 | class << 28 | secrets.mac(tuple, irs, epoch, class) & MAC_BITS)
 }
 
 /// The MSS in a cookie that we made at most two epochs ago.
-fn decode(irs: SeqNumber, cookie: SeqNumber, mac: &impl Mac, now: Time) -> Option<u16> {
+fn decode((tuple, irs): (&FourTuple, SeqNumber), cookie: SeqNumber, secrets: &Secrets, now: Time) -> Option<u16> {
     let class = cookie.0 >> 28 & 7;
     let made = [0, 1].into_iter().filter_map(|age| epoch(now).checked_sub(age)).find(|made| made & 1 == cookie.0 >> 31);
-    let expected = mac.mac(irs, made?, class) & MAC_BITS;
+    let expected = secrets.mac(tuple, irs, made?, class) & MAC_BITS;
     (expected == cookie.0 & MAC_BITS).then(|| MSS[class as usize])
 }
 
-/// Answer a SYN with a cookie and forget it.
+/// Answers a SYN with a cookie and forgets it. The sequence number of `isn` is not used.
 ///
 /// # Errors
 /// The reason for which there is no answer, counted already.
@@ -77,11 +69,11 @@ pub fn answer(
     params: &ListenParams<'_>,
     segment: &Segment,
     isn: Isn,
-    mac: &impl Mac,
+    secrets: &Secrets,
     out: &mut Outbox<'_>,
     now: Time,
 ) -> Result<(), DropReason> {
-    crate::event::segment_arrives::listen::admit_syn(segment, out)?;
+    listen::admit_syn(segment, out)?;
     let header = &segment.header;
     let mut agreed = agreement(header, &segment.tuple, out.config);
     // Accurate ECN has more to remember; what asks for it takes classic.
@@ -100,7 +92,7 @@ pub fn answer(
     if stamp.is_none() {
         agreed = Negotiation { shift: None, sack: false, ..agreed };
     }
-    let isn = Isn { iss: encode(header.seq, agreed.peer_mss, mac, now), ..isn };
+    let isn = Isn { iss: encode((&segment.tuple, header.seq), agreed.peer_mss, secrets, now), ..isn };
     let half_open = HalfOpen::new(segment.tuple, header.seq, isn, params, &agreed, (out.config, now));
     let half_open = half_open.with_ecn(if stamp.is_some() { classic } else { EcnMode::Off }, segment.ecn());
     half_open.send(params, (stamp, None), out, now);
@@ -108,13 +100,13 @@ pub fn answer(
     Ok(())
 }
 
-/// An acknowledgement for a listener that belongs to no connection: the half-open connection that its cookie stands for.
-/// `isn`: offset and hash as they were for the SYN; its sequence number is not used.
+/// An acknowledgement for a listener that belongs to no connection: the half-open connection that its cookie stands for, `None`
+/// where it brings back no cookie of ours. `isn`: offset and hash as they were for the SYN; its sequence number is not used.
 pub fn accept(
     params: &ListenParams<'_>,
     segment: &Segment,
     isn: Isn,
-    mac: &impl Mac,
+    secrets: &Secrets,
     config: &Config,
     now: Time,
 ) -> Option<HalfOpen> {
@@ -124,7 +116,7 @@ pub fn accept(
         return None;
     }
     let (irs, iss) = (header.seq + u32::MAX, header.ack + u32::MAX);
-    let peer_mss = decode(irs, iss, mac, now)?;
+    let peer_mss = decode((&segment.tuple, irs), iss, secrets, now)?;
     let stamps = header.options.timestamps.filter(|_| config.timestamps);
     let options = stamps.map_or(STAMP_NO_SHIFT, |stamps| stamps.echo & STAMP_BITS);
     let shift = (options & STAMP_NO_SHIFT != STAMP_NO_SHIFT).then_some((options & STAMP_NO_SHIFT) as u8);
@@ -139,29 +131,48 @@ pub fn accept(
     Some(half_open.with_ecn(if classic { EcnMode::Classic } else { EcnMode::Off }, 0).untimed())
 }
 
+/// Completes the handshake of a half-open connection that [`accept`] has made, with the segment that it was made from.
+pub fn complete(
+    mut half_open: HalfOpen,
+    params: &ListenParams<'_>,
+    arrival: &mut Option<Segment>,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Option<Box<Pcb>> {
+    // Nothing is remembered that could wait for payload.
+    let params = ListenParams { defer_accept: 0, ..*params };
+    match half_open.segment_arrives(&params, arrival, out, now) {
+        Progress::Established(pcb) => {
+            out.count(Counter::SynCookiesIn, 1);
+            Some(pcb)
+        }
+        Progress::Waiting | Progress::Ended => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn mac(irs: SeqNumber, epoch: u32, class: u32) -> u32 {
-        (irs.0 ^ epoch.wrapping_mul(0x9e37_79b9) ^ class.wrapping_mul(0x85eb_ca6b)).wrapping_mul(0xc2b2_ae35) >> 3
+    const SECRETS: Secrets = Secrets { syn_cookie: (3, 4), fast_open: [0; 16] };
+
+    fn tuple() -> FourTuple {
+        let ends = [10, 0, 0, 1].into();
+        FourTuple { local_addr: ends, remote_addr: ends, local_port: 80, remote_port: 2000 }
     }
 
     #[test]
     fn a_cookie_is_good_for_its_epoch_and_the_next() {
         for start in [0, 63, 64, 64 * 31, 64 * 32, 1 << 30] {
             let made = Time::from_secs(start);
-            let irs = SeqNumber(77);
-            let cookie = encode(irs, 1460, &mac, made);
-            assert_eq!(decode(irs, cookie, &mac, made), Some(1460));
-            assert_eq!(decode(irs, cookie, &mac, made + Duration::from_secs(64)), Some(1460));
-            assert_eq!(decode(irs, cookie, &mac, made + LIFE), None);
-            assert_eq!(
-                decode(irs, cookie, &mac, made + Duration::from_secs(64 * 32)),
-                None,
-                "the epoch's bits are the same"
-            );
-            assert_eq!(decode(irs + 1, cookie, &mac, made), None);
+            let (tuple, irs) = (&tuple(), SeqNumber(77));
+            let cookie = encode((tuple, irs), 1460, &SECRETS, made);
+            let decode = |irs, now| decode((tuple, irs), cookie, &SECRETS, now);
+            assert_eq!(decode(irs, made), Some(1460));
+            assert_eq!(decode(irs, made + Duration::from_secs(64)), Some(1460));
+            assert_eq!(decode(irs, made + LIFE), None);
+            assert_eq!(decode(irs, made + Duration::from_secs(64 * 32)), None, "the epoch's bits are the same");
+            assert_eq!(decode(irs + 1, made), None);
         }
     }
 
@@ -169,8 +180,9 @@ mod tests {
     fn the_mss_is_rounded_down() {
         let classes = [(0, 216), (216, 216), (1000, 536), (1459, 1440), (1460, 1460), (u16::MAX, 8940)];
         for (announced, used) in classes {
-            let cookie = encode(SeqNumber(1), announced, &mac, Time::ZERO);
-            assert_eq!(decode(SeqNumber(1), cookie, &mac, Time::ZERO), Some(used));
+            let syn = (&tuple(), SeqNumber(1));
+            let cookie = encode(syn, announced, &SECRETS, Time::ZERO);
+            assert_eq!(decode(syn, cookie, &SECRETS, Time::ZERO), Some(used));
         }
     }
 }

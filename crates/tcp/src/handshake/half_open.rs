@@ -1,7 +1,7 @@
 //! A half-open connection: what a listener remembers between its SYN-ACK and the peer's acknowledgement (the SYN cache of
 //! RFC 4987 section 3.5).
 //!
-//! 72 octets instead of a PCB of 480: enough to send the SYN-ACK again, and to make the PCB when the acknowledgement
+//! 72 bytes instead of a PCB of 480: enough to send the SYN-ACK again, and to make the PCB when the acknowledgement
 //! comes. The rules of SYN-RECEIVED are not written twice: a segment is given to the PCB that the half-open connection
 //! would be, and only if that has become more than SYN-RECEIVED is it kept. What may never happen: a SYN-ACK that is sent
 //! again with other numbers or options than the first.
@@ -146,6 +146,11 @@ impl HalfOpen {
     /// Both ends, as our connection will name them.
     pub fn tuple(&self) -> &FourTuple {
         &self.tuple
+    }
+
+    /// The hash of its flow, as [`Isn::flow_hash`] had it; 0 if there is none.
+    pub fn flow_hash(&self) -> u32 {
+        self.flow_hash
     }
 
     /// How often the timer has sent the SYN-ACK again.

@@ -1,0 +1,337 @@
+//! Handshakes of passive opens in one place of connections: the SYN cache with what the stack keeps beside each half-open
+//! connection, and the way of a SYN, of an acknowledgement and of a time-out through listener, routes and devices.
+//!
+//! What is answered, remembered and given up is decided in [`tcp::handshake`]. Here stands where that is kept, whose place of
+//! which listener it takes, and how it is sent. Owned by whoever owns the connection table beside it.
+//!
+//! What may never happen: a place of a listener that is neither handed on with a connection nor given back.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use observe::{Counters, DropReason, Time};
+use sync::Platform;
+use tcp::fast_open::CookieKeys;
+use tcp::handshake::{self, Answer, Opened, SynCache};
+use tcp::{
+    ConnectionOptions, Isn, ListenParams, Outbox, PathNews, Pcb, Progress, Readiness, Segment, TableChange, syn_cookie,
+};
+
+use crate::after::After;
+use crate::connections::{Report, report};
+use crate::flow::Flow;
+use crate::recent_routes::RecentRoutes;
+use crate::route_cache::RouteCache;
+use crate::shared::Shared;
+use crate::socket::{Admission, ListenerShared};
+use crate::table::private::Absent;
+
+/// What the stack keeps beside a half-open connection.
+struct Kept<P: Platform> {
+    listener: Arc<ListenerShared<P>>,
+    route: RouteCache,
+    absent: Absent,
+}
+
+/// A connection that has just been established, not yet in the table.
+pub struct Child<P: Platform> {
+    /// Its flow.
+    pub flow: Flow,
+    /// The connection.
+    pub pcb: Box<Pcb>,
+    /// Its route.
+    pub route: RouteCache,
+    /// What it owes the listener that admitted it.
+    pub admission: Admission<P>,
+    /// What rose on it.
+    pub ready: Readiness,
+    /// When it wants to be woken.
+    pub deadline: Option<Time>,
+    /// What has come to light of its path.
+    pub path: PathNews,
+    /// What its table must learn.
+    pub table: TableChange,
+    /// It has payload to send and found no credit.
+    pub starved: bool,
+    /// Its place in the connection table, where it is not yet.
+    pub absent: Absent,
+}
+
+/// Half-open connections of one place; see the module documentation.
+pub struct Handshakes<P: Platform> {
+    cache: SynCache<Kept<P>>,
+    /// The ways to those with whom connections were opened lately, by either side.
+    pub routes: RecentRoutes,
+}
+
+impl<P: Platform> Default for Handshakes<P> {
+    fn default() -> Self {
+        Handshakes { cache: SynCache::default(), routes: RecentRoutes::default() }
+    }
+}
+
+impl<P: Platform> Handshakes<P> {
+    /// Half-open connections.
+    pub fn len(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.cache.is_empty()
+    }
+
+    /// Memory held, in bytes.
+    pub fn footprint(&self) -> usize {
+        self.cache.footprint()
+    }
+
+    /// When [`Shared::half_open_timeouts`] next has something to do, in nanoseconds; `u64::MAX` for never. One load.
+    #[inline]
+    pub fn cached_deadline(&self) -> u64 {
+        self.cache.cached_deadline()
+    }
+
+    /// The half-open connection of this flow, which the connection table does not have.
+    #[inline]
+    pub fn find(&self, flow: &Flow, absent: Absent) -> Option<u32> {
+        self.cache.find(&flow.tuple, absent.hash())
+    }
+
+    /// Gives up the handshakes with this local address.
+    #[cold]
+    pub fn abandon(&mut self, address: IpAddr) {
+        self.cache.abandon(address, |kept| kept.listener.abandon());
+    }
+}
+
+/// What a listener hands to its children with these options, which are its own with what the path says. The MSS counts when a
+/// SYN is answered and not afterwards.
+fn params<'o, P: Platform>(options: &'o ConnectionOptions, listener: &ListenerShared<P>, mss: u16) -> ListenParams<'o> {
+    ListenParams { mss, options, defer_accept: listener.defer_accept() }
+}
+
+impl<P: Platform> Shared<P> {
+    /// A SYN for a listener: it is remembered, answered with a cookie, or dropped; or its connection opens at once.
+    pub fn syn_arrives(
+        &self,
+        handshakes: &mut Handshakes<P>,
+        listener: Arc<ListenerShared<P>>,
+        (flow, absent): (Flow, Absent),
+        arrival: &mut Option<Segment>,
+        now: Time,
+        (counters, after): (&Counters, &mut After<P>),
+    ) -> Option<Child<P>> {
+        let answer = match self.admit(&listener, arrival.as_ref()?, now) {
+            Ok(answer) => answer,
+            Err(reason) => {
+                counters.drop(reason);
+                return None;
+            }
+        };
+        let peer = flow.tuple.remote_addr;
+        let mut route = handshakes.routes.recall(peer, self.generation());
+        let mut out = self.outbox(&flow, &route, counters);
+        let options = self.on_path(listener.options(), peer);
+        let params = params(&options, &listener, self.mss_on(&route, peer, now));
+        let secrets = (self.isn_of(&flow, now), self.secrets.handshake());
+        let opened = handshake::syn_arrives(answer, &params, arrival, secrets, &mut out, now);
+        self.emit(&flow, &mut route, &mut out, after);
+        match opened {
+            Ok(Opened::HalfOpen(half_open)) => {
+                handshakes.routes.note(peer, &route);
+                let kept = Kept { listener, route, absent };
+                handshakes.cache.insert(half_open, kept, absent.hash(), self.tcp(), now);
+                None
+            }
+            Ok(Opened::Early(pcb)) => Some(Child::new((flow, absent), pcb, route, Admission::Early(listener), &out)),
+            Ok(Opened::CookieSent) => {
+                listener.note_cookie(now);
+                None
+            }
+            Err(_) => {
+                Admission::of(answer, listener).into_iter().for_each(Admission::abandon);
+                None
+            }
+        }
+    }
+
+    /// Has `tcp` decide what a listener answers to a SYN, and takes the places of the listener that the answer needs.
+    fn admit(&self, listener: &ListenerShared<P>, syn: &Segment, now: Time) -> Result<Answer, DropReason> {
+        let config = self.tcp();
+        let limit = listener.fast_open_limit(config.fast_open);
+        let keys = (limit > 0).then(|| {
+            let set = listener.fast_open_keys().unwrap_or(config.fast_open_keys);
+            CookieKeys::new(set, &self.secrets.handshake().fast_open)
+        });
+        let answer = handshake::admit(syn, &listener.take_place(), keys.as_ref(), config);
+        if !answer.is_ok_and(|answer| answer.is_remembered()) {
+            listener.abandon();
+        }
+        match answer? {
+            Answer::Early { .. } if !listener.admit_fast_open(limit, now) => Ok(answer?.without_fast_open()),
+            answer => Ok(answer),
+        }
+    }
+
+    /// The MSS of the path that a remembered route leads to.
+    fn mss_on(&self, route: &RouteCache, peer: IpAddr, now: Time) -> u16 {
+        match route.leaves_by(self.generation()) {
+            Some(interface) => self.mss_by(Some(interface), peer, now),
+            None => self.route_mss(peer, now),
+        }
+    }
+
+    /// A segment of a half-open connection: the child, if the handshake is complete.
+    pub fn half_open_arrives(
+        &self,
+        handshakes: &mut Handshakes<P>,
+        slot: u32,
+        arrival: &mut Option<Segment>,
+        now: Time,
+        (counters, after): (&Counters, &mut After<P>),
+    ) -> Option<Child<P>> {
+        let (half_open, Kept { listener, route, .. }) = handshakes.cache.get_mut(slot)?;
+        let flow = Flow { tuple: *half_open.tuple(), hash: half_open.flow_hash() };
+        let options = self.on_path(listener.options(), flow.tuple.remote_addr);
+        let params = params(&options, listener, u16::MAX);
+        let mut out = self.outbox(&flow, route, counters);
+        let progress = half_open.segment_arrives(&params, arrival, &mut out, now);
+        self.emit_waiting(&flow, route, &mut out, after);
+        match progress {
+            Progress::Waiting => None,
+            Progress::Ended => {
+                handshakes.cache.remove(slot)?.listener.abandon();
+                None
+            }
+            Progress::Established(pcb) => {
+                let Kept { listener, route, absent } = handshakes.cache.remove(slot)?;
+                Some(Child::new((flow, absent), pcb, route, Admission::Handshake(listener), &out))
+            }
+        }
+    }
+
+    /// An ICMP error about a segment of a half-open connection, which it may end.
+    pub fn half_open_error(
+        &self,
+        handshakes: &mut Handshakes<P>,
+        slot: u32,
+        error: &ip::IcmpError,
+        counters: &Counters,
+    ) {
+        let Report::Error(error) = report(error, |_, _| None) else { return };
+        let Some((half_open, _)) = handshakes.cache.get_mut(slot) else { return };
+        if !half_open.is_quoted(&error) {
+            counters.drop(DropReason::IcmpOutOfWindow);
+        } else if half_open.is_ended_by(&error)
+            && let Some(kept) = handshakes.cache.remove(slot)
+        {
+            kept.listener.abandon();
+        }
+    }
+
+    /// An acknowledgement that belongs to no connection, for a listener that has sent cookies: the child, if it brings
+    /// one back. Otherwise it is answered as in CLOSED.
+    pub fn cookie_arrives(
+        &self,
+        listener: Arc<ListenerShared<P>>,
+        (flow, absent): (Flow, Absent),
+        arrival: &mut Option<Segment>,
+        now: Time,
+        (counters, after): (&Counters, &mut After<P>),
+    ) -> Option<Child<P>> {
+        let segment = arrival.as_ref()?;
+        let peer = flow.tuple.remote_addr;
+        let options = self.on_path(listener.options(), peer);
+        let params = params(&options, &listener, self.route_mss(peer, now));
+        let (isn, secrets) = (self.isn_of(&flow, now), self.secrets.handshake());
+        let Some(half_open) = syn_cookie::accept(&params, segment, isn, secrets, self.tcp(), now) else {
+            counters.drop(DropReason::SynCookieInvalid);
+            self.reset(&flow, segment, counters, after);
+            return None;
+        };
+        let admission = Admission::Handshake(listener.clone());
+        if let Err(reason) = listener.take_place().admit_cookie() {
+            counters.drop(reason);
+            admission.abandon();
+            return None;
+        }
+        let mut route = RouteCache::as_of(self.generation());
+        let mut out = self.outbox(&flow, &route, counters);
+        let pcb = syn_cookie::complete(half_open, &params, arrival, &mut out, now);
+        self.emit(&flow, &mut route, &mut out, after);
+        match pcb {
+            Some(pcb) => Some(Child::new((flow, absent), pcb, route, admission, &out)),
+            None => {
+                admission.abandon();
+                None
+            }
+        }
+    }
+
+    /// Sends SYN-ACKs again that are due, and gives up handshakes that nobody completes.
+    pub fn half_open_timeouts(
+        &self,
+        handshakes: &mut Handshakes<P>,
+        now: Time,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) {
+        let config = self.tcp();
+        while let Some(slot) = handshakes.cache.due(config, now) {
+            let given_up = handshakes.cache.time_out(slot, config, now, |half_open, kept| {
+                let flow = Flow { tuple: *half_open.tuple(), hash: half_open.flow_hash() };
+                let options = self.on_path(kept.listener.options(), flow.tuple.remote_addr);
+                let params = params(&options, &kept.listener, u16::MAX);
+                let limit = kept.listener.backlog().syn_ack_retries(config);
+                let mut out = self.outbox(&flow, &kept.route, counters);
+                let stays = half_open.timed_out(&params, limit, &mut out, now);
+                self.emit_waiting(&flow, &mut kept.route, &mut out, after);
+                stays
+            });
+            if let Some(kept) = given_up {
+                kept.listener.abandon();
+            }
+        }
+    }
+
+    /// [`Shared::emit`] for a half-open connection. That routes have changed since its SYN came concerns the child, if there
+    /// will be one: it finds out when it first sends.
+    fn emit_waiting(&self, flow: &Flow, route: &mut RouteCache, out: &mut Outbox<'_>, after: &mut After<P>) {
+        let mut latest = *route;
+        self.emit(flow, &mut latest, out, after);
+        if out.path == PathNews::None {
+            *route = latest;
+        }
+    }
+
+    fn isn_of(&self, flow: &Flow, now: Time) -> Isn {
+        let (iss, ts_offset) = self.secrets.beginning(&flow.tuple, now);
+        Isn { iss, ts_offset, flow_hash: Some(flow.hash) }
+    }
+}
+
+impl<P: Platform> Child<P> {
+    fn new(
+        (flow, absent): (Flow, Absent),
+        pcb: Box<Pcb>,
+        route: RouteCache,
+        admission: Admission<P>,
+        out: &Outbox<'_>,
+    ) -> Self {
+        let Outbox { ready, deadline, path, table, starved, .. } = *out;
+        Child { flow, pcb, route, admission, ready, deadline, path, table, starved, absent }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With a half-open connection and its links it makes the 128 bytes that a flood takes for each SYN.
+    #[test]
+    fn what_is_kept_of_a_syn_is_small() {
+        assert!(size_of::<Kept<sync::Real>>() <= 40, "{} bytes", size_of::<Kept<sync::Real>>());
+    }
+}

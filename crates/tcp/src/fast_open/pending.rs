@@ -1,0 +1,70 @@
+//! The Fast Open requests of a listener whose handshakes are not complete: PendingFastOpenRequests of RFC 7413 section 5.1, which
+//! bounds what an attacker with one good cookie can make a server do.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use observe::Time;
+
+/// A request that was reset goes on counting for so long.
+const RESET_COUNTS: Duration = Duration::from_secs(60);
+
+/// Pending requests, counted.
+#[derive(Clone, Debug, Default)]
+pub struct PendingRequests {
+    count: usize,
+    /// Until when each request counts that was reset, earliest first.
+    resets: VecDeque<Time>,
+}
+
+impl PendingRequests {
+    /// Takes one more request, unless `limit` are pending. Those that were reset give their places back after a while and not
+    /// at once, or resets that forged SYNs provoke would make room for ever more of them (RFC 7413 section 5.1).
+    pub fn admit(&mut self, limit: usize, now: Time) -> bool {
+        if self.count >= limit && self.resets.front().is_some_and(|until| *until <= now) {
+            self.resets.pop_front();
+            self.count -= 1;
+        }
+        let admitted = self.count < limit;
+        self.count += usize::from(admitted);
+        admitted
+    }
+
+    /// A request is no longer pending: its handshake is complete, or it has ended otherwise than by a reset.
+    pub fn finish(&mut self) {
+        self.count -= 1;
+    }
+
+    /// The peer has reset a pending request at `now`.
+    pub fn reset(&mut self, now: Time) {
+        self.resets.push_back(now + RESET_COUNTS);
+    }
+
+    /// Requests that count as pending.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether none is pending.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reset_gives_its_place_back_after_a_minute() {
+        let (mut pending, start) = (PendingRequests::default(), Time::from_secs(1));
+        assert_eq!([(); 3].map(|()| pending.admit(2, start)), [true, true, false]);
+        pending.reset(start);
+        assert!(!pending.admit(2, start + RESET_COUNTS - Duration::from_nanos(1)));
+        assert!(pending.admit(2, start + RESET_COUNTS), "in its place");
+        assert!(!pending.admit(2, start + 2 * RESET_COUNTS), "a reset gives back one place");
+        pending.finish();
+        assert!(pending.admit(2, start));
+        assert_eq!((pending.len(), pending.is_empty()), (2, false));
+    }
+}

@@ -1,0 +1,73 @@
+//! The handshake of a passive open, as values: what a listener answers to a SYN, and what it remembers until the peer
+//! acknowledges.
+//!
+//! | file | content |
+//! |---|---|
+//! | `listen.rs` ([`listen`]) | the checks of LISTEN (RFC 9293 section 3.10.7.2), and which segments concern a listener at all |
+//! | `admission.rs` ([`admit`], [`Backlog`], [`Answer`]) | how a SYN is answered where queues fill up (RFC 4987) or a Fast Open cookie is shown (RFC 7413) |
+//! | `half_open.rs` ([`HalfOpen`]) | one half-open connection (RFC 9293 section 3.10.7.4, SYN-RECEIVED) |
+//! | `syn_cache.rs` ([`SynCache`]) | half-open connections by tuple, and the timer of their SYN-ACKs |
+//! | `syn_cookie.rs` ([`syn_cookie`]) | SYN cookies: nothing is remembered |
+//! | `early.rs` | a connection that opens with its SYN (Fast Open) |
+//! | `secrets.rs` ([`Secrets`]) | the keys of both kinds of cookies |
+//!
+//! A SYN goes this way: the caller tells [`admit`] how full the listener is, and hands the [`Answer`] to [`syn_arrives`], which
+//! makes what is to be remembered; the SYN-ACK is in the outbox. Where half-open connections are kept, under which lock the
+//! places of a listener are counted, and which listener a segment is for is the caller's business.
+
+mod admission;
+mod early;
+mod half_open;
+pub mod listen;
+mod secrets;
+mod syn_cache;
+pub mod syn_cookie;
+
+use observe::{DropReason, Time};
+
+pub use admission::{Answer, Backlog, Occupancy, admit};
+pub use early::accept;
+pub use half_open::{HalfOpen, Progress};
+pub use secrets::Secrets;
+pub use syn_cache::SynCache;
+
+use crate::config::ListenParams;
+use crate::event::Isn;
+use crate::outbox::Outbox;
+use crate::pcb::Pcb;
+use crate::segment::Segment;
+
+/// What a SYN has become.
+#[derive(Debug)]
+#[must_use]
+pub enum Opened {
+    /// A half-open connection, to be remembered ([`SynCache::insert`]).
+    HalfOpen(HalfOpen),
+    /// A connection, which may enter the accept queue before its handshake is complete (Fast Open).
+    Early(Box<Pcb>),
+    /// Nothing: a SYN cookie is on its way.
+    CookieSent,
+}
+
+/// Answers a SYN as [`admit`] has decided; the SYN-ACK is in `out`. `arrival` is taken only if the connection opens at once.
+///
+/// # Errors
+/// The reason for which the segment was dropped, counted already; a reset may be in `out`.
+pub fn syn_arrives(
+    answer: Answer,
+    params: &ListenParams<'_>,
+    arrival: &mut Option<Segment>,
+    (isn, secrets): (Isn, &Secrets),
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Result<Opened, DropReason> {
+    let Some(syn) = arrival.as_ref() else { return Ok(Opened::CookieSent) };
+    match answer {
+        Answer::HalfOpen { cookie } => listen::syn_arrives(params, syn, isn, cookie, out, now).map(Opened::HalfOpen),
+        Answer::SynCookie => syn_cookie::answer(params, syn, isn, secrets, out, now).map(|()| Opened::CookieSent),
+        Answer::Early { cookie } => match arrival.take() {
+            Some(syn) => accept(params, syn, isn, cookie, out, now).map(Opened::Early),
+            None => Ok(Opened::CookieSent),
+        },
+    }
+}

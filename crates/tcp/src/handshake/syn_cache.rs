@@ -1,0 +1,305 @@
+//! The SYN cache (RFC 4987 section 3.5): half-open connections, found by their tuples, each with what its keeper stores beside it.
+//!
+//! All entries whose SYN-ACK left equally often wait equally long. So one list per number of retries, in the order of sending, is
+//! a timer: its head is due first. Exclusive use is the caller's business.
+//!
+//! What may never happen: an entry in no list; a copy of the entries when there is one more than before.
+
+use core::net::IpAddr;
+
+use observe::Time;
+use wire::FourTuple;
+
+use super::half_open::HalfOpen;
+use crate::config::Config;
+
+/// No slot.
+const NONE: u32 = u32::MAX;
+/// Lists: one per number of retries; those beyond share the last, in which heads may then wait for a later one.
+const LISTS: usize = 8;
+/// Slots of a chunk, as a power of two. Chunks never move.
+const CHUNK_SHIFT: u32 = 4;
+const CHUNK: usize = 1 << CHUNK_SHIFT;
+
+struct Entry<B> {
+    half_open: HalfOpen,
+    beside: B,
+    hash: u32,
+    /// The next entry of the same bucket.
+    chain: u32,
+    next: u32,
+    prev: u32,
+}
+
+enum Slot<B> {
+    Free { next: u32 },
+    Used(Entry<B>),
+}
+
+#[derive(Clone, Copy)]
+struct List {
+    first: u32,
+    last: u32,
+}
+
+/// Half-open connections, with a `B` beside each; see the module documentation.
+pub struct SynCache<B> {
+    chunks: Vec<Vec<Slot<B>>>,
+    /// Slots of all chunks that have been used.
+    slots: u32,
+    /// The first free slot among them.
+    free: u32,
+    len: usize,
+    /// The first entry of each bucket; their number is a power of two, or 0.
+    buckets: Vec<u32>,
+    lists: [List; LISTS],
+    /// Not later than the earliest deadline, in nanoseconds; `u64::MAX` while there is none.
+    earliest: u64,
+}
+
+impl<B> Default for SynCache<B> {
+    fn default() -> Self {
+        SynCache {
+            chunks: Vec::new(),
+            slots: 0,
+            free: NONE,
+            len: 0,
+            buckets: Vec::new(),
+            lists: [List { first: NONE, last: NONE }; LISTS],
+            earliest: u64::MAX,
+        }
+    }
+}
+
+impl<B> SynCache<B> {
+    /// Half-open connections.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Memory held, in bytes, without what the `B`s point to.
+    pub fn footprint(&self) -> usize {
+        let chunks =
+            self.chunks.capacity() * size_of::<Vec<Slot<B>>>() + self.chunks.len() * CHUNK * size_of::<Slot<B>>();
+        chunks + self.buckets.capacity() * size_of::<u32>()
+    }
+
+    /// When [`SynCache::due`] next has something to say, in nanoseconds; `u64::MAX` for never. One load.
+    #[inline]
+    pub fn cached_deadline(&self) -> u64 {
+        self.earliest
+    }
+
+    /// The slot of the half-open connection with this tuple. `hash`: of the tuple, with a key that no peer can know, or they
+    /// would aim at one bucket.
+    #[inline]
+    pub fn find(&self, tuple: &FourTuple, hash: u32) -> Option<u32> {
+        if self.is_empty() { None } else { self.search(tuple, hash) }
+    }
+
+    fn search(&self, tuple: &FourTuple, hash: u32) -> Option<u32> {
+        let mut slot = self.buckets[self.bucket(hash)];
+        while let Some(entry) = self.entry(slot) {
+            if entry.hash == hash && entry.half_open.tuple() == tuple {
+                return Some(slot);
+            }
+            slot = entry.chain;
+        }
+        None
+    }
+
+    /// The half-open connection in `slot`, and what stands beside it.
+    #[inline]
+    pub fn get_mut(&mut self, slot: u32) -> Option<(&mut HalfOpen, &mut B)> {
+        self.entry_mut(slot).map(|entry| (&mut entry.half_open, &mut entry.beside))
+    }
+
+    /// Puts in a half-open connection that [`SynCache::find`] has not found by this `hash`, and whose SYN-ACK leaves at `now`.
+    pub fn insert(&mut self, half_open: HalfOpen, beside: B, hash: u32, config: &Config, now: Time) {
+        if self.len == self.buckets.len() {
+            self.grow();
+        }
+        let bucket = self.bucket(hash);
+        let entry = Entry { half_open, beside, hash, chain: self.buckets[bucket], next: NONE, prev: NONE };
+        let slot = self.take_slot(entry);
+        self.buckets[bucket] = slot;
+        self.len += 1;
+        self.append(slot, config, now);
+    }
+
+    /// Takes one out: what stood beside it.
+    pub fn remove(&mut self, slot: u32) -> Option<B> {
+        self.unlink(slot);
+        self.discard(slot)
+    }
+
+    /// Takes out all that have this local address, and gives what stood beside them to `abandoned`.
+    #[cold]
+    pub fn abandon(&mut self, address: IpAddr, mut abandoned: impl FnMut(B)) {
+        let concerned =
+            |slot: &u32| self.entry(*slot).is_some_and(|entry| entry.half_open.tuple().local_addr == address);
+        let slots: Vec<u32> = (0..self.slots).filter(concerned).collect();
+        slots.into_iter().filter_map(|slot| self.remove(slot)).for_each(&mut abandoned);
+    }
+
+    /// One whose SYN-ACK is to be sent again, or which is to be given up ([`SynCache::time_out`]).
+    pub fn due(&mut self, config: &Config, now: Time) -> Option<u32> {
+        if self.earliest > now.as_nanos() {
+            return None;
+        }
+        let mut earliest = u64::MAX;
+        for list in self.lists {
+            let Some(entry) = self.entry(list.first) else { continue };
+            let deadline = entry.half_open.deadline(config, now);
+            if deadline <= now {
+                return Some(list.first);
+            }
+            earliest = earliest.min(deadline.as_nanos());
+        }
+        self.earliest = earliest;
+        None
+    }
+
+    /// Runs the time-out of one that is [`SynCache::due`]: `run` calls [`HalfOpen::timed_out`] and returns whether it is kept.
+    /// What stood beside it, if it is not.
+    pub fn time_out(
+        &mut self,
+        slot: u32,
+        config: &Config,
+        now: Time,
+        run: impl FnOnce(&mut HalfOpen, &mut B) -> bool,
+    ) -> Option<B> {
+        self.unlink(slot);
+        let (half_open, beside) = self.get_mut(slot)?;
+        if run(half_open, beside) {
+            self.append(slot, config, now);
+            return None;
+        }
+        self.discard(slot)
+    }
+
+    fn bucket(&self, hash: u32) -> usize {
+        hash as usize & self.buckets.len().wrapping_sub(1)
+    }
+
+    fn grow(&mut self) {
+        let buckets = (self.buckets.len() * 2).max(CHUNK);
+        self.buckets.clear();
+        self.buckets.resize(buckets, NONE);
+        for slot in 0..self.slots {
+            let Some(hash) = self.entry(slot).map(|entry| entry.hash) else { continue };
+            let bucket = self.bucket(hash);
+            let before = std::mem::replace(&mut self.buckets[bucket], slot);
+            if let Some(entry) = self.entry_mut(slot) {
+                entry.chain = before;
+            }
+        }
+    }
+
+    #[inline]
+    fn entry(&self, slot: u32) -> Option<&Entry<B>> {
+        match self.chunks.get((slot >> CHUNK_SHIFT) as usize)?.get(slot as usize % CHUNK)? {
+            Slot::Used(entry) => Some(entry),
+            Slot::Free { .. } => None,
+        }
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, slot: u32) -> Option<&mut Slot<B>> {
+        self.chunks.get_mut((slot >> CHUNK_SHIFT) as usize)?.get_mut(slot as usize % CHUNK)
+    }
+
+    #[inline]
+    fn entry_mut(&mut self, slot: u32) -> Option<&mut Entry<B>> {
+        match self.slot_mut(slot)? {
+            Slot::Used(entry) => Some(entry),
+            Slot::Free { .. } => None,
+        }
+    }
+
+    fn take_slot(&mut self, entry: Entry<B>) -> u32 {
+        let free = self.free;
+        if let Some(slot) = self.slot_mut(free) {
+            if let Slot::Free { next } = std::mem::replace(slot, Slot::Used(entry)) {
+                self.free = next;
+            }
+            return free;
+        }
+        let slot = self.slots;
+        if (slot as usize).is_multiple_of(CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        if let Some(chunk) = self.chunks.last_mut() {
+            chunk.push(Slot::Used(entry));
+        }
+        self.slots += 1;
+        slot
+    }
+
+    /// Takes an entry out of its bucket and its slot; it is in no list any more.
+    fn discard(&mut self, slot: u32) -> Option<B> {
+        let (hash, behind) = self.entry(slot).map(|entry| (entry.hash, entry.chain))?;
+        let bucket = self.bucket(hash);
+        if self.buckets[bucket] == slot {
+            self.buckets[bucket] = behind;
+        } else {
+            let mut before = self.buckets[bucket];
+            while let Some(entry) = self.entry_mut(before) {
+                if entry.chain == slot {
+                    entry.chain = behind;
+                    break;
+                }
+                before = entry.chain;
+            }
+        }
+        let free = Slot::Free { next: self.free };
+        let Slot::Used(entry) = std::mem::replace(self.slot_mut(slot)?, free) else { return None };
+        self.free = slot;
+        self.len -= 1;
+        if self.len == 0 {
+            self.earliest = u64::MAX;
+        }
+        Some(entry.beside)
+    }
+
+    fn append(&mut self, slot: u32, config: &Config, now: Time) {
+        let Some(entry) = self.entry(slot) else { return };
+        let list = list_of(&entry.half_open);
+        let deadline = entry.half_open.deadline(config, now).as_nanos();
+        let before = std::mem::replace(&mut self.lists[list].last, slot);
+        if let Some(entry) = self.entry_mut(slot) {
+            (entry.prev, entry.next) = (before, NONE);
+        }
+        match self.entry_mut(before) {
+            Some(before) => before.next = slot,
+            None => self.lists[list].first = slot,
+        }
+        self.earliest = self.earliest.min(deadline);
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let Some(entry) = self.entry(slot) else { return };
+        let (prev, next, list) = (entry.prev, entry.next, list_of(&entry.half_open));
+        match self.entry_mut(prev) {
+            Some(before) => before.next = next,
+            None => self.lists[list].first = next,
+        }
+        match self.entry_mut(next) {
+            Some(behind) => behind.prev = prev,
+            None => self.lists[list].last = prev,
+        }
+    }
+}
+
+fn list_of(half_open: &HalfOpen) -> usize {
+    usize::from(half_open.retries()).min(LISTS - 1)
+}
+
+#[cfg(test)]
+mod tests;
