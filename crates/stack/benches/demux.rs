@@ -7,24 +7,14 @@ use std::time::Instant;
 
 use observe::Time;
 use stack::secrets::Secrets;
-use stack::table::private::{Entry, Table};
-use stack::timers::Wheel;
+use stack::table::index::Index;
+use stack::timers::{Timer, Wheel};
 use wire::FourTuple;
 
 /// As large as a connection with its PCB.
 struct Connection {
     tuple: FourTuple,
     pcb: [u64; 60],
-}
-
-impl Entry for Connection {
-    fn tuple(&self) -> &FourTuple {
-        &self.tuple
-    }
-
-    fn flow_hash(&self) -> u32 {
-        flow_hash(&self.tuple)
-    }
 }
 
 /// In the place of a device's hash, which costs the stack nothing.
@@ -57,30 +47,33 @@ fn main() {
     let mut first = 0.0;
     println!("finding a connection in random order (keyed hash, cold and warm caches as they come):");
     for connections in [1, 10, 100, 1_000, 10_000, 100_000u32] {
-        let mut table = Table::new(&Secrets::from_seed(1));
+        let (mut index, mut table) = (Index::new(&Secrets::from_seed(1)), Vec::new());
         for n in 0..connections {
-            let absent = table.find(&tuple(n), flow_hash(&tuple(n))).expect_err("every tuple is new");
-            table.insert(Connection { tuple: tuple(n), pcb: [0; 60] }, absent);
+            let absent = index.find(&tuple(n), flow_hash(&tuple(n)), |_| false).expect_err("every tuple is new");
+            table.push((Connection { tuple: tuple(n), pcb: [0; 60] }, absent));
+            index.insert(n, flow_hash(&tuple(n)), absent, |other| table[other as usize].1);
         }
         let mut seed = 1u32;
         let ns = time(lookups, |_| {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let tuple = tuple((seed >> 8) % connections);
-            let found = table.find(black_box(&tuple), flow_hash(&tuple));
-            let connection = found.ok().and_then(|slot| table.at(slot));
-            assert!(connection.is_some_and(|connection| black_box(connection.pcb[0]) == 0), "it is in the table");
+            let has = |slot: u32| table.get(slot as usize).is_some_and(|(connection, _)| connection.tuple == tuple);
+            let found = index.find(black_box(&tuple), flow_hash(&tuple), has);
+            let connection = found.ok().and_then(|slot| table.get(slot as usize));
+            assert!(connection.is_some_and(|(connection, _)| black_box(connection.pcb[0]) == 0), "it is in the table");
         });
         first = if connections == 1 { ns } else { first };
         println!("{connections:>8} connections: {ns:6.1} ns, {:5.2} times one connection", ns / first);
     }
     let mut wheel = Wheel::new(Time::ZERO);
     let slots = 16_384;
+    let mut timers = vec![Timer::UNARMED; slots as usize];
     let mut now = 0u64;
     let ns = time(lookups, |n| {
         let slot = n % slots;
-        wheel.cancel(slot);
+        wheel.cancel(timers[slot as usize], slot);
         now += 50;
-        wheel.arm(slot, Time::from_nanos(now + 200_000_000));
+        wheel.arm(&mut timers[slot as usize], slot, Time::from_nanos(now + 200_000_000));
     });
     println!("timer wheel, cancel and arm with {slots} timers: {ns:.1} ns");
 }

@@ -15,7 +15,8 @@ use stack::arch::select::{self, Plan, Staffing};
 use stack::call::{Call, Control, Ingress, Reply, Segment};
 use stack::connections::{Arrivals, Calls, Upkeep};
 use stack::flow::{Flow, Target};
-use stack::place::Cell;
+use stack::place::connection::connections;
+use stack::place::{Cell, Contents};
 use stack::shared::Shared;
 use stack::socket::ListenerShared;
 use stack::{InterfaceConfig, Stack, StackConfig};
@@ -88,9 +89,10 @@ fn main() {
     let mut far = theirs.take_queues();
     let shared = stack.shared().clone();
     let way = if direct {
-        Way::Direct(Box::new(Cell::new(&shared)))
+        Way::Direct(Box::new(Cell::new(&shared, &connections())))
     } else {
-        let arch = select::build(Plan::reference(), &shared, Staffing { cpus: 1, own_threads: false });
+        let arch =
+            select::build(Plan::reference(), &shared, Staffing { cpus: 1, own_threads: false }, Contents::empty());
         arch.tick(shared.clock.now());
         Way::Trait(arch)
     };

@@ -1,5 +1,6 @@
 //! How a connection is named on its way through the stack.
 
+pub use sync::slab::Key;
 use wire::FourTuple;
 
 /// A connection as the classifier sees it: its tuple, and the RSS hash that decides which cell and which device queue
@@ -29,12 +30,12 @@ pub fn index(hash: u32, n: usize) -> usize {
     if n & (n - 1) == 0 { hash as usize & (n - 1) } else { hash as usize % n }
 }
 
-/// A connection as its user names it: where it lives, and which generation of the slot it was.
+/// A connection as its user names it, whatever the architecture: where it lies, and which generation of the slot it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Hash of its flow: it leads to the cell.
     pub hash: u32,
-    /// Slot and generation inside the cell's table. A key that has gone stale finds nothing.
+    /// Slot and generation in the stack's slab of connections. A key that has gone stale finds nothing.
     pub key: Key,
 }
 
@@ -43,26 +44,5 @@ impl Target {
     #[inline]
     pub fn index(&self, n: usize) -> usize {
         index(self.hash, n)
-    }
-}
-
-/// Slot number and generation of one entry of a connection table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
-    /// Index into the slots.
-    pub slot: u32,
-    /// Incremented each time the slot is freed.
-    pub generation: u32,
-}
-
-impl Key {
-    /// Packed into one word, so that it fits an atomic.
-    pub fn to_bits(self) -> u64 {
-        (u64::from(self.generation) << 32) | u64::from(self.slot)
-    }
-
-    /// The inverse of [`Key::to_bits`].
-    pub fn from_bits(bits: u64) -> Self {
-        Key { slot: bits as u32, generation: (bits >> 32) as u32 }
     }
 }

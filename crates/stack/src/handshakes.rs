@@ -24,7 +24,7 @@ use crate::recent_routes::RecentRoutes;
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
 use crate::socket::{Admission, ListenerShared};
-use crate::table::private::Absent;
+use crate::table::index::Absent;
 
 /// What the stack keeps beside a half-open connection.
 struct Kept<P: Platform> {

@@ -8,12 +8,12 @@
 //! | `rx.rs` | [`Driver`]: from a device's queue to `post`, the one line where architectures part |
 //! | `arch.rs`, `arch/` | the [`Architecture`](arch::Architecture) trait; one file for each; `select.rs` knows the names |
 //! | `connections/` | what happens to a connection, written once over a [`Place`](place::Place) |
-//! | `place/` | where connections are kept: a [`Cell`](place::Cell) behind one `&mut`, or [`Locked`](place::Locked) one by one; `place/pcb/` has a PCB behind one, two or six locks |
+//! | `place/` | where connections are kept: a [`Cell`](place::Cell) behind one `&mut`, or [`Locked`](place::Locked) one by one; `place/connection.rs` has the slab in which they lie; `place/pcb/` a PCB behind one, two or six locks |
 //! | `call.rs`, `handoff.rs` | work as values, and work that crosses threads |
 //! | `after.rs` | effects that wait until the last guard has dropped |
 //! | `tx.rs` | from a segment to the device, in the order of its making |
 //! | `route_cache.rs`, `recent_routes.rs` | what connections, and cells, remember of the way there |
-//! | `table/`, `timers.rs`, `replicas.rs` | keyed connection table, timer wheel, bound sockets |
+//! | `table/`, `timers.rs`, `replicas.rs` | keyed index of connections, timer wheel, bound sockets |
 //! | `handshakes.rs` | where half-open connections are kept, and the way of a SYN; its rules are in [`tcp::handshake`] |
 //! | `socket/` | what a connection and its user share: readiness, accept queues, datagram queues, poll sets |
 //! | `containment.rs` | panics: how far they spread, and who is told |

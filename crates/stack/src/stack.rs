@@ -27,6 +27,7 @@ use crate::connections::Census;
 use crate::containment::Failure;
 use crate::flow::{Flow, Target};
 use crate::pings::EchoReply;
+use crate::place::Contents;
 use crate::ports::{Ports, Transport};
 use crate::rx::Driver;
 use crate::secrets::Secrets;
@@ -192,7 +193,7 @@ impl<P: Platform> Stack<P> {
             Settings { clock, secrets, lock_kind, tcp, rss: rss.clone(), workers, drivers, resets_per_second, contain };
         let shared = Shared::new(settings, built, routes, Addresses::new(machines));
         let staffing = Staffing { cpus: config.cpus.max(1), own_threads: config.own_threads };
-        let arch = select::build(config.plan, &shared, staffing);
+        let arch = select::build(config.plan, &shared, staffing, Contents::empty());
         let core = Core { shared, arch, plan: config.plan, ports: Ports::default(), rss };
         let stack = Stack { core: Arc::new(core) };
         let mut after = After::default();

@@ -1,11 +1,14 @@
-//! A hierarchical timer wheel over connection slots, linked by index.
+//! A hierarchical timer wheel for connections.
 //!
 //! A connection has at most one entry, for the earliest of its deadlines, and the entry is *lazy*: moving a deadline
 //! later leaves it where it is, and the connection finds out, when woken early, that nothing is due (invariant G8: a
 //! stale timer has no effect). So an ACK that pushes the retransmission deadline out costs nothing here.
 //!
+//! An entry names its connection by slot. The connection has a [`Timer`], which says where its entry is: four octets for a
+//! connection without one. It is checked against the entry, so one that has become stale does no harm.
+//!
 //! Owned by one cell (or, under a shared table, by one lock). Arming costs a few stores; a tick costs a bit scan of
-//! one word per level. No allocation but the growth of the link array with the slots.
+//! one word per level. No allocation but the growth of the entries.
 
 use observe::Time;
 
@@ -18,12 +21,22 @@ const LEVELS: usize = 5;
 const NONE: u32 = u32::MAX;
 /// An entry may wait for so many ticks, thirteen days; one that wants to wait for longer is woken then, and asks again.
 const HORIZON: u64 = 1 << (LEVEL_BITS * LEVELS as u32);
-/// In the place of a bucket: unarmed.
-const NOWHERE: u16 = u16::MAX;
 
-/// One slot's entry: 16 octets, because each connection has one, armed or not.
+/// Where a connection's entry is, if it has one.
+#[derive(Clone, Copy, Debug)]
+pub struct Timer(u32);
+
+impl Timer {
+    /// The connection has no entry.
+    pub const UNARMED: Timer = Timer(NONE);
+}
+
+/// One entry.
 #[derive(Clone, Copy)]
 struct Link {
+    /// The connection; [`NONE`]: the entry is free.
+    slot: u32,
+    /// The next in its bucket, or among the free ones.
     next: u32,
     prev: u32,
     /// In ticks modulo 2^32, [`HORIZON`] from the wheel's at most.
@@ -31,14 +44,7 @@ struct Link {
     bucket: u16,
 }
 
-const UNARMED: Link = Link { next: NONE, prev: NONE, deadline: 0, bucket: NOWHERE };
-
 impl Link {
-    #[inline]
-    fn is_armed(&self) -> bool {
-        self.bucket != NOWHERE
-    }
-
     /// Its deadline in ticks, for a wheel that stands at `tick`.
     #[inline]
     fn due(&self, tick: u64) -> u64 {
@@ -46,9 +52,11 @@ impl Link {
     }
 }
 
-/// Timer entries for slots `0..n`, at most one each.
+/// Timer entries of connections, at most one each.
 pub struct Wheel {
     links: Vec<Link>,
+    /// The first free link.
+    free: u32,
     /// On the heap: a wheel is part of a cell, which is moved into its place when the stack is built.
     heads: Box<[u32; LEVELS * SLOTS]>,
     occupied: [u64; LEVELS],
@@ -64,6 +72,7 @@ impl Wheel {
     pub fn new(now: Time) -> Self {
         Wheel {
             links: Vec::new(),
+            free: NONE,
             heads: Box::new([NONE; LEVELS * SLOTS]),
             occupied: [0; LEVELS],
             tick: now.as_nanos() >> TICK_SHIFT,
@@ -89,33 +98,62 @@ impl Wheel {
         self.armed == 0
     }
 
-    /// Sees to it that `slot` is woken no later than one tick after `deadline`. An earlier entry is kept, and the answer is
-    /// then `u64::MAX`; otherwise it is when the new one is due, in nanoseconds.
-    pub fn arm(&mut self, slot: u32, deadline: Time) -> u64 {
-        let index = slot as usize;
-        if index >= self.links.len() {
-            self.links.resize(index + 1, UNARMED);
-        }
+    /// Sees to it that the connection in `slot` is woken no later than one tick after `deadline`; `timer` is that connection's.
+    /// An earlier entry is kept, and the answer is then `u64::MAX`; otherwise it is when the new one is due, in nanoseconds.
+    pub fn arm(&mut self, timer: &mut Timer, slot: u32, deadline: Time) -> u64 {
         // Rounded up: a wake before the deadline would only find nothing due.
         let ticks = deadline.as_nanos().saturating_add((1 << TICK_SHIFT) - 1) >> TICK_SHIFT;
         let ticks = ticks.clamp(self.tick + 1, self.tick + HORIZON);
-        let link = &self.links[index];
-        if link.is_armed() {
-            if link.due(self.tick) <= ticks {
-                return u64::MAX;
-            }
-            self.unlink(slot);
+        match self.link(*timer, slot) {
+            Some(link) if link.due(self.tick) <= ticks => return u64::MAX,
+            Some(_) => self.unlink(timer.0),
+            None => *timer = Timer(self.allocate(slot)),
         }
-        self.place(slot, ticks);
+        self.place(timer.0, ticks);
         self.earliest = self.earliest.min(ticks << TICK_SHIFT);
         ticks << TICK_SHIFT
     }
 
-    /// Forgets `slot`; called when the slot is freed.
-    pub fn cancel(&mut self, slot: u32) {
-        if self.links.get(slot as usize).is_some_and(Link::is_armed) {
-            self.unlink(slot);
+    /// Forgets the connection in `slot`; called when the slot is freed.
+    pub fn cancel(&mut self, timer: Timer, slot: u32) {
+        if self.link(timer, slot).is_some() {
+            self.unlink(timer.0);
+            self.release(timer.0);
         }
+    }
+
+    /// The entry of the connection in `slot`.
+    #[inline]
+    fn link(&self, timer: Timer, slot: u32) -> Option<&Link> {
+        self.links.get(timer.0 as usize).filter(|link| link.slot == slot)
+    }
+
+    fn allocate(&mut self, slot: u32) -> u32 {
+        let link = Link { slot, next: NONE, prev: NONE, deadline: 0, bucket: 0 };
+        let index = self.free;
+        match self.links.get_mut(index as usize) {
+            Some(free) => {
+                self.free = free.next;
+                *free = link;
+                index
+            }
+            None => {
+                self.links.push(link);
+                self.links.len() as u32 - 1
+            }
+        }
+    }
+
+    fn release(&mut self, index: u32) {
+        let link = &mut self.links[index as usize];
+        (link.slot, link.next) = (NONE, self.free);
+        self.free = index;
+    }
+
+    /// The connections that are armed, by slot, each with the time at which it will be woken.
+    pub fn entries(&self) -> impl Iterator<Item = (u32, Time)> {
+        let armed = self.links.iter().filter(|link| link.slot != NONE);
+        armed.map(|link| (link.slot, Time::from_nanos(link.due(self.tick) << TICK_SHIFT)))
     }
 
     /// The time at which [`Wheel::expire`] next has something to do, or `None` when nothing is armed. May be early by
@@ -137,7 +175,8 @@ impl Wheel {
         Some(Time::from_nanos(best << TICK_SHIFT))
     }
 
-    /// Moves the wheel to `now` and appends the slots that are due to `due`, unarmed, in deadline order by tick.
+    /// Moves the wheel to `now` and appends the slots that are due to `due`, unarmed, in deadline order by tick. What their
+    /// connections have as [`Timer`] is stale then.
     pub fn expire(&mut self, now: Time, due: &mut Vec<u32>) {
         self.turn(now, due);
         self.earliest = self.next_deadline().map_or(u64::MAX, Time::as_nanos);
@@ -169,31 +208,32 @@ impl Wheel {
                 continue;
             }
             let bucket = level * SLOTS + ((self.tick >> shift) as usize & (SLOTS - 1));
-            let mut slot = self.heads[bucket];
+            let mut index = self.heads[bucket];
             self.heads[bucket] = NONE;
             self.occupied[level] &= !(1 << (bucket % SLOTS));
-            while slot != NONE {
-                let link = self.links[slot as usize];
+            while index != NONE {
+                let link = self.links[index as usize];
                 self.armed -= 1;
-                self.place(slot, link.due(self.tick));
-                slot = link.next;
+                self.place(index, link.due(self.tick));
+                index = link.next;
             }
         }
     }
 
     fn drain(&mut self, bucket: usize, mut due: impl FnMut(u32)) {
-        let mut slot = self.heads[bucket];
+        let mut index = self.heads[bucket];
         self.heads[bucket] = NONE;
         self.occupied[0] &= !(1 << bucket);
-        while slot != NONE {
-            let link = std::mem::replace(&mut self.links[slot as usize], UNARMED);
+        while index != NONE {
+            let link = self.links[index as usize];
             self.armed -= 1;
-            due(slot);
-            slot = link.next;
+            self.release(index);
+            due(link.slot);
+            index = link.next;
         }
     }
 
-    fn place(&mut self, slot: u32, deadline: u64) {
+    fn place(&mut self, index: u32, deadline: u64) {
         let ahead = deadline.saturating_sub(self.tick);
         let level = (0..LEVELS - 1).find(|l| ahead < 1 << (LEVEL_BITS * (*l as u32 + 1))).unwrap_or(LEVELS - 1);
         let shift = LEVEL_BITS * level as u32;
@@ -201,18 +241,20 @@ impl Wheel {
         let position = (deadline >> shift).min((self.tick >> shift) + SLOTS as u64 - 1);
         let bucket = level * SLOTS + (position as usize & (SLOTS - 1));
         let head = self.heads[bucket];
-        self.links[slot as usize] = Link { next: head, prev: NONE, deadline: deadline as u32, bucket: bucket as u16 };
+        let link = &mut self.links[index as usize];
+        *link = Link { next: head, prev: NONE, deadline: deadline as u32, bucket: bucket as u16, ..*link };
         if head != NONE {
-            self.links[head as usize].prev = slot;
+            self.links[head as usize].prev = index;
         }
-        self.heads[bucket] = slot;
+        self.heads[bucket] = index;
         self.occupied[level] |= 1 << (bucket % SLOTS);
         self.armed += 1;
     }
 
-    fn unlink(&mut self, slot: u32) {
-        let link = std::mem::replace(&mut self.links[slot as usize], UNARMED);
-        let bucket = link.bucket as usize;
+    /// Takes an entry out of its bucket; it is neither placed nor free.
+    fn unlink(&mut self, index: u32) {
+        let link = self.links[index as usize];
+        let bucket = usize::from(link.bucket);
         if link.prev == NONE {
             self.heads[bucket] = link.next;
         } else {
@@ -236,9 +278,42 @@ mod tests {
         Time::from_nanos(ms * 1_000_000)
     }
 
+    /// A wheel, with what its connections keep.
+    struct Armed {
+        wheel: Wheel,
+        timers: Vec<Timer>,
+    }
+
+    impl Armed {
+        fn new(now: Time) -> Self {
+            Armed { wheel: Wheel::new(now), timers: vec![Timer::UNARMED; 1000] }
+        }
+
+        fn arm(&mut self, slot: u32, deadline: Time) {
+            self.wheel.arm(&mut self.timers[slot as usize], slot, deadline);
+        }
+
+        fn cancel(&mut self, slot: u32) {
+            self.wheel.cancel(self.timers[slot as usize], slot);
+        }
+    }
+
+    impl std::ops::Deref for Armed {
+        type Target = Wheel;
+        fn deref(&self) -> &Wheel {
+            &self.wheel
+        }
+    }
+
+    impl std::ops::DerefMut for Armed {
+        fn deref_mut(&mut self) -> &mut Wheel {
+            &mut self.wheel
+        }
+    }
+
     #[test]
     fn fires_in_time_and_once() {
-        let mut wheel = Wheel::new(at(0));
+        let mut wheel = Armed::new(at(0));
         let mut due = Vec::new();
         wheel.arm(3, at(200));
         wheel.expire(at(199), &mut due);
@@ -251,7 +326,7 @@ mod tests {
 
     #[test]
     fn an_earlier_entry_wins_and_a_later_one_is_lazy() {
-        let mut wheel = Wheel::new(at(0));
+        let mut wheel = Armed::new(at(0));
         let mut due = Vec::new();
         wheel.arm(1, at(500));
         wheel.arm(1, at(40));
@@ -262,12 +337,28 @@ mod tests {
         assert!(wheel.is_empty());
     }
 
+    /// A connection that has taken another's slot and entry is not taken for it.
+    #[test]
+    fn a_stale_timer_reaches_no_other_entry() {
+        let mut wheel = Armed::new(at(0));
+        wheel.arm(1, at(10));
+        let stale = wheel.timers[1];
+        wheel.cancel(1);
+        wheel.arm(2, at(10));
+        assert_eq!(wheel.timers[2].0, stale.0, "the entry is used again");
+        wheel.wheel.cancel(stale, 1);
+        assert_eq!(wheel.len(), 1);
+        let mut timer = stale;
+        assert_ne!(wheel.wheel.arm(&mut timer, 1, at(10)), u64::MAX);
+        assert_eq!(wheel.len(), 2);
+    }
+
     const DAY: u64 = 86_400_000;
 
     /// The 32 bits of a deadline go around after 52 days, and nothing waits beyond thirteen.
     #[test]
     fn who_wants_to_wait_for_weeks_is_woken_to_ask_again() {
-        let mut wheel = Wheel::new(at(45 * DAY));
+        let mut wheel = Armed::new(at(45 * DAY));
         let mut due = Vec::new();
         wheel.arm(1, at(75 * DAY));
         wheel.arm(2, at(53 * DAY));
@@ -287,7 +378,7 @@ mod tests {
     /// deadline rounded up to a tick.
     #[test]
     fn agrees_with_a_sorted_list() {
-        let mut wheel = Wheel::new(at(5));
+        let mut wheel = Armed::new(at(5));
         let mut seed = 12345u64;
         let mut random = move |below: u64| {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -318,6 +409,10 @@ mod tests {
                 model[slot as usize] = None;
             }
             assert_eq!(wheel.len(), model.iter().flatten().count());
+            let mut entries: Vec<_> = wheel.entries().collect();
+            entries.sort_unstable();
+            let armed = model.iter().enumerate().filter_map(|(slot, tick)| Some((slot as u32, (*tick)?)));
+            assert!(entries.into_iter().eq(armed.map(|(slot, tick)| (slot, Time::from_nanos(tick << TICK_SHIFT)))));
             let earliest = model.iter().flatten().min();
             assert_eq!(wheel.next_deadline().is_some(), earliest.is_some());
             assert!(earliest.is_none_or(|earliest| wheel.cached_deadline() <= *earliest << TICK_SHIFT));

@@ -17,6 +17,7 @@
 //! | exclusive use, kind chosen at run time | [`Lock`], [`LockKind`], [`LockClass`] | `lock/` |
 //! | exclusive use by structure (one thread) | [`OwnerCell`] | `owner_cell.rs` |
 //! | exclusive use or hand the work to the holder | [`GateCell`] with [`ring::Mpsc`] | `gate_cell.rs` |
+//! | very many values, each used by one owner at a time, never moved | [`slab`] | `slab.rs` |
 //! | pass values between threads | [`ring::spsc`], [`ring::Mpsc`] | `ring/` |
 //! | sleep until there is work | [`Parker`], [`Condvar`], [`Doorbell`] | one file each |
 //! | read without a lock what a writer frees later | [`Qsbr`] | `qsbr.rs` |
@@ -48,6 +49,7 @@ pub mod real;
 pub mod ring;
 #[cfg(feature = "shuttle")]
 pub mod shuttle;
+pub mod slab;
 pub mod walk;
 
 pub use cache_padded::CachePadded;

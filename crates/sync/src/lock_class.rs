@@ -69,6 +69,8 @@ lock_classes! {
     Destinations = "destinations",
     /// A device's transmit queue.
     DeviceTx = "device-tx",
+    /// Free places for connections that no cell has.
+    ConnSlab = "conn-slab",
     /// A buffer pool.
     Pool = "pool",
     /// The list of panics that were contained.

@@ -175,3 +175,9 @@ fn owner() {
     holds(models::owner_moves::<Loom>);
     fails(RACE, models::owner_moves::<Weak>);
 }
+
+#[test]
+fn slab() {
+    holds(models::slab_values_change_owners::<Loom>);
+    fails(RACE, models::slab_values_change_owners::<Weak>);
+}

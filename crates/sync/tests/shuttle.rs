@@ -96,3 +96,9 @@ fn doorbell_and_owner() {
     holds(models::doorbell_wakes::<Shuttle>);
     holds(models::owner_moves::<Shuttle>);
 }
+
+#[test]
+fn slab() {
+    holds(models::slab_values_change_owners::<Shuttle>);
+    fails(models::slab_values_change_owners::<Torn>);
+}

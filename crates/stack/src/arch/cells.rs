@@ -27,7 +27,7 @@ use crate::call::{Call, Control, Ingress, Reply};
 use crate::connections::{Arrivals, Calls, Census, Upkeep};
 use crate::flow::{self, Target};
 use crate::handoff::{Asker, Message, ReplySlot};
-use crate::place::Cell;
+use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 
 /// What surrounds the cells of an architecture.
@@ -111,7 +111,13 @@ struct Inner<P: Platform, E> {
 
 impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     /// `count` cells (at least 1) that `make` makes.
-    pub fn new(shared: &Arc<Shared<P>>, count: usize, own_threads: bool, make: impl Fn() -> E) -> Self {
+    pub fn new(
+        shared: &Arc<Shared<P>>,
+        count: usize,
+        own_threads: bool,
+        _contents: Contents<P>,
+        make: impl Fn() -> E,
+    ) -> Self {
         let own_threads = own_threads && !E::THREAD.is_empty();
         if own_threads && E::RUNS_TIMERS {
             shared.alarms.timers_are_run_elsewhere();

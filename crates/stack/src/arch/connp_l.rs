@@ -15,7 +15,7 @@ use super::declaration::{Declaration, Numbers, Properties, Row, Variant};
 use super::select::Staffing;
 use crate::after::After;
 use crate::connections::Upkeep;
-use crate::place::Cell;
+use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 
 const ABOUT: &str = "groups of connections, one lock each";
@@ -57,9 +57,15 @@ struct Group<P: Platform> {
 }
 
 /// `groups` (at least 1) cells, each behind a lock of the stack's kind.
-pub fn new<P: Platform>(shared: &Arc<Shared<P>>, groups: usize, _: Staffing) -> Arc<dyn Architecture<P>> {
-    Arc::new(Cells::new(shared, groups, false, || Group {
-        cell: Lock::new(shared.lock_kind, LockClass::Group, Cell::new(shared)),
+pub fn new<P: Platform>(
+    shared: &Arc<Shared<P>>,
+    groups: usize,
+    _: Staffing,
+    contents: Contents<P>,
+) -> Arc<dyn Architecture<P>> {
+    let slab = contents.slab.clone();
+    Arc::new(Cells::new(shared, groups, false, contents, || Group {
+        cell: Lock::new(shared.lock_kind, LockClass::Group, Cell::new(shared, &slab)),
         deadline: P::AtomicU64::new(u64::MAX),
     }))
 }

@@ -23,7 +23,7 @@ use super::select::Staffing;
 use crate::after::After;
 use crate::connections::Upkeep;
 use crate::handoff::{Answer, Message};
-use crate::place::Cell;
+use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 
 /// Messages that a thread runs before it looks at its timers again (DragonFly: 512).
@@ -99,9 +99,11 @@ pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     kind: QueueKind,
     Staffing { cpus, own_threads }: Staffing,
+    contents: Contents<P>,
 ) -> Arc<dyn Architecture<P>> {
-    Arc::new(Cells::new(shared, cpus, own_threads, || Owner {
-        cell: OwnerCell::new(Cell::new(shared)),
+    let slab = contents.slab.clone();
+    Arc::new(Cells::new(shared, cpus, own_threads, contents, || Owner {
+        cell: OwnerCell::new(Cell::new(shared, &slab)),
         mailbox: match kind {
             QueueKind::Mutex => Mailbox::list(),
             QueueKind::Ring => Mailbox::ring(),

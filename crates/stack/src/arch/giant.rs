@@ -10,6 +10,7 @@ use super::Architecture;
 use super::connp_l;
 use super::declaration::{Declaration, Properties, Row, Variant};
 use super::select::Staffing;
+use crate::place::Contents;
 use crate::shared::Shared;
 
 /// What it states about itself.
@@ -38,6 +39,11 @@ pub const DECLARATION: Declaration<()> = Declaration {
 };
 
 /// One cell behind one lock of the stack's kind.
-pub fn new<P: Platform>(shared: &Arc<Shared<P>>, (): (), staffing: Staffing) -> Arc<dyn Architecture<P>> {
-    connp_l::new(shared, 1, staffing)
+pub fn new<P: Platform>(
+    shared: &Arc<Shared<P>>,
+    (): (),
+    staffing: Staffing,
+    contents: Contents<P>,
+) -> Arc<dyn Architecture<P>> {
+    connp_l::new(shared, 1, staffing, contents)
 }

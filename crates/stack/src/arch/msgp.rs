@@ -16,7 +16,7 @@ use crate::call::{Call, Control, Ingress, Reply};
 use crate::connections::{Arrivals, Calls, Census, Upkeep};
 use crate::flow::Target;
 use crate::place::pcb::LockPlan;
-use crate::place::{Locked, TablePolicy};
+use crate::place::{Contents, Locked, TablePolicy};
 use crate::shared::Shared;
 
 /// What it states about itself.
@@ -102,8 +102,10 @@ pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     (locks, policy): (LockPlan, TablePolicy),
     _: Staffing,
+    contents: Contents<P>,
 ) -> Arc<dyn Architecture<P>> {
-    Arc::new(MsgP { shared: shared.clone(), place: Locked::new(shared, locks, policy) })
+    let place = Locked::new(shared, &contents.slab, locks, policy);
+    Arc::new(MsgP { shared: shared.clone(), place })
 }
 
 impl<P: Platform> MsgP<P> {

@@ -12,6 +12,7 @@ use sync::Platform;
 
 use super::Architecture;
 use super::declaration::{Declared, Properties, Row};
+use crate::place::Contents;
 use crate::shared::Shared;
 
 /// Makes [`Family`], [`ALL`] and [`build`] from the modules of the architectures.
@@ -49,11 +50,17 @@ macro_rules! architectures {
             names
         };
 
-        /// Makes the architecture that `plan` names.
-        pub fn build<P: Platform>(plan: Plan, shared: &Arc<Shared<P>>, staffing: Staffing) -> Arc<dyn Architecture<P>> {
+        /// Makes the architecture that `plan` names, with `contents` in it.
+        pub fn build<P: Platform>(
+            plan: Plan,
+            shared: &Arc<Shared<P>>,
+            staffing: Staffing,
+            contents: Contents<P>,
+        ) -> Arc<dyn Architecture<P>> {
             match plan.family {
                 $(Family::$module => {
-                    super::$module::new(shared, super::$module::DECLARATION.parameter(plan.option), staffing)
+                    let parameter = super::$module::DECLARATION.parameter(plan.option);
+                    super::$module::new(shared, parameter, staffing, contents)
                 })*
             }
         }

@@ -36,7 +36,7 @@ use crate::after::After;
 use crate::connections::Upkeep;
 use crate::containment::attempt;
 use crate::handoff::Message;
-use crate::place::Cell;
+use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 
 /// The most events that a thread which is not the worker drains for others. Solaris bounds by 20 ms only.
@@ -139,15 +139,17 @@ pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     mode: Mode,
     Staffing { cpus, own_threads }: Staffing,
+    contents: Contents<P>,
 ) -> Arc<dyn Architecture<P>> {
-    Arc::new(Cells::new(shared, cpus, own_threads, || Squeue {
+    let slab = contents.slab.clone();
+    Arc::new(Cells::new(shared, cpus, own_threads, contents, || Squeue {
         mode,
         state: Lock::new(
             shared.lock_kind,
             LockClass::Squeue,
             State { queue: VecDeque::new(), running: false, runner: 0 },
         ),
-        cell: GateCell::new(Cell::new(shared)),
+        cell: GateCell::new(Cell::new(shared, &slab)),
         worker: Parker::new(),
         deadline: P::AtomicU64::new(u64::MAX),
         stop: P::AtomicBool::new(false),

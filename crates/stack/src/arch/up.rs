@@ -17,7 +17,7 @@ use super::select::Staffing;
 use crate::after::After;
 use crate::connections::Upkeep;
 use crate::handoff::{Answer, Message};
-use crate::place::Cell;
+use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 
 /// What it states about itself.
@@ -59,9 +59,15 @@ struct Up<P: Platform> {
 }
 
 /// One cell, not owned yet.
-pub fn new<P: Platform>(shared: &Arc<Shared<P>>, (): (), _: Staffing) -> Arc<dyn Architecture<P>> {
-    Arc::new(Cells::new(shared, 1, false, || Up {
-        cell: OwnerCell::new(Cell::new(shared)),
+pub fn new<P: Platform>(
+    shared: &Arc<Shared<P>>,
+    (): (),
+    _: Staffing,
+    contents: Contents<P>,
+) -> Arc<dyn Architecture<P>> {
+    let slab = contents.slab.clone();
+    Arc::new(Cells::new(shared, 1, false, contents, || Up {
+        cell: OwnerCell::new(Cell::new(shared, &slab)),
         mailbox: Mailbox::list(),
         turned_away: P::AtomicBool::new(false),
     }))

@@ -154,8 +154,7 @@ pub trait Events: Place {
         let admitted = self.with_directory(|directory, _| {
             let slot = Self::slot(directory, id)?;
             let admission = directory.owed(slot)?;
-            let stored = directory.connections.at(slot)?;
-            let admitted = admission.enter(Self::user(stored));
+            let admitted = admission.enter(&Self::user(directory, slot)?);
             if let Admitted::New(listener, Some(rest)) = admitted {
                 directory.early.insert(slot, rest);
                 return Some(Admitted::New(listener, None));

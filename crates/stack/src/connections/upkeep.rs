@@ -9,7 +9,6 @@ use crate::after::After;
 use crate::call::Control;
 use crate::flow::Flow;
 use crate::place::Place;
-use crate::table::private::Entry;
 
 /// Upkeep; see the module documentation.
 pub trait Upkeep: Place {
@@ -62,11 +61,7 @@ pub trait Upkeep: Place {
         now: Time,
         after: &mut After<Self::Platform>,
     ) {
-        let all: Vec<(Self::Id, Flow)> = self.with_directory(|directory, _| {
-            let flow = |stored: &Self::Stored| Flow { tuple: *stored.tuple(), hash: stored.flow_hash() };
-            let connections = directory.connections.iter_mut();
-            connections.map(|(slot, stored)| (Self::id(slot, stored), flow(stored))).collect()
-        });
+        let all = self.with_directory(|directory, _| Self::all(directory));
         for (id, _) in all.iter().filter(|(_, flow)| concerns(flow)) {
             self.run_contained(id, Self::Held::default(), event, now, after);
         }
@@ -76,13 +71,13 @@ pub trait Upkeep: Place {
     fn census(&mut self) -> Census {
         let (timers, counters) = (self.armed(), self.counted());
         self.with_directory(|directory, _| {
-            let (connections, half_open) = (directory.connections.len(), directory.half_open.len());
+            let ((connections, bytes), half_open) = (Self::tally(directory), directory.half_open.len());
             Census {
                 counters,
                 connections: connections + half_open,
                 time_wait: 0,
                 timers: timers + half_open,
-                bytes: directory.connections.footprint() + connections * Self::BESIDE + directory.half_open.footprint(),
+                bytes: bytes + connections * Self::BESIDE + directory.half_open.footprint(),
             }
         })
     }

@@ -13,40 +13,22 @@ use sync::Platform;
 use tcp::{Event, Pcb};
 use wire::FourTuple;
 
+use super::connection::{Connection, Connections, OwnedTable};
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
 use crate::after::After;
 use crate::call::{OpenRefused, OpenRequest, Reply, Segment};
 use crate::connections::Events;
 use crate::containment::{Casualty, attempt};
 use crate::flow::{Flow, Key};
-use crate::route_cache::RouteCache;
 use crate::shared::Shared;
 use crate::socket::{Admission, Readiness, TcpSocket};
-use crate::table::private::{Absent, Entry};
+use crate::table::index::Absent;
 use crate::timers::Wheel;
-
-/// One connection as its cell keeps it.
-pub struct Connection<P: Platform> {
-    flow: Flow,
-    pcb: Pcb,
-    route: RouteCache,
-    socket: Arc<TcpSocket<P>>,
-}
-
-impl<P: Platform> Entry for Connection<P> {
-    fn tuple(&self) -> &FourTuple {
-        &self.flow.tuple
-    }
-
-    fn flow_hash(&self) -> u32 {
-        self.flow.hash
-    }
-}
 
 /// A shard of connections with all that serves them.
 pub struct Cell<P: Platform> {
     shared: Arc<Shared<P>>,
-    directory: Directory<Connection<P>, P>,
+    directory: Directory<OwnedTable<P>, P>,
     wheel: Wheel,
     /// Memory for the slots that are due, kept from one time to the next.
     due: Vec<u32>,
@@ -54,11 +36,11 @@ pub struct Cell<P: Platform> {
 }
 
 impl<P: Platform> Cell<P> {
-    /// An empty cell.
-    pub fn new(shared: &Arc<Shared<P>>) -> Self {
+    /// An empty cell over the stack's slab.
+    pub fn new(shared: &Arc<Shared<P>>, slab: &Arc<Connections<P>>) -> Self {
         Cell {
             shared: shared.clone(),
-            directory: Directory::new(shared),
+            directory: Directory::new(OwnedTable::new(slab, &shared.secrets)),
             wheel: Wheel::new(shared.clock.now()),
             due: Vec::new(),
             counters: Counters::new(),
@@ -106,7 +88,7 @@ impl<P: Platform> Place for Cell<P> {
     type Id = u32;
     type Held = ();
     type Missing = Absent;
-    type Stored = Connection<P>;
+    type Table = OwnedTable<P>;
     type Layout = ();
     const BESIDE: usize = size_of::<TcpSocket<P>>();
 
@@ -127,7 +109,7 @@ impl<P: Platform> Place for Cell<P> {
 
     #[inline(always)]
     fn find_key(&mut self, key: Key) -> Option<(u32, ())> {
-        self.directory.connections.get(key).map(|_| (key.slot, ()))
+        self.directory.connections.has(key).then_some((key.slot, ()))
     }
 
     #[inline]
@@ -150,14 +132,17 @@ impl<P: Platform> Place for Cell<P> {
         Some(*id)
     }
 
-    #[inline]
-    fn id(slot: u32, _: &Connection<P>) -> u32 {
-        slot
+    fn all(directory: &mut DirectoryOf<Self>) -> Vec<(u32, Flow)> {
+        let slots = directory.connections.slots().into_iter();
+        slots.filter_map(|slot| Some((slot, directory.connections.at(slot)?.flow))).collect()
     }
 
-    #[inline]
-    fn user(stored: &Connection<P>) -> &Arc<TcpSocket<P>> {
-        &stored.socket
+    fn user(directory: &mut DirectoryOf<Self>, slot: u32) -> Option<Arc<TcpSocket<P>>> {
+        directory.connections.at(slot).map(|connection| connection.socket.clone())
+    }
+
+    fn tally(directory: &DirectoryOf<Self>) -> (usize, usize) {
+        (directory.connections.len(), directory.connections.footprint())
     }
 
     #[inline(always)]
@@ -168,7 +153,7 @@ impl<P: Platform> Place for Cell<P> {
         absent: Absent,
     ) -> (u32, Key) {
         let NewConnection { flow, pcb, route, socket } = new;
-        let key = directory.connections.insert(Connection { flow, pcb: *pcb, route, socket }, absent);
+        let key = directory.connections.insert(Connection::new(absent, flow, socket, route, *pcb));
         (key.slot, key)
     }
 
@@ -186,7 +171,7 @@ impl<P: Platform> Place for Cell<P> {
         let route = directory.half_open.routes.recall(flow.tuple.remote_addr, request.generation);
         let pcb = Pcb::unopened(&request.params, site.shared.tcp(), now);
         let OpenRequest { socket, fast_open, .. } = request;
-        let key = directory.connections.insert(Connection { flow, pcb, route, socket }, absent);
+        let key = directory.connections.insert(Connection::new(absent, flow, socket, route, pcb));
         let connection = directory.connections.at(key.slot).ok_or(OpenRefused::Fault)?;
         connection.socket.placed(key);
         let around = (site.shared, site.counters);
@@ -266,7 +251,8 @@ impl<P: Platform> Place for Cell<P> {
 
     #[inline(always)]
     fn arm(&mut self, slot: &u32, deadline: Time) -> u64 {
-        self.wheel.arm(*slot, deadline)
+        let Some(connection) = self.directory.connections.at(*slot) else { return u64::MAX };
+        self.wheel.arm(&mut connection.timer, *slot, deadline)
     }
 
     fn expire(&mut self, now: Time) -> Vec<u32> {
@@ -286,7 +272,9 @@ impl<P: Platform> Place for Cell<P> {
 
     #[inline(always)]
     fn unlink(&mut self, slot: &u32) -> Option<Admission<P>> {
-        self.wheel.cancel(*slot);
+        if let Some(connection) = self.directory.connections.at(*slot) {
+            self.wheel.cancel(connection.timer, *slot);
+        }
         let owed = self.directory.owed(*slot);
         self.directory.connections.free(*slot);
         owed

@@ -8,13 +8,16 @@
 //! one busy connection stops every thread.
 //!
 //! # Lifetimes
-//! A connection is shared (`Arc`) between the table and the threads that are inside it. A thread that finds a connection and
+//! A connection is shared (`Arc`) between the table and the threads that are inside it. Its entry in the slab, or what is
+//! reserved of one, is free when the last of them lets go. A thread that finds a connection and
 //! then waits for it may find it closed: the protocol state says so, and no event harms a closed PCB. The thread that ran the
 //! event which finished a connection takes it out of the table, after its guards have dropped.
 //!
 //! What may never happen: effects of an event are performed while the table lock is held, because performing them may take
 //! it; and two connections of one tuple, which is why the table lock is held from the look-up that finds none to the entry
 //! of the new one.
+
+mod connection;
 
 use std::sync::Arc;
 
@@ -23,6 +26,7 @@ use sync::{Atomic, Guard, Lock, LockClass, Ordering, Platform};
 use tcp::{Event, Outbox};
 use wire::FourTuple;
 
+use super::connection::Connections;
 use super::pcb::{Escorted, Held as _, LockPlan, SharedPcb, Way, halves, six};
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
 use crate::after::After;
@@ -33,8 +37,10 @@ use crate::flow::{Flow, Key};
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
 use crate::socket::{Admission, Readiness, TcpSocket};
-use crate::table::private::{Absent, Entry};
-use crate::timers::Wheel;
+use crate::table::index::Absent;
+use crate::timers::{Timer, Wheel};
+
+pub use connection::{Connection, SharedTable};
 
 /// When the table lock is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,8 +56,8 @@ pub struct Locked<P: Platform> {
     shared: Arc<Shared<P>>,
     locks: LockPlan,
     policy: TablePolicy,
-    table: Lock<Directory<Arc<Connection<P>>, P>, P>,
-    timers: Lock<Wheel, P>,
+    table: Lock<Directory<SharedTable<P>, P>, P>,
+    timers: Lock<Timers, P>,
     /// The wheel's next deadline in nanoseconds, readable without its lock.
     deadline: P::AtomicU64,
     /// The same for the half-open connections.
@@ -59,67 +65,41 @@ pub struct Locked<P: Platform> {
     counters: PerThreadCounters<P>,
 }
 
-/// One connection.
-pub struct Connection<P: Platform> {
-    flow: Flow,
-    pcb: SharedPcb<P>,
-    /// The interface by which its segments leave; 0 until the first has left.
-    leaves_by: P::AtomicU32,
-    socket: Arc<TcpSocket<P>>,
-    /// When its entry in the wheel fires, in nanoseconds; `u64::MAX` when it has none.
-    armed: P::AtomicU64,
+/// The wheel, and where in it the entries of connections are, by slot.
+struct Timers {
+    wheel: Wheel,
+    of: Vec<Timer>,
 }
 
-impl<P: Platform> Entry for Arc<Connection<P>> {
-    fn tuple(&self) -> &FourTuple {
-        &self.flow.tuple
+impl Timers {
+    fn arm(&mut self, slot: u32, deadline: Time) -> u64 {
+        if self.of.len() <= slot as usize {
+            self.of.resize(slot as usize + 1, Timer::UNARMED);
+        }
+        self.wheel.arm(&mut self.of[slot as usize], slot, deadline)
     }
 
-    fn flow_hash(&self) -> u32 {
-        self.flow.hash
-    }
-}
-
-impl<P: Platform> Connection<P> {
-    fn new(site: &Site<'_, &Locked<P>>, new: NewConnection<P>) -> Arc<Self> {
-        let NewConnection { flow, pcb, route, socket } = new;
-        let pcb = *pcb;
-        Arc::new(Connection {
-            flow,
-            leaves_by: P::AtomicU32::new(route.interface().into()),
-            pcb: SharedPcb::new(site.layout, site.shared.lock_kind, pcb, route),
-            socket,
-            armed: P::AtomicU64::new(u64::MAX),
-        })
-    }
-
-    /// Notes an entry in the wheel that fires at `nanos`. False: one fires earlier and is kept; it will find nothing due and
-    /// arm the later one.
-    fn takes_entry(&self, nanos: u64) -> bool {
-        loop {
-            let armed = self.armed.load(Ordering::Acquire);
-            if armed <= nanos {
-                return false;
-            }
-            if self.armed.compare_exchange(armed, nanos, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                return true;
-            }
+    fn cancel(&mut self, slot: u32) {
+        if let Some(timer) = self.of.get(slot as usize) {
+            self.wheel.cancel(*timer, slot);
         }
     }
 }
 
 /// The table guard while it is kept.
-type TableGuard<'a, P> = Option<Guard<'a, Directory<Arc<Connection<P>>, P>, P>>;
+type TableGuard<'a, P> = Option<Guard<'a, Directory<SharedTable<P>, P>, P>>;
 
 impl<P: Platform> Locked<P> {
     /// An empty table, and `locks` for each connection, all of the stack's lock kind.
-    pub fn new(shared: &Arc<Shared<P>>, locks: LockPlan, policy: TablePolicy) -> Self {
+    pub fn new(shared: &Arc<Shared<P>>, slab: &Arc<Connections<P>>, locks: LockPlan, policy: TablePolicy) -> Self {
+        let directory = Directory::new(SharedTable::new(slab, &shared.secrets));
+        let timers = Timers { wheel: Wheel::new(shared.clock.now()), of: Vec::new() };
         Locked {
             shared: shared.clone(),
             locks,
             policy,
-            table: Lock::new(shared.lock_kind, LockClass::ConnTable, Directory::new(shared)),
-            timers: Lock::new(shared.lock_kind, LockClass::Timers, Wheel::new(shared.clock.now())),
+            table: Lock::new(shared.lock_kind, LockClass::ConnTable, directory),
+            timers: Lock::new(shared.lock_kind, LockClass::Timers, timers),
             deadline: P::AtomicU64::new(u64::MAX),
             half_open_deadline: P::AtomicU64::new(u64::MAX),
             counters: PerThreadCounters::new(),
@@ -147,7 +127,7 @@ impl<P: Platform> Locked<P> {
     /// Finds a connection. The guard comes along if the policy keeps it.
     fn look_up<'a, R>(
         &'a self,
-        find: impl FnOnce(&mut Directory<Arc<Connection<P>>, P>) -> Option<R>,
+        find: impl FnOnce(&mut Directory<SharedTable<P>, P>) -> Option<R>,
     ) -> Option<(R, TableGuard<'a, P>)> {
         sync::walk::note(file!(), "looks for the connection in the global table");
         let mut directory = self.table.lock();
@@ -169,9 +149,9 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
     type Id = Arc<Connection<P>>;
     type Held = TableGuard<'a, P>;
     type Missing = ();
-    type Stored = Arc<Connection<P>>;
+    type Table = SharedTable<P>;
     type Layout = LockPlan;
-    const BESIDE: usize = size_of::<Connection<P>>() + size_of::<TcpSocket<P>>();
+    const BESIDE: usize = size_of::<Connection<P>>() + 2 * size_of::<usize>() + size_of::<TcpSocket<P>>();
 
     fn shared(&self) -> &Arc<Shared<P>> {
         &self.shared
@@ -186,11 +166,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
     }
 
     fn find(&mut self, tuple: &FourTuple, hash: u32) -> Result<(Self::Id, Self::Held), ()> {
-        let found = self.look_up(|directory| {
-            let slot = directory.connections.find(tuple, hash).ok()?;
-            directory.connections.at(slot).cloned()
-        });
-        found.ok_or(())
+        self.look_up(|directory| directory.connections.find(tuple, hash).ok().cloned()).ok_or(())
     }
 
     fn find_key(&mut self, key: Key) -> Option<(Self::Id, Self::Held)> {
@@ -221,15 +197,19 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
 
     fn slot(directory: &mut DirectoryOf<Self>, id: &Self::Id) -> Option<u32> {
         let slot = id.socket.slot()?;
-        directory.connections.at(slot).is_some_and(|stored| Arc::ptr_eq(stored, id)).then_some(slot)
+        directory.connections.at(slot).is_some_and(|found| Arc::ptr_eq(found, id)).then_some(slot)
     }
 
-    fn id(_: u32, stored: &Arc<Connection<P>>) -> Self::Id {
-        stored.clone()
+    fn all(directory: &mut DirectoryOf<Self>) -> Vec<(Self::Id, Flow)> {
+        directory.connections.iter().map(|connection| (connection.clone(), connection.flow)).collect()
     }
 
-    fn user(stored: &Arc<Connection<P>>) -> &Arc<TcpSocket<P>> {
-        &stored.socket
+    fn user(directory: &mut DirectoryOf<Self>, slot: u32) -> Option<Arc<TcpSocket<P>>> {
+        directory.connections.at(slot).map(|connection| connection.socket.clone())
+    }
+
+    fn tally(directory: &DirectoryOf<Self>) -> (usize, usize) {
+        (directory.connections.len(), directory.connections.footprint())
     }
 
     fn insert(
@@ -238,8 +218,8 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         new: NewConnection<P>,
         absent: Absent,
     ) -> (Self::Id, Key) {
-        let connection = Connection::new(site, new);
-        let key = directory.connections.insert(connection.clone(), absent);
+        let connection = directory.connections.insert(site, new, absent);
+        let key = connection.key;
         (connection, key)
     }
 
@@ -327,22 +307,22 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
 
     fn arm(&mut self, id: &Self::Id, deadline: Time) -> u64 {
         let Some(slot) = id.socket.slot().filter(|_| id.takes_entry(deadline.as_nanos())) else { return u64::MAX };
-        let mut wheel = self.timers.lock();
-        let due = wheel.arm(slot, deadline);
-        self.note_deadline(&wheel);
+        let mut timers = self.timers.lock();
+        let due = timers.arm(slot, deadline);
+        self.note_deadline(&timers.wheel);
         due
     }
 
     fn expire(&mut self, now: Time) -> Vec<u32> {
         let mut due = Vec::new();
-        let mut wheel = self.timers.lock();
-        wheel.expire(now, &mut due);
-        self.note_deadline(&wheel);
+        let mut timers = self.timers.lock();
+        timers.wheel.expire(now, &mut due);
+        self.note_deadline(&timers.wheel);
         due
     }
 
     fn armed(&mut self) -> usize {
-        self.timers.lock().len()
+        self.timers.lock().wheel.len()
     }
 
     /// The entry in the wheel goes before the slot does. A thread that arms one for the connection later leaves an entry that
@@ -368,13 +348,13 @@ fn pass<P: Platform, E: Event>(
     match pcb {
         SharedPcb::Single(single) => {
             let mut whole = single.lock();
-            let whole = &mut *whole;
+            let whole = &mut **whole;
             let mut pcb = Escorted { parts: whole.pcb.parts(), held };
             let reply = event.run(&mut pcb, out, now);
             way.emit(&mut whole.route, out);
             reply
         }
-        SharedPcb::Halves(pcb) => event.run(&mut halves::Passage { pcb, way, held }, out, now),
-        SharedPcb::Six(pcb) => event.run(&mut six::Passage { pcb, way, held }, out, now),
+        SharedPcb::Halves(pcb, _) => event.run(&mut halves::Passage { pcb, way, held }, out, now),
+        SharedPcb::Six(pcb, _) => event.run(&mut six::Passage { pcb, way, held }, out, now),
     }
 }

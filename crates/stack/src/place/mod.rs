@@ -2,12 +2,15 @@
 //!
 //! A [`Place`] keeps connections, the table that finds them, sockets that are bound, half-open connections and a timer wheel,
 //! and says how a thread comes to use one connection of it. There are two: a [`Cell`], of which one thread has all by
-//! `&mut`, and [`Locked`], of which many threads have one connection each, by its locks. *What happens* to a connection is
+//! `&mut`, and [`Locked`], of which many threads have one connection each, by its locks. Under both, connections lie in the slab
+//! of the stack ([`connection`]), and tables hold slots. *What happens* to a connection is
 //! in [`connections`](crate::connections), written once over this trait; *which thread* runs it is in `arch/`.
 //!
 //! What may never happen here: a protocol rule. A place finds, stores, and runs an event; it does not look at a segment.
 
 pub mod cell;
+pub mod connection;
+mod contents;
 pub mod locked;
 pub mod pcb;
 
@@ -27,9 +30,10 @@ use crate::replicas::Replicas;
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
 use crate::socket::{Admission, Readiness, TcpSocket};
-use crate::table::private::{Absent, Entry, Table};
+use crate::table::index::Absent;
 
 pub use cell::Cell;
+pub use contents::Contents;
 pub use locked::{Locked, TablePolicy};
 
 /// What an event left to be done once the connection is no longer held.
@@ -44,9 +48,9 @@ pub struct Effects {
 }
 
 /// What a place keeps under one exclusion: everything that finds a connection, or that may become one.
-pub struct Directory<C: Entry, P: Platform> {
+pub struct Directory<T, P: Platform> {
     /// Connections, in any state from SYN-SENT or SYN-RECEIVED on.
-    pub connections: Table<C>,
+    pub connections: T,
     /// What connections that were opened with their SYN (Fast Open) owe their listeners, by slot.
     pub early: HashMap<u32, Admission<P>>,
     /// Bound sockets.
@@ -55,11 +59,11 @@ pub struct Directory<C: Entry, P: Platform> {
     pub half_open: Handshakes<P>,
 }
 
-impl<C: Entry, P: Platform> Directory<C, P> {
-    /// Nothing in it.
-    pub fn new(shared: &Shared<P>) -> Self {
+impl<T, P: Platform> Directory<T, P> {
+    /// Nothing in it but `connections`.
+    pub fn new(connections: T) -> Self {
         Directory {
-            connections: Table::new(&shared.secrets),
+            connections,
             early: HashMap::new(),
             replicas: Replicas::default(),
             half_open: Handshakes::default(),
@@ -74,7 +78,7 @@ impl<C: Entry, P: Platform> Directory<C, P> {
 }
 
 /// The directory of a place.
-pub type DirectoryOf<L> = Directory<<L as Place>::Stored, <L as Place>::Platform>;
+pub type DirectoryOf<L> = Directory<<L as Place>::Table, <L as Place>::Platform>;
 
 /// What surrounds a directory.
 pub struct Site<'a, L: Place> {
@@ -123,11 +127,11 @@ pub trait Place: Sized {
     type Held: Default;
     /// What a look-up that found nothing has learnt for the next.
     type Missing: Copy;
-    /// A connection in the table.
-    type Stored: Entry;
+    /// What finds connections by tuple and slot.
+    type Table;
     /// How a connection is laid out.
     type Layout: Copy;
-    /// Bytes of a connection beside its entry in the table.
+    /// Bytes of a connection beside its entry in the slab.
     const BESIDE: usize;
 
     /// The stack.
@@ -162,11 +166,14 @@ pub trait Place: Sized {
     /// The connection's slot, if it still has it.
     fn slot(directory: &mut DirectoryOf<Self>, id: &Self::Id) -> Option<u32>;
 
-    /// The connection in a slot of the table.
-    fn id(slot: u32, stored: &Self::Stored) -> Self::Id;
+    /// Every connection with its flow, by slot.
+    fn all(directory: &mut DirectoryOf<Self>) -> Vec<(Self::Id, Flow)>;
 
-    /// The user's side of a connection in the table.
-    fn user(stored: &Self::Stored) -> &Arc<TcpSocket<Self::Platform>>;
+    /// The user's side of the connection in `slot`.
+    fn user(directory: &mut DirectoryOf<Self>, slot: u32) -> Option<Arc<TcpSocket<Self::Platform>>>;
+
+    /// How many connections there are, and the bytes that they and their table take.
+    fn tally(directory: &DirectoryOf<Self>) -> (usize, usize);
 
     /// Puts a connection in its place; its socket is still to be told of the key.
     fn insert(

@@ -1,6 +1,5 @@
-//! Connection tables: from a tuple to a slot, by a keyed hash, in constant time.
+//! Connection tables: from a tuple to a slot, by a keyed hash, in constant time ([`index`]).
 //!
-//! [`private`] is the one structure; whoever owns it decides who may touch it. A cell keeps one for itself; the
-//! shared-table architecture keeps one of shared connections behind its global lock.
+//! Whoever owns a table decides which thread may touch it.
 
-pub mod private;
+pub mod index;

@@ -5,31 +5,12 @@ use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
 
 use stack::secrets::Secrets;
-use stack::table::private::{Entry, Table};
+use stack::table::index::Index;
 use wire::FourTuple;
 
 use super::peers::Draw;
 
 const MANY: usize = 100_000;
-
-thread_local! {
-    /// Tuples that lookups have looked at.
-    static LOOKED_AT: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counted(FourTuple);
-
-impl Entry for Counted {
-    fn tuple(&self) -> &FourTuple {
-        LOOKED_AT.set(LOOKED_AT.get() + 1);
-        &self.0
-    }
-
-    /// The worst that an attacker can do to the cache in front of the index: all in one place.
-    fn flow_hash(&self) -> u32 {
-        0
-    }
-}
 
 fn tuple(host: u32, port: u16) -> FourTuple {
     let remote_addr = IpAddr::V4(Ipv4Addr::from_bits(host));
@@ -50,16 +31,25 @@ fn buckets(count: usize) -> usize {
 /// What a table under `secrets` makes of `tuples`: tuples looked at in a lookup of each, on an average, and how many lie
 /// in the fullest group of sixteen places that lookups read at once.
 fn weigh(secrets: &Secrets, tuples: &[FourTuple]) -> (f64, usize) {
-    let mut table = Table::new(secrets);
-    for tuple in tuples {
-        let absent = table.find(tuple, 0).expect_err("no tuple comes twice");
-        table.insert(Counted(*tuple), absent);
+    let mut index = Index::new(secrets);
+    // The worst that an attacker can do to the cache in front of the index: all in one place.
+    const FLOW_HASH: u32 = 0;
+    let looked_at = Cell::new(0u64);
+    let is = |slot: u32, tuple: &FourTuple| {
+        looked_at.set(looked_at.get() + 1);
+        tuples.get(slot as usize) == Some(tuple)
+    };
+    let mut hashes = Vec::new();
+    for (slot, tuple) in (0..).zip(tuples) {
+        let absent = index.find(tuple, FLOW_HASH, |slot| is(slot, tuple)).expect_err("no tuple comes twice");
+        hashes.push(absent);
+        index.insert(slot, FLOW_HASH, absent, |other| hashes[other as usize]);
     }
-    LOOKED_AT.set(0);
-    for tuple in tuples {
-        assert!(table.find(tuple, 0).is_ok());
+    looked_at.set(0);
+    for (slot, tuple) in (0..).zip(tuples) {
+        assert_eq!(index.find(tuple, FLOW_HASH, |slot| is(slot, tuple)), Ok(slot));
     }
-    let looked_at = LOOKED_AT.get() as f64 / tuples.len() as f64;
+    let looked_at = looked_at.get() as f64 / tuples.len() as f64;
     let mut groups = vec![0usize; buckets(tuples.len()) / 16];
     let count = groups.len();
     for tuple in tuples {

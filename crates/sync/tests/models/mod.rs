@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use sync::ring::{Mpsc, spsc};
+use sync::slab::Slab;
 use sync::{
     Armed, Atomic, CellLike, Condvar, GateCell, Lock, LockClass, LockKind, OwnerCell, Parker, Platform, Qsbr, RawLock,
 };
@@ -270,4 +271,33 @@ pub fn owner_moves<P: Platform>() {
     cell.release().expect("this thread owns the cell");
     join::<P>(thread);
     assert_eq!(cell.with(|value| *value), Ok(3));
+}
+
+/// A value changes its owner behind a lock while both owners put values in and take them out: each is used by one thread at a
+/// time, and what one frees the other may take.
+pub fn slab_values_change_owners<P: Platform>() {
+    let slab = Slab::<Box<usize>, P>::new(LockClass::ConnSlab);
+    let mut mine = slab.owner();
+    let (passed, kept) = (mine.insert(Box::new(1)), mine.insert(Box::new(2)));
+    let passing = Arc::new(Lock::<_, P>::new(LockKind::Blocking, LockClass::Handoff, mine.detach(passed.slot)));
+    let (post, mut theirs) = (passing.clone(), slab.owner());
+    let thread = P::spawn("other", None, move || {
+        let Some(value) = post.lock().take() else { return };
+        let key = theirs.attach(value).expect("it is of this slab");
+        assert_eq!(key, passed);
+        assert!(theirs.get_mut(kept.slot).is_none(), "it is not theirs");
+        **theirs.get_mut(key.slot).expect("it is theirs now") += 10;
+        assert!(theirs.free(key.slot));
+    });
+    if let Some(value) = passing.lock().as_deref_mut() {
+        **value += 100;
+    }
+    assert_eq!(mine.get_mut(passed.slot), None, "it was given up");
+    assert_eq!(mine.remove(kept.slot), Some(Box::new(2)));
+    join::<P>(thread);
+    drop(mine);
+    // Everything is free again, and is found by the next owner.
+    let mut next = slab.owner();
+    let keys = [next.insert(Box::new(3)), next.insert(Box::new(4))];
+    assert!(keys.iter().all(|key| *key != passed && *key != kept), "a stale key names nothing");
 }

@@ -10,10 +10,12 @@ pub mod halves;
 pub mod single;
 pub mod six;
 
+use sync::slab::{Detached, Reserved};
 use sync::{Atomic, LockKind, Ordering, Platform};
 use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
 use tcp::{Outbox, Pcb, PcbAccess, PcbMut};
 
+use super::connection::Connection;
 use crate::after::After;
 use crate::flow::Flow;
 use crate::route_cache::RouteCache;
@@ -36,21 +38,31 @@ pub enum LockPlan {
 
 /// The parts of one connection behind their locks.
 pub enum SharedPcb<P: Platform> {
-    /// One lock.
+    /// One lock; the connection lies in the slab.
     Single(Single<P>),
-    /// Two locks.
-    Halves(Box<Halves<P>>),
-    /// Six locks.
-    Six(Box<Six<P>>),
+    /// Two locks. The parts have been moved out of the slab, where the connection's place is kept for its key.
+    Halves(Box<Halves<P>>, Reserved<Connection<P>, P>),
+    /// Six locks, the same.
+    Six(Box<Six<P>>, Reserved<Connection<P>, P>),
 }
 
 impl<P: Platform> SharedPcb<P> {
-    /// Puts a PCB behind locks.
-    pub fn new(plan: LockPlan, kind: LockKind, pcb: Pcb, route: RouteCache) -> Self {
+    /// Puts one lock before a connection.
+    pub fn whole(kind: LockKind, connection: Detached<Connection<P>, P>) -> Self {
+        SharedPcb::Single(Single::new(kind, connection))
+    }
+
+    /// Puts the parts of a PCB behind two locks or six.
+    pub fn apart(
+        plan: LockPlan,
+        kind: LockKind,
+        pcb: Pcb,
+        route: RouteCache,
+        place: Reserved<Connection<P>, P>,
+    ) -> Self {
         match plan {
-            LockPlan::One => SharedPcb::Single(Single::new(kind, pcb, route)),
-            LockPlan::Two => SharedPcb::Halves(Box::new(Halves::new(kind, pcb, route))),
-            LockPlan::Six => SharedPcb::Six(Box::new(Six::new(kind, pcb, route))),
+            LockPlan::Six => SharedPcb::Six(Box::new(Six::new(kind, pcb, route)), place),
+            LockPlan::One | LockPlan::Two => SharedPcb::Halves(Box::new(Halves::new(kind, pcb, route)), place),
         }
     }
 }

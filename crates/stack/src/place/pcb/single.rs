@@ -1,30 +1,22 @@
 //! TCP-1: one lock for the connection, held for the whole event.
 
+use sync::slab::Detached;
 use sync::{Guard, Lock, LockClass, LockKind, Platform};
-use tcp::Pcb;
 
-use crate::route_cache::RouteCache;
+use super::super::connection::Connection;
 
-/// A PCB and its route under one lock.
-pub struct Single<P: Platform>(Lock<Whole, P>);
-
-/// What the lock guards.
-pub struct Whole {
-    /// The connection.
-    pub pcb: Pcb,
-    /// Its route.
-    pub route: RouteCache,
-}
+/// A connection under one lock. It stays where it lies in the slab; what the lock guards is the way to it.
+pub struct Single<P: Platform>(Lock<Detached<Connection<P>, P>, P>);
 
 impl<P: Platform> Single<P> {
     /// Behind a lock of `kind`.
-    pub fn new(kind: LockKind, pcb: Pcb, route: RouteCache) -> Self {
-        Single(Lock::new(kind, LockClass::PcbHeaderIn, Whole { pcb, route }))
+    pub fn new(kind: LockKind, connection: Detached<Connection<P>, P>) -> Self {
+        Single(Lock::new(kind, LockClass::PcbHeaderIn, connection))
     }
 
     /// Waits for the connection.
     #[inline]
-    pub fn lock(&self) -> Guard<'_, Whole, P> {
+    pub fn lock(&self) -> Guard<'_, Detached<Connection<P>, P>, P> {
         self.0.lock()
     }
 }

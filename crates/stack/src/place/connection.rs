@@ -1,0 +1,126 @@
+//! A connection as it lies in the stack's slab, and the table of those that one cell owns.
+//!
+//! A connection is put into the slab once and stays there until it is over: tables, timers and users name it by slot or
+//! key, whichever architecture the stack has.
+
+use std::sync::Arc;
+
+use sync::slab::{Key, Owner, Slab};
+use sync::{LockClass, Platform, model_is_over};
+use tcp::Pcb;
+use wire::FourTuple;
+
+use crate::flow::Flow;
+use crate::route_cache::RouteCache;
+use crate::secrets::Secrets;
+use crate::socket::TcpSocket;
+use crate::table::index::{Absent, Index};
+use crate::timers::Timer;
+
+/// One connection, used by one thread at a time. What finds it comes first, in the line in which the slab states its owner.
+#[repr(C)]
+pub struct Connection<P: Platform> {
+    /// The keyed hash of its tuple: what leaves a table, or moves to another, is not hashed again.
+    pub(super) hash: Absent,
+    /// Its entry in the wheel of its cell. Connections with locks of their own keep it elsewhere.
+    pub(super) timer: Timer,
+    pub(super) flow: Flow,
+    pub(super) socket: Arc<TcpSocket<P>>,
+    pub(super) route: RouteCache,
+    pub(super) pcb: Pcb,
+}
+
+impl<P: Platform> Connection<P> {
+    /// Not in a table yet, and without a timer.
+    #[inline(always)]
+    pub(super) fn new(hash: Absent, flow: Flow, socket: Arc<TcpSocket<P>>, route: RouteCache, pcb: Pcb) -> Self {
+        Connection { hash, timer: Timer::UNARMED, flow, socket, route, pcb }
+    }
+}
+
+/// The connections of a stack, whoever owns them.
+pub type Connections<P> = Slab<Connection<P>, P>;
+
+/// An empty slab for the connections of one stack.
+pub fn connections<P: Platform>() -> Arc<Connections<P>> {
+    Slab::new(LockClass::ConnSlab)
+}
+
+/// The connections that one cell owns, by slot, key and tuple.
+pub struct OwnedTable<P: Platform> {
+    owner: Owner<Connection<P>, P>,
+    index: Index,
+}
+
+impl<P: Platform> OwnedTable<P> {
+    /// An empty table over the stack's slab.
+    pub(super) fn new(slab: &Arc<Connections<P>>, secrets: &Secrets) -> Self {
+        OwnedTable { owner: slab.owner(), index: Index::new(secrets) }
+    }
+
+    /// How many connections there are.
+    pub(super) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Memory of the table and of its connections, in bytes, what they point to not included.
+    pub(super) fn footprint(&self) -> usize {
+        self.len() * Connections::<P>::ENTRY + self.index.footprint()
+    }
+
+    /// The slots of its connections, in rising order.
+    pub(super) fn slots(&self) -> Vec<u32> {
+        let mut slots: Vec<u32> = self.index.iter().collect();
+        slots.sort_unstable();
+        slots
+    }
+
+    /// The slot of the connection of `tuple`, whose flow has this hash; or what [`OwnedTable::insert`] wants.
+    #[inline(always)]
+    pub(super) fn find(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<u32, Absent> {
+        let OwnedTable { owner, index } = self;
+        index.find(tuple, flow_hash, |slot| owner.get(slot).is_some_and(|found| found.flow.tuple == *tuple))
+    }
+
+    /// The connection in `slot`.
+    #[inline(always)]
+    pub(super) fn at(&mut self, slot: u32) -> Option<&mut Connection<P>> {
+        self.owner.get_mut(slot)
+    }
+
+    /// Whether `key` names a connection of this cell.
+    #[inline(always)]
+    pub(super) fn has(&mut self, key: Key) -> bool {
+        self.owner.get_by_key(key).is_some()
+    }
+
+    /// Puts a connection in whose tuple [`OwnedTable::find`] has not found.
+    #[inline(always)]
+    pub(super) fn insert(&mut self, connection: Connection<P>) -> Key {
+        let (hash, flow_hash) = (connection.hash, connection.flow.hash);
+        let key = self.owner.insert(connection);
+        self.enter(key.slot, flow_hash, hash);
+        key
+    }
+
+    #[inline(never)]
+    fn enter(&mut self, slot: u32, flow_hash: u32, hash: Absent) {
+        let OwnedTable { owner, index } = self;
+        index.insert(slot, flow_hash, hash, |other| owner.get(other).map_or(hash, |other| other.hash));
+    }
+
+    /// Ends a connection: it leaves the table, and its slot is free.
+    pub(super) fn free(&mut self, slot: u32) {
+        let Some(connection) = self.owner.get(slot) else { return };
+        self.index.remove(slot, connection.flow.hash, connection.hash);
+        self.owner.free(slot);
+    }
+}
+
+impl<P: Platform> Drop for OwnedTable<P> {
+    fn drop(&mut self) {
+        if !model_is_over::<P>() {
+            self.slots().into_iter().for_each(|slot| self.free(slot));
+        }
+    }
+}

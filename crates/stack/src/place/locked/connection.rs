@@ -1,0 +1,139 @@
+//! A connection that many threads share, and the table of all of them.
+
+use std::sync::Arc;
+
+use sync::slab::Key;
+use sync::{Atomic, Ordering, Platform};
+use wire::FourTuple;
+
+use super::super::connection::{self, Connections};
+use super::super::pcb::{LockPlan, SharedPcb};
+use super::super::{NewConnection, Site};
+use super::Locked;
+use crate::flow::Flow;
+use crate::secrets::Secrets;
+use crate::socket::TcpSocket;
+use crate::table::index::{Absent, Index};
+
+/// One connection. Any thread.
+pub struct Connection<P: Platform> {
+    pub(super) key: Key,
+    hash: Absent,
+    pub(super) flow: Flow,
+    pub(super) pcb: SharedPcb<P>,
+    /// The interface by which its segments leave; 0 until the first has left.
+    pub(super) leaves_by: P::AtomicU32,
+    pub(super) socket: Arc<TcpSocket<P>>,
+    /// When its entry in the wheel fires, in nanoseconds; `u64::MAX` when it has none.
+    pub(super) armed: P::AtomicU64,
+}
+
+impl<P: Platform> Connection<P> {
+    /// Notes an entry in the wheel that fires at `nanos`. False: one fires earlier and is kept; it will find nothing due and
+    /// arm the later one.
+    pub(super) fn takes_entry(&self, nanos: u64) -> bool {
+        loop {
+            let armed = self.armed.load(Ordering::Acquire);
+            if armed <= nanos {
+                return false;
+            }
+            if self.armed.compare_exchange(armed, nanos, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                return true;
+            }
+        }
+    }
+}
+
+/// All connections of the stack, by slot, key and tuple, and the slab in which they have their slots.
+pub struct SharedTable<P: Platform> {
+    slab: Arc<Connections<P>>,
+    index: Index,
+    connections: Vec<Option<Arc<Connection<P>>>>,
+}
+
+impl<P: Platform> SharedTable<P> {
+    /// An empty table over the stack's slab.
+    pub(super) fn new(slab: &Arc<Connections<P>>, secrets: &Secrets) -> Self {
+        SharedTable { slab: slab.clone(), index: Index::new(secrets), connections: Vec::new() }
+    }
+
+    /// How many connections there are.
+    pub(super) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Memory of the table and of its entries in the slab, in bytes.
+    pub(super) fn footprint(&self) -> usize {
+        let place = size_of::<Option<Arc<Connection<P>>>>();
+        self.len() * Connections::<P>::ENTRY + self.connections.capacity() * place + self.index.footprint()
+    }
+
+    /// Every connection, by slot.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Connection<P>>> {
+        self.connections.iter().flatten()
+    }
+
+    /// The connection of `tuple`, whose flow has this hash; or what [`SharedTable::insert`] wants.
+    pub(super) fn find(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<&Arc<Connection<P>>, Absent> {
+        let SharedTable { index, connections, .. } = self;
+        let at = |slot: u32| connections.get(slot as usize)?.as_ref();
+        let slot = index.find(tuple, flow_hash, |slot| at(slot).is_some_and(|found| found.flow.tuple == *tuple));
+        slot.map(|slot| connections[slot as usize].as_ref().expect("the index names connections"))
+    }
+
+    /// The connection in `slot`.
+    pub(super) fn at(&self, slot: u32) -> Option<&Arc<Connection<P>>> {
+        self.connections.get(slot as usize)?.as_ref()
+    }
+
+    /// The connection that `key` names.
+    pub(super) fn get(&self, key: Key) -> Option<&Arc<Connection<P>>> {
+        self.at(key.slot).filter(|connection| connection.key == key)
+    }
+
+    /// Puts a new connection in whose tuple [`SharedTable::find`] has not found.
+    pub(super) fn insert(
+        &mut self,
+        site: &Site<'_, &Locked<P>>,
+        new: NewConnection<P>,
+        hash: Absent,
+    ) -> Arc<Connection<P>> {
+        let NewConnection { flow, pcb, route, socket } = new;
+        let kind = site.shared.lock_kind;
+        let leaves_by = P::AtomicU32::new(route.interface().into());
+        let (key, pcb) = match site.layout {
+            LockPlan::One => {
+                let whole = connection::Connection::new(hash, flow, socket.clone(), route, *pcb);
+                let whole = self.slab.detached(whole);
+                (whole.key(), SharedPcb::whole(kind, whole))
+            }
+            plan => {
+                let place = self.slab.reserve();
+                (place.key(), SharedPcb::apart(plan, kind, *pcb, route, place))
+            }
+        };
+        let armed = P::AtomicU64::new(u64::MAX);
+        let connection = Arc::new(Connection { key, hash, flow, pcb, leaves_by, socket, armed });
+        self.enter(connection.clone());
+        connection
+    }
+
+    /// Makes a connection found.
+    fn enter(&mut self, connection: Arc<Connection<P>>) {
+        let (slot, flow_hash, hash) = (connection.key.slot, connection.flow.hash, connection.hash);
+        if self.connections.len() <= slot as usize {
+            self.connections.resize(slot as usize + 1, None);
+        }
+        self.connections[slot as usize] = Some(connection);
+        let SharedTable { index, connections, .. } = self;
+        let hash_of = |other: u32| connections[other as usize].as_ref().map_or(hash, |other| other.hash);
+        index.insert(slot, flow_hash, hash, hash_of);
+    }
+
+    /// Takes a connection out. Its slot is free when nobody uses the connection any more.
+    pub(super) fn remove(&mut self, slot: u32) -> Option<Arc<Connection<P>>> {
+        let connection = self.connections.get_mut(slot as usize)?.take()?;
+        self.index.remove(slot, connection.flow.hash, connection.hash);
+        Some(connection)
+    }
+}

@@ -1,0 +1,273 @@
+//! From a tuple to a slot: a keyed hash index, which holds slot numbers only.
+//!
+//! The index holds four bytes an entry and a control byte, and asks whoever keeps the entries to compare tuples: an
+//! idle connection costs little beyond its PCB. An attacker who does not know the key cannot aim at one bucket.
+//!
+//! In front of the index stands a small direct-mapped cache, chosen by the hash that the device has made of the flow
+//! already: the keyed hash costs more than all the rest of a look-up. An attacker who knows the device's hash can make flows
+//! that drive each other out of that cache; they are then found by the index, as they would be without it.
+
+use hashbrown::HashTable;
+use wire::FourTuple;
+
+use crate::secrets::Secrets;
+
+/// The keyed hash of a tuple that was looked for and is not in the table: what putting it in needs. Good until the table's
+/// next change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Absent(u32);
+
+impl Absent {
+    /// The keyed hash, for another table of the same tuples.
+    #[inline]
+    pub fn hash(self) -> u32 {
+        self.0
+    }
+
+    /// As the index wants it: it takes the bucket from the low bits and a control byte from the top seven.
+    #[inline]
+    fn spread(self) -> u64 {
+        u64::from(self.0) << 32 | u64::from(self.0)
+    }
+}
+
+const NONE: u32 = u32::MAX;
+/// Places of the cache for each slot; a place is four bytes.
+const RECENT_PER_SLOT: usize = 4;
+/// Places at most: 64 KiB.
+const RECENT_MOST: usize = 1 << 14;
+
+/// Slots by the device's hash. Two places that lie side by side share what falls to them, the later first. (McKenney and
+/// Dove 1992 say when the one-behind cache of 4.3BSD pays and when it does not; with places for each connection it nearly
+/// always does.)
+struct Recent {
+    places: Vec<[u32; 2]>,
+}
+
+impl Recent {
+    /// Multiplied, because the low bits have chosen the cell already (Knuth, volume 3, section 6.4).
+    #[inline]
+    fn index(&self, flow_hash: u32) -> usize {
+        (flow_hash.wrapping_mul(0x9e37_79b9) >> 16) as usize & self.places.len().wrapping_sub(1)
+    }
+
+    #[inline]
+    fn get(&self, flow_hash: u32) -> [u32; 2] {
+        self.places.get(self.index(flow_hash)).copied().unwrap_or([NONE; 2])
+    }
+
+    fn note(&mut self, flow_hash: u32, slot: u32) {
+        let index = self.index(flow_hash);
+        if let Some(places) = self.places.get_mut(index) {
+            *places = [slot, places[0]];
+        }
+    }
+
+    fn forget(&mut self, flow_hash: u32, slot: u32) {
+        let index = self.index(flow_hash);
+        if let Some(places) = self.places.get_mut(index) {
+            places.iter_mut().filter(|place| **place == slot).for_each(|place| *place = NONE);
+        }
+    }
+
+    /// Makes room for the cache of an index with `entries`. What it knew is found again by the index.
+    fn fit(&mut self, entries: usize) {
+        let wanted = (entries * RECENT_PER_SLOT).next_power_of_two().min(RECENT_MOST) / 2;
+        if self.places.len() < wanted {
+            self.places = vec![[NONE; 2]; wanted];
+        }
+    }
+}
+
+/// Slots by tuple. It does not know the entries: the caller says whether the one in a slot has the tuple, or what its keyed
+/// hash is. Exclusive use is the owner's business.
+pub struct Index {
+    slots: HashTable<u32>,
+    secrets: Secrets,
+    recent: Recent,
+}
+
+impl Index {
+    /// An empty index hashed with the stack's key.
+    pub fn new(secrets: &Secrets) -> Self {
+        Index { slots: HashTable::new(), secrets: secrets.clone(), recent: Recent { places: Vec::new() } }
+    }
+
+    /// How many slots are in it.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Memory held, in bytes.
+    pub fn footprint(&self) -> usize {
+        self.slots.allocation_size() + self.recent.places.len() * size_of::<[u32; 2]>()
+    }
+
+    /// The slots in it, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        self.slots.iter().copied()
+    }
+
+    /// The slot that serves `tuple`, whose flow has this hash; or what [`Index::insert`] wants. `has` says whether a slot's
+    /// entry has that tuple.
+    #[inline(always)]
+    pub fn find(&mut self, tuple: &FourTuple, flow_hash: u32, has: impl Fn(u32) -> bool) -> Result<u32, Absent> {
+        match self.recall(flow_hash, &has) {
+            Some(slot) => Ok(slot),
+            None => self.search(tuple, flow_hash, has),
+        }
+    }
+
+    /// The same, if it was found before and not since driven out of the cache.
+    #[inline(always)]
+    fn recall(&self, flow_hash: u32, has: impl Fn(u32) -> bool) -> Option<u32> {
+        let [latest, before] = self.recent.get(flow_hash);
+        if has(latest) {
+            Some(latest)
+        } else if has(before) {
+            Some(before)
+        } else {
+            None
+        }
+    }
+
+    #[inline(never)]
+    fn search(&mut self, tuple: &FourTuple, flow_hash: u32, has: impl Fn(u32) -> bool) -> Result<u32, Absent> {
+        let hash = Absent(self.secrets.table_hash(tuple) as u32);
+        let slot = self.slots.find(hash.spread(), |slot| has(*slot)).copied().ok_or(hash)?;
+        self.recent.note(flow_hash, slot);
+        Ok(slot)
+    }
+
+    /// Puts a slot in whose tuple [`Index::find`] has not found. `hash_of` tells the keyed hash of another slot's entry.
+    #[inline(never)]
+    pub fn insert(&mut self, slot: u32, flow_hash: u32, hash: Absent, hash_of: impl Fn(u32) -> Absent) {
+        self.slots.insert_unique(hash.spread(), slot, |other| hash_of(*other).spread());
+        let before = self.slots.len() - 1;
+        if before == 0 || before.is_power_of_two() {
+            self.recent.fit(before + 1);
+        }
+        self.recent.note(flow_hash, slot);
+    }
+
+    /// Takes a slot out.
+    pub fn remove(&mut self, slot: u32, flow_hash: u32, hash: Absent) {
+        if let Ok(found) = self.slots.find_entry(hash.spread(), |other| *other == slot) {
+            found.remove();
+        }
+        self.recent.forget(flow_hash, slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Entries in a vector: what the slots of an index name.
+    struct Tuples {
+        index: Index,
+        entries: Vec<Option<(FourTuple, Absent)>>,
+    }
+
+    /// Many flows share one.
+    fn flow_hash(tuple: &FourTuple) -> u32 {
+        u32::from(tuple.remote_port % 1000)
+    }
+
+    fn tuple(n: u32) -> FourTuple {
+        FourTuple {
+            local_addr: "10.0.0.1".parse().unwrap(),
+            remote_addr: std::net::IpAddr::V4((0x0a01_0000 + (n >> 16)).into()),
+            local_port: 80,
+            remote_port: n as u16,
+        }
+    }
+
+    fn has(entries: &[Option<(FourTuple, Absent)>], slot: u32, n: u32) -> bool {
+        entries.get(slot as usize).is_some_and(|entry| entry.is_some_and(|(other, _)| other == tuple(n)))
+    }
+
+    impl Tuples {
+        fn new() -> Self {
+            Tuples { index: Index::new(&Secrets::from_seed(1)), entries: Vec::new() }
+        }
+
+        fn find(&mut self, n: u32) -> Result<u32, Absent> {
+            self.index.find(&tuple(n), flow_hash(&tuple(n)), |slot| has(&self.entries, slot, n))
+        }
+
+        fn recall(&self, n: u32) -> Option<u32> {
+            self.index.recall(flow_hash(&tuple(n)), |slot| has(&self.entries, slot, n))
+        }
+
+        fn insert(&mut self, n: u32) -> u32 {
+            let absent = self.find(n).expect_err("it is not in the table");
+            let slot = self.entries.len() as u32;
+            self.entries.push(Some((tuple(n), absent)));
+            let hash_of = |slot: u32| self.entries[slot as usize].expect("it is there").1;
+            self.index.insert(slot, flow_hash(&tuple(n)), absent, hash_of);
+            slot
+        }
+
+        fn remove(&mut self, slot: u32) -> Absent {
+            let (tuple, hash) = self.entries[slot as usize].take().expect("it is there");
+            self.index.remove(slot, flow_hash(&tuple), hash);
+            hash
+        }
+    }
+
+    #[test]
+    fn finds_what_was_inserted_and_only_that() {
+        let mut tuples = Tuples::new();
+        let slots: Vec<u32> = (0..100_000).map(|n| tuples.insert(n)).collect();
+        for (n, slot) in slots.iter().enumerate() {
+            assert_eq!(tuples.find(n as u32), Ok(*slot));
+        }
+        assert!(tuples.find(100_000).is_err());
+        assert_eq!(tuples.index.len(), 100_000);
+        assert_eq!(tuples.index.iter().map(u64::from).sum::<u64>(), 99_999 * 50_000);
+    }
+
+    #[test]
+    fn what_was_taken_out_leaves_its_tuple_free() {
+        let mut tuples = Tuples::new();
+        let old = tuples.insert(1);
+        let _ = tuples.remove(old);
+        assert!(tuples.find(1).is_err());
+        let new = tuples.insert(1);
+        assert_ne!(old, new);
+        assert_eq!(tuples.find(1), Ok(new));
+    }
+
+    #[test]
+    fn what_was_found_is_recalled_until_two_other_flows_take_its_places() {
+        let mut tuples = Tuples::new();
+        let [one, two, three] = [1, 1001, 2001].map(|n| tuples.insert(n));
+        assert_eq!([tuples.find(1), tuples.find(1001)], [Ok(one), Ok(two)]);
+        assert_eq!([tuples.recall(1), tuples.recall(1001)], [Some(one), Some(two)]);
+        assert_eq!(tuples.find(2001), Ok(three));
+        assert_eq!(tuples.recall(1), None, "all three have the same two places");
+        assert_eq!(tuples.find(1), Ok(one), "the index still knows it");
+        assert_eq!(tuples.recall(1), Some(one));
+        let _ = tuples.remove(one);
+        assert_eq!(tuples.recall(1), None);
+        assert!(tuples.find(1).is_err());
+    }
+
+    #[test]
+    fn a_tuple_moves_between_indices_without_another_hash() {
+        let (mut from, mut to) = (Tuples::new(), Tuples::new());
+        let slot = from.insert(7);
+        let hash = from.remove(slot);
+        to.entries.push(Some((tuple(7), hash)));
+        to.index.insert(0, 7, hash, |_| hash);
+        assert_eq!(to.find(7), Ok(0));
+    }
+}

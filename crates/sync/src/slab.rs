@@ -1,0 +1,636 @@
+//! Values in one store, each used by one owner at a time, never moved while they live.
+//!
+//! *Model.* A [`Slab`] belongs to many threads. An [`Owner`] is a licence to use some of its entries; there is one owner for
+//! each thing that excludes threads from each other (a cell, a lock), and it is kept behind that exclusion. An entry states the
+//! number of its owner. [`Owner::get_mut`] compares that word with its own number and borrows the owner for as long as the
+//! value: no two references to a value can exist, whatever index the caller passes. The check is one comparison, in the line
+//! in which the value begins.
+//!
+//! *Passing on.* An entry changes its owner by [`Owner::detach`], which makes it a [`Detached`], the only way to its
+//! value, and [`Owner::attach`]. The value stays where it is, and so does its [`Key`]. A [`Detached`] is also how a value
+//! has a lock of its own; [`Slab::detached`] makes one. [`Detached::take`] moves the value out and leaves the entry [`Reserved`]: its key remains in use, and
+//! [`Reserved::fill`] puts a value back.
+//!
+//! *Free entries.* Each owner keeps up to two runs of [`RUN`] free entries; runs go to and come from a depot behind a lock. So
+//! to put a value in, or to take one out, costs no shared atomic operation nearly always, and free memory finds its way from
+//! one owner to another. Memory is allocated in chunks of one run, and kept until the slab is dropped.
+//!
+//! *What may never happen.* A value reached by two owners, or after it was dropped; an entry in two lists; a value that moves.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::platform::model_is_over;
+use crate::{Atomic, CellLike, Lock, LockClass, LockKind, Platform, Real};
+
+/// Entries of a chunk, and of the run of free entries that an owner and the depot pass to each other.
+pub const RUN: u32 = 1 << RUN_SHIFT;
+const RUN_SHIFT: u32 = 4;
+/// Tables of chunks, each twice as long as the one before: together they hold every chunk that an index can name.
+const TABLES: usize = 29;
+const NONE: u32 = u32::MAX;
+
+/// In the place of an owner's number: the entry holds no value and is in a list of free entries, or on its way there.
+const FREE: u32 = 0;
+/// The same, but its key is in use; somebody has its [`Reserved`].
+const RESERVED: u32 = 1;
+/// Somebody has its [`Detached`].
+const DETACHED: u32 = 2;
+/// The number of the first owner.
+const FIRST_OWNER: u32 = 3;
+
+/// The name of a value in a slab, as long as it lives. A key that has gone stale finds nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// Index of the entry.
+    pub slot: u32,
+    /// Incremented each time the entry is freed.
+    pub generation: u32,
+}
+
+impl Key {
+    /// Packed into one word, so that it fits an atomic.
+    pub fn to_bits(self) -> u64 {
+        (u64::from(self.generation) << 32) | u64::from(self.slot)
+    }
+
+    /// The inverse of [`Key::to_bits`].
+    pub fn from_bits(bits: u64) -> Self {
+        Key { slot: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
+/// One place for a value. All but `owner` is the business of the thread that has the entry by `owner`.
+#[repr(C)]
+struct Entry<T, P: Platform> {
+    owner: P::AtomicU32,
+    inner: P::Cell<Inner<T>>,
+}
+
+#[repr(C)]
+struct Inner<T> {
+    generation: u32,
+    /// In a free entry: the index of the next one in its list.
+    value: MaybeUninit<T>,
+}
+
+impl<T> Inner<T> {
+    fn set_next(&mut self, next: u32) {
+        const { assert!(size_of::<T>() >= size_of::<u32>(), "a free entry keeps the index of the next in its place") };
+        // SAFETY: the place is large enough (asserted), need not be aligned, and holds no value.
+        unsafe { self.value.as_mut_ptr().cast::<u32>().write_unaligned(next) };
+    }
+
+    /// # Safety
+    /// The entry is free, and [`Inner::set_next`] was called since it last held a value.
+    unsafe fn next(&self) -> u32 {
+        // SAFETY: the caller's promise: the octets were written as a `u32`.
+        unsafe { self.value.as_ptr().cast::<u32>().read_unaligned() }
+    }
+}
+
+/// See the head of this file. Made by [`Slab::new`]; used through owners.
+pub struct Slab<T, P: Platform = Real> {
+    /// Chunk `c` is found in table `log2(c + 1)`. Plain atomics: they order nothing but the first contents of what they point
+    /// to, and nothing is reclaimed before the slab is dropped.
+    tables: [AtomicPtr<AtomicPtr<Entry<T, P>>>; TABLES],
+    depot: Lock<Depot, P>,
+}
+
+/// What no owner has.
+struct Depot {
+    /// Chunks allocated so far.
+    chunks: u32,
+    /// The number of the next owner.
+    next_owner: u32,
+    /// Heads of lists of free entries, each [`RUN`] long.
+    runs: Vec<u32>,
+    /// Free entries that make no run yet.
+    loose: List,
+}
+
+/// Free entries, linked through their places.
+#[derive(Clone, Copy)]
+struct List {
+    head: u32,
+    len: u32,
+}
+
+impl List {
+    const EMPTY: List = List { head: NONE, len: 0 };
+}
+
+// SAFETY: a value is reached by `&mut` through the one owner or `Detached` that has its entry, and by `&` through a shared
+// borrow of that; all else in an entry is touched by the thread that has it. Values pass between threads: `T: Send`.
+unsafe impl<T: Send, P: Platform> Sync for Slab<T, P> {}
+// SAFETY: as above.
+unsafe impl<T: Send, P: Platform> Send for Slab<T, P> {}
+
+/// The table of a chunk, and the place there.
+#[inline(always)]
+fn locate(chunk: u32) -> (usize, usize) {
+    let place = chunk as usize + 1;
+    let table = place.ilog2();
+    (table as usize, place ^ (1 << table))
+}
+
+impl<T, P: Platform> Slab<T, P> {
+    /// An empty slab; its depot has a lock of class `class`.
+    pub fn new(class: LockClass) -> Arc<Self> {
+        let depot = Depot { chunks: 0, next_owner: FIRST_OWNER, runs: Vec::new(), loose: List::EMPTY };
+        Arc::new(Slab {
+            tables: [const { AtomicPtr::new(ptr::null_mut()) }; TABLES],
+            depot: Lock::new(LockKind::Blocking, class, depot),
+        })
+    }
+
+    /// A new owner, who owns nothing yet.
+    ///
+    /// # Panics
+    /// After four thousand million owners.
+    pub fn owner(self: &Arc<Self>) -> Owner<T, P> {
+        let mut depot = self.depot.lock();
+        let id = depot.next_owner;
+        depot.next_owner = id.checked_add(1).expect("a slab has numbers for 4294967292 owners: build a new one");
+        drop(depot);
+        Owner { slab: self.clone(), id, live: 0, free: List::EMPTY, spare: NONE, _owns: PhantomData }
+    }
+
+    /// Puts a value in that has no owner.
+    pub fn detached(self: &Arc<Self>, value: T) -> Detached<T, P> {
+        self.reserve().fill(value)
+    }
+
+    /// Takes an entry without a value: its key is in use from now on.
+    pub fn reserve(self: &Arc<Self>) -> Reserved<T, P> {
+        let mut depot = self.depot.lock();
+        if depot.loose.len == 0 {
+            depot.loose = match depot.runs.pop() {
+                Some(head) => List { head, len: RUN },
+                None => List { head: self.grow(&mut depot), len: RUN },
+            };
+        }
+        let (index, entry) = self.pop(&mut depot.loose);
+        entry.owner.store(RESERVED, Ordering::Relaxed);
+        drop(depot);
+        Reserved { slab: self.clone(), index }
+    }
+
+    /// Bytes that entries and their tables take, used or free.
+    pub fn footprint(&self) -> usize {
+        let chunks = self.depot.lock().chunks as usize;
+        chunks * (RUN as usize * Self::ENTRY + size_of::<usize>())
+    }
+
+    /// Bytes of one entry.
+    pub const ENTRY: usize = size_of::<Entry<T, P>>();
+
+    /// The entry of this index, if its chunk has been allocated.
+    #[inline(always)]
+    fn entry(&self, index: u32) -> Option<&Entry<T, P>> {
+        let (table, place) = locate(index >> RUN_SHIFT);
+        let table = self.tables[table].load(Ordering::Acquire);
+        if table.is_null() {
+            return None;
+        }
+        // SAFETY: a table is published with its whole length, which `locate` keeps to, and lives as long as the slab.
+        let chunk = unsafe { &*table.add(place) }.load(Ordering::Acquire);
+        if chunk.is_null() {
+            return None;
+        }
+        // SAFETY: a chunk is published with `RUN` initialised entries, and lives as long as the slab.
+        Some(unsafe { &*chunk.add((index % RUN) as usize) })
+    }
+
+    /// Allocates a chunk; the head of a list of its entries.
+    #[cold]
+    fn grow(&self, depot: &mut Depot) -> u32 {
+        let (chunk, first) = (depot.chunks, depot.chunks << RUN_SHIFT);
+        assert!(chunk < NONE >> RUN_SHIFT, "a slab holds at most four thousand million entries");
+        let (table, place) = locate(chunk);
+        let mut places = self.tables[table].load(Ordering::Relaxed);
+        if places.is_null() {
+            let fresh: Box<[AtomicPtr<Entry<T, P>>]> =
+                (0..1usize << table).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
+            places = Box::into_raw(fresh).cast();
+            self.tables[table].store(places, Ordering::Release);
+        }
+        let entry = |index: u32| {
+            let mut inner = Inner { generation: 0, value: MaybeUninit::uninit() };
+            inner.set_next(if index % RUN == RUN - 1 { NONE } else { index + 1 });
+            Entry { owner: P::AtomicU32::new(FREE), inner: P::Cell::new(inner) }
+        };
+        let entries: Box<[Entry<T, P>]> = (first..first + RUN).map(entry).collect();
+        // SAFETY: `place` is within the table, as `locate` keeps to.
+        unsafe { &*places.add(place) }.store(Box::into_raw(entries).cast(), Ordering::Release);
+        depot.chunks += 1;
+        first
+    }
+
+    /// A list of free entries: a run, what is loose, or a new chunk.
+    #[cold]
+    fn refill(&self) -> List {
+        let mut depot = self.depot.lock();
+        if let Some(head) = depot.runs.pop() {
+            return List { head, len: RUN };
+        }
+        if depot.loose.len != 0 {
+            return std::mem::replace(&mut depot.loose, List::EMPTY);
+        }
+        List { head: self.grow(&mut depot), len: RUN }
+    }
+
+    /// Gives an entry back that is free, and in no list.
+    fn put_back(&self, depot: &mut Depot, index: u32) {
+        let Some(entry) = self.entry(index) else { return };
+        let next = depot.loose.head;
+        // SAFETY: the entry is free and in no list: the caller alone has it.
+        entry.inner.with_mut(|inner| unsafe { (*inner).set_next(next) });
+        depot.loose = List { head: index, len: depot.loose.len + 1 };
+        if depot.loose.len == RUN {
+            depot.runs.push(index);
+            depot.loose = List::EMPTY;
+        }
+    }
+
+    /// A free entry out of a list that is not empty, and its index.
+    #[inline(always)]
+    fn pop(&self, free: &mut List) -> (u32, &Entry<T, P>) {
+        let index = free.head;
+        // SAFETY: a list that is not empty names entries of this slab.
+        let entry = unsafe { self.entry(index).unwrap_unchecked() };
+        // SAFETY: it is free, and was put into the list by `set_next`.
+        let next = entry.inner.with(|inner| unsafe { (*inner).next() });
+        *free = List { head: next, len: free.len - 1 };
+        (index, entry)
+    }
+
+    /// Drops the value of an entry that the caller has, and makes its key stale; the entry is free, and in no list.
+    fn clear(entry: &Entry<T, P>) {
+        // First, so that a value whose drop panics is not reached again; its entry is then lost.
+        entry.owner.store(FREE, Ordering::Relaxed);
+        entry.inner.with_mut(|inner| {
+            // SAFETY: the caller has the entry, and its word said that it holds a value.
+            let inner = unsafe { &mut *inner };
+            inner.generation = inner.generation.wrapping_add(1);
+            // SAFETY: as above; the word says `FREE` now, so the value is dropped once.
+            unsafe { inner.value.assume_init_drop() };
+        });
+    }
+
+    fn key(entry: &Entry<T, P>, index: u32) -> Key {
+        // SAFETY: the caller has the entry.
+        Key { slot: index, generation: entry.inner.with(|inner| unsafe { (*inner).generation }) }
+    }
+}
+
+impl<T, P: Platform> Drop for Slab<T, P> {
+    fn drop(&mut self) {
+        if model_is_over::<P>() {
+            return;
+        }
+        let chunks = self.depot.get_mut().chunks;
+        for chunk in 0..chunks {
+            let (table, place) = locate(chunk);
+            // SAFETY: the first `chunks` chunks were published with their tables; `&mut self` excludes everybody else.
+            let entries = unsafe { &*self.tables[table].load(Ordering::Relaxed).add(place) }.load(Ordering::Relaxed);
+            // SAFETY: it came from `Box::into_raw` of so many entries, and is freed here alone.
+            let entries = unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(entries, RUN as usize)) };
+            let holds = |entry: &&Entry<T, P>| entry.owner.load(Ordering::Relaxed) >= DETACHED;
+            entries.iter().filter(holds).for_each(Self::clear);
+        }
+        for (table, places) in self.tables.iter_mut().enumerate() {
+            let places = *places.get_mut();
+            if !places.is_null() {
+                // SAFETY: as for a chunk; a table has this length.
+                drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(places, 1 << table)) });
+            }
+        }
+    }
+}
+
+impl<T, P: Platform> fmt::Debug for Slab<T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slab").field("chunks", &self.depot.lock().chunks).finish_non_exhaustive()
+    }
+}
+
+/// A licence to use entries of a [`Slab`]: those that state its number. What it still owns when it is dropped is dropped with
+/// the slab.
+pub struct Owner<T, P: Platform = Real> {
+    slab: Arc<Slab<T, P>>,
+    id: u32,
+    /// Entries with a value of this owner.
+    live: u32,
+    /// At most [`RUN`] of them.
+    free: List,
+    /// The head of a second list, which is a whole run, or [`NONE`].
+    spare: u32,
+    /// A shared borrow of an owner gives shared borrows of its values.
+    _owns: PhantomData<T>,
+}
+
+impl<T, P: Platform> Owner<T, P> {
+    /// The value of this index, if it is this owner's.
+    #[inline(always)]
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        let entry = self.owned(index)?;
+        // SAFETY: the entry states this owner, so it holds a value, which is reached through this owner alone; the result
+        // borrows the owner mutably, and no other owner has its number.
+        Some(entry.inner.with_mut(|inner| unsafe { (*inner).value.assume_init_mut() }))
+    }
+
+    /// As [`Owner::get_mut`], to look only.
+    #[inline(always)]
+    pub fn get(&self, index: u32) -> Option<&T> {
+        let entry = self.owned(index)?;
+        // SAFETY: as in `get_mut`; the shared borrow of the owner excludes mutable ones.
+        Some(entry.inner.with(|inner| unsafe { (*inner).value.assume_init_ref() }))
+    }
+
+    /// The value that `key` names, if it is this owner's and still that one.
+    #[inline(always)]
+    pub fn get_by_key(&mut self, key: Key) -> Option<&mut T> {
+        let entry = self.owned(key.slot)?;
+        entry.inner.with_mut(|inner| {
+            // SAFETY: as in `get_mut`.
+            let inner = unsafe { &mut *inner };
+            // SAFETY: as in `get_mut`.
+            (inner.generation == key.generation).then(|| unsafe { inner.value.assume_init_mut() })
+        })
+    }
+
+    /// The key of an entry of this owner.
+    pub fn key(&self, index: u32) -> Option<Key> {
+        self.owned(index).map(|entry| Slab::key(entry, index))
+    }
+
+    /// How many values it owns.
+    pub fn len(&self) -> usize {
+        self.live as usize
+    }
+
+    /// Whether it owns none.
+    pub fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    /// The slab.
+    pub fn slab(&self) -> &Arc<Slab<T, P>> {
+        &self.slab
+    }
+
+    /// Relaxed is enough: the word says this owner's number only if it was written through this owner, which the caller has.
+    #[inline(always)]
+    fn owned(&self, index: u32) -> Option<&Entry<T, P>> {
+        let entry = self.slab.entry(index)?;
+        (entry.owner.load(Ordering::Relaxed) == self.id).then_some(entry)
+    }
+
+    /// Puts a value in, and owns it.
+    #[inline(always)]
+    pub fn insert(&mut self, value: T) -> Key {
+        if self.free.len == 0 {
+            self.restock();
+        }
+        let (index, entry) = self.slab.pop(&mut self.free);
+        entry.inner.with_mut(|inner| {
+            // SAFETY: the entry is free and in no list: this owner alone has it. Nothing stands there to be dropped.
+            unsafe { (&raw mut (*inner).value).cast::<T>().write(value) };
+        });
+        entry.owner.store(self.id, Ordering::Relaxed);
+        let key = Slab::key(entry, index);
+        self.live += 1;
+        key
+    }
+
+    /// Takes a value out; its key is stale from now on.
+    pub fn remove(&mut self, index: u32) -> Option<T> {
+        let entry = self.owned(index)?;
+        // SAFETY: as in `get_mut`; the word says `FREE` from here on, so the value is not reached again.
+        let value = entry.inner.with(|inner| unsafe { (*inner).value.assume_init_read() });
+        entry.owner.store(FREE, Ordering::Relaxed);
+        // SAFETY: this owner has the entry, which holds no value any more.
+        entry.inner.with_mut(|inner| unsafe { (*inner).generation = (*inner).generation.wrapping_add(1) });
+        self.live -= 1;
+        self.keep(index);
+        Some(value)
+    }
+
+    /// As [`Owner::remove`] for a value that nobody wants any more: it is dropped where it stands. False: there is none.
+    pub fn free(&mut self, index: u32) -> bool {
+        let Some(entry) = self.owned(index) else { return false };
+        Slab::clear(entry);
+        self.live -= 1;
+        self.keep(index);
+        true
+    }
+
+    /// Gives a value up to be used, or owned, by somebody else.
+    pub fn detach(&mut self, index: u32) -> Option<Detached<T, P>> {
+        let entry = self.owned(index)?;
+        entry.owner.store(DETACHED, Ordering::Relaxed);
+        let entry = NonNull::from(entry);
+        self.live -= 1;
+        Some(Detached { slab: self.slab.clone(), entry, index })
+    }
+
+    /// Owns a value that nobody owns; its key is what it was.
+    ///
+    /// # Errors
+    /// The value is one of another slab, and comes back.
+    pub fn attach(&mut self, value: Detached<T, P>) -> Result<Key, Detached<T, P>> {
+        if !Arc::ptr_eq(&self.slab, &value.slab) {
+            return Err(value);
+        }
+        let key = value.key();
+        value.entry().owner.store(self.id, Ordering::Relaxed);
+        value.forget();
+        self.live += 1;
+        Ok(key)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn restock(&mut self) {
+        self.free = match std::mem::replace(&mut self.spare, NONE) {
+            NONE => self.slab.refill(),
+            head => List { head, len: RUN },
+        };
+    }
+
+    /// Keeps an entry that is free and in no list. Of more than two runs one goes to the depot.
+    fn keep(&mut self, index: u32) {
+        if self.free.len == RUN {
+            let run = std::mem::replace(&mut self.free, List::EMPTY).head;
+            let surplus = std::mem::replace(&mut self.spare, run);
+            if surplus != NONE {
+                self.slab.depot.lock().runs.push(surplus);
+            }
+        }
+        let Some(entry) = self.slab.entry(index) else { return };
+        let next = self.free.head;
+        // SAFETY: the entry is free and in no list: this owner alone has it.
+        entry.inner.with_mut(|inner| unsafe { (*inner).set_next(next) });
+        self.free = List { head: index, len: self.free.len + 1 };
+    }
+}
+
+impl<T, P: Platform> Drop for Owner<T, P> {
+    fn drop(&mut self) {
+        if model_is_over::<P>() || (self.free.len == 0 && self.spare == NONE) {
+            return;
+        }
+        let mut depot = self.slab.depot.lock();
+        if self.spare != NONE {
+            depot.runs.push(self.spare);
+        }
+        if self.free.len == RUN {
+            depot.runs.push(self.free.head);
+            return;
+        }
+        let mut index = self.free.head;
+        for _ in 0..self.free.len {
+            let Some(entry) = self.slab.entry(index) else { return };
+            // SAFETY: it is in this owner's list: free, and linked.
+            let next = entry.inner.with(|inner| unsafe { (*inner).next() });
+            self.slab.put_back(&mut depot, index);
+            index = next;
+        }
+    }
+}
+
+impl<T, P: Platform> fmt::Debug for Owner<T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner").field("id", &self.id).field("live", &self.live).finish_non_exhaustive()
+    }
+}
+
+/// A value that has no owner, and the only way to it. Dropping it drops the value and frees the entry.
+pub struct Detached<T, P: Platform = Real> {
+    slab: Arc<Slab<T, P>>,
+    entry: NonNull<Entry<T, P>>,
+    index: u32,
+}
+
+// SAFETY: it is the one way to its value, as a box is.
+unsafe impl<T: Send, P: Platform> Send for Detached<T, P> {}
+// SAFETY: as above: a shared borrow of it gives a shared one of the value.
+unsafe impl<T: Send + Sync, P: Platform> Sync for Detached<T, P> {}
+
+impl<T, P: Platform> Detached<T, P> {
+    #[inline(always)]
+    fn entry(&self) -> &Entry<T, P> {
+        // SAFETY: chunks live as long as the slab, of which there is a reference beside it.
+        unsafe { self.entry.as_ref() }
+    }
+
+    /// The value's key.
+    pub fn key(&self) -> Key {
+        Slab::key(self.entry(), self.index)
+    }
+
+    /// The entry has somebody else to answer for it: it is not freed. Returns the slab.
+    fn forget(self) -> Arc<Slab<T, P>> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is neither dropped nor used again.
+        unsafe { ptr::read(&this.slab) }
+    }
+
+    /// Moves the value out. Its key remains in use.
+    pub fn take(self) -> (Reserved<T, P>, T) {
+        let index = self.index;
+        // SAFETY: the entry holds a value, and its word says `RESERVED` before anybody could reach it again.
+        let value = self.entry().inner.with(|inner| unsafe { (*inner).value.assume_init_read() });
+        self.entry().owner.store(RESERVED, Ordering::Relaxed);
+        (Reserved { slab: self.forget(), index }, value)
+    }
+}
+
+impl<T, P: Platform> Deref for Detached<T, P> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the entry holds a value, which is reached through this alone.
+        self.entry().inner.with(|inner| unsafe { (*inner).value.assume_init_ref() })
+    }
+}
+
+impl<T, P: Platform> DerefMut for Detached<T, P> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, and `&mut self` makes this borrow the only one.
+        self.entry().inner.with_mut(|inner| unsafe { (*inner).value.assume_init_mut() })
+    }
+}
+
+impl<T, P: Platform> Drop for Detached<T, P> {
+    fn drop(&mut self) {
+        if !model_is_over::<P>() {
+            Slab::clear(self.entry());
+            self.slab.put_back(&mut self.slab.depot.lock(), self.index);
+        }
+    }
+}
+
+impl<T: fmt::Debug, P: Platform> fmt::Debug for Detached<T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Detached").field("key", &self.key()).field("value", &**self).finish()
+    }
+}
+
+/// An entry without a value, whose key is in use all the same. Dropping it frees the entry.
+pub struct Reserved<T, P: Platform = Real> {
+    slab: Arc<Slab<T, P>>,
+    index: u32,
+}
+
+impl<T, P: Platform> Reserved<T, P> {
+    fn entry(&self) -> &Entry<T, P> {
+        // SAFETY: it was made from an entry of this slab with this index.
+        unsafe { self.slab.entry(self.index).unwrap_unchecked() }
+    }
+
+    /// The key that is in use.
+    pub fn key(&self) -> Key {
+        Slab::key(self.entry(), self.index)
+    }
+
+    /// Puts a value in; it has the key.
+    pub fn fill(self, value: T) -> Detached<T, P> {
+        let this = ManuallyDrop::new(self);
+        let entry = this.entry();
+        entry.inner.with_mut(|inner| {
+            // SAFETY: the entry is reserved, by `this` alone. Nothing stands there to be dropped.
+            unsafe { (&raw mut (*inner).value).cast::<T>().write(value) };
+        });
+        entry.owner.store(DETACHED, Ordering::Relaxed);
+        let entry = NonNull::from(entry);
+        // SAFETY: `this` is neither dropped nor used again.
+        Detached { slab: unsafe { ptr::read(&this.slab) }, entry, index: this.index }
+    }
+}
+
+impl<T, P: Platform> Drop for Reserved<T, P> {
+    fn drop(&mut self) {
+        if model_is_over::<P>() {
+            return;
+        }
+        let entry = self.entry();
+        entry.owner.store(FREE, Ordering::Relaxed);
+        // SAFETY: the entry is reserved, by this alone.
+        entry.inner.with_mut(|inner| unsafe { (*inner).generation = (*inner).generation.wrapping_add(1) });
+        self.slab.put_back(&mut self.slab.depot.lock(), self.index);
+    }
+}
+
+impl<T, P: Platform> fmt::Debug for Reserved<T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reserved").field("key", &self.key()).finish()
+    }
+}

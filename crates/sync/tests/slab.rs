@@ -1,0 +1,209 @@
+//! A slab: keys, owners, what passes between them, and what becomes of values when owners and slabs go.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use sync::LockClass;
+use sync::slab::{Detached, Key, RUN, Slab};
+
+const COUNT: u32 = if cfg!(miri) { 100 } else { 20_000 };
+
+fn slab<T>() -> Arc<Slab<T>> {
+    Slab::new(LockClass::ConnSlab)
+}
+
+/// Counts how many of it are alive.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(alive: &Arc<AtomicUsize>) -> Self {
+        alive.fetch_add(1, Relaxed);
+        Counted(alive.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+#[test]
+fn every_key_finds_its_value_where_it_was_put() {
+    let mut owner = slab::<u64>().owner();
+    let keys: Vec<Key> = (0..COUNT).map(|n| owner.insert(n.into())).collect();
+    let places: Vec<*const u64> = keys.iter().map(|key| owner.get(key.slot).map(std::ptr::from_ref).unwrap()).collect();
+    for ((n, key), place) in (0u64..).zip(&keys).zip(places) {
+        assert_eq!(owner.get_by_key(*key), Some(&mut n.clone()));
+        assert!(std::ptr::eq(owner.get(key.slot).unwrap(), place), "it has moved");
+    }
+    assert_eq!(owner.len(), COUNT as usize);
+    for none in [COUNT.next_multiple_of(RUN), COUNT + 1_000_000, u32::MAX - 1, u32::MAX] {
+        assert_eq!(owner.get_mut(none), None);
+    }
+}
+
+#[test]
+fn a_key_is_stale_once_its_value_has_gone() {
+    let mut owner = slab::<u64>().owner();
+    let old = owner.insert(1);
+    assert_eq!(owner.remove(old.slot), Some(1));
+    assert_eq!((owner.remove(old.slot), owner.free(old.slot)), (None, false));
+    let new = owner.insert(2);
+    assert_eq!(new.slot, old.slot, "what was freed last is used first");
+    assert_eq!(owner.get_by_key(old), None);
+    assert_eq!(owner.get_by_key(new), Some(&mut 2));
+    assert!(owner.free(new.slot));
+    assert_eq!(owner.get_by_key(new), None);
+}
+
+#[test]
+fn an_owner_reaches_its_own_values_only() {
+    let slab = slab::<u64>();
+    let (mut one, mut two) = (slab.owner(), slab.owner());
+    let key = one.insert(1);
+    assert_eq!(two.get_mut(key.slot), None);
+    assert_eq!(two.get_by_key(key), None);
+    assert_eq!(two.get(key.slot), None);
+    assert_eq!((two.remove(key.slot), two.free(key.slot), two.key(key.slot)), (None, false, None));
+    assert!(two.detach(key.slot).is_none());
+    assert_eq!(one.get_mut(key.slot), Some(&mut 1));
+}
+
+#[test]
+fn a_value_keeps_key_and_place_when_it_changes_its_owner() {
+    let slab = slab::<u64>();
+    let (mut one, mut two) = (slab.owner(), slab.owner());
+    let key = one.insert(1);
+    let place = std::ptr::from_ref(one.get(key.slot).unwrap());
+    let mut detached = one.detach(key.slot).expect("it is there");
+    assert_eq!((one.get_mut(key.slot), detached.key()), (None, key));
+    *detached += 1;
+    assert_eq!(two.attach(detached).ok(), Some(key));
+    assert_eq!((two.get_by_key(key).copied(), one.len(), two.len()), (Some(2), 0, 1));
+    assert!(std::ptr::eq(two.get(key.slot).unwrap(), place), "it has moved");
+}
+
+#[test]
+fn a_value_that_is_moved_out_leaves_its_key_in_use() {
+    let mut owner = slab::<u64>().owner();
+    let key = owner.insert(1);
+    let (reserved, value) = owner.detach(key.slot).expect("it is there").take();
+    assert_eq!((reserved.key(), owner.get_by_key(key)), (key, None));
+    assert!((0..4 * RUN).all(|_| owner.insert(7).slot != key.slot), "nobody else gets the entry");
+    assert_eq!(owner.attach(reserved.fill(value + 1)).ok(), Some(key));
+    assert_eq!(owner.get_by_key(key), Some(&mut 2));
+    let reserved = owner.slab().reserve();
+    let gone = reserved.key();
+    drop(reserved);
+    let again = owner.slab().detached(8);
+    assert_eq!((again.key().slot, *again), (gone.slot, 8), "what was freed last is used first");
+    assert_ne!(again.key(), gone, "the key that was reserved is stale");
+}
+
+#[test]
+fn a_value_is_not_attached_to_another_slab() {
+    let (here, there) = (slab::<u64>(), slab::<u64>());
+    let mut owner = here.owner();
+    let key = owner.insert(5);
+    let detached = owner.detach(key.slot).expect("it is there");
+    let back = there.owner().attach(detached).expect_err("it is refused");
+    assert_eq!(*back, 5);
+}
+
+#[test]
+fn values_are_dropped_once_wherever_they_are() {
+    let alive = Arc::new(AtomicUsize::new(0));
+    let slab = slab::<Counted>();
+    let (mut one, mut two) = (slab.owner(), slab.owner());
+    let keys: Vec<Key> = (0..100).map(|_| one.insert(Counted::new(&alive))).collect();
+    for key in &keys[..10] {
+        assert!(one.free(key.slot));
+    }
+    drop(one.remove(keys[10].slot));
+    drop(one.detach(keys[11].slot));
+    let passed = one.detach(keys[12].slot).expect("it is there");
+    assert!(two.attach(passed).is_ok());
+    let (reserved, value) = one.detach(keys[13].slot).expect("it is there").take();
+    drop(value);
+    let held = one.detach(keys[14].slot).expect("it is there");
+    assert_eq!(alive.load(Relaxed), 87);
+    drop((one, two, slab));
+    assert_eq!(alive.load(Relaxed), 87, "what still has its entry in the slab keeps it");
+    drop(held);
+    assert_eq!(alive.load(Relaxed), 86);
+    drop(reserved);
+    assert_eq!(alive.load(Relaxed), 0);
+}
+
+#[test]
+fn a_value_whose_drop_panics_is_not_reached_again() {
+    struct Fuse(#[allow(dead_code)] u64);
+    impl Drop for Fuse {
+        fn drop(&mut self) {
+            if !thread::panicking() {
+                panic!("blown");
+            }
+        }
+    }
+    let mut owner = slab::<Fuse>().owner();
+    let key = owner.insert(Fuse(1));
+    let blown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| owner.free(key.slot)));
+    assert!(blown.is_err());
+    assert!(owner.get_mut(key.slot).is_none());
+    let next = owner.insert(Fuse(2));
+    assert_ne!(next.slot, key.slot);
+    std::mem::forget(owner.remove(next.slot));
+}
+
+/// Each thread keeps some entries of its own for reuse; what is beyond them serves the others.
+#[test]
+fn free_entries_find_their_way_to_other_owners() {
+    let slab = slab::<u64>();
+    let (mut one, mut two) = (slab.owner(), slab.owner());
+    for round in 0..5 {
+        let keys: Vec<Key> = (0..10 * RUN).map(|n| one.insert(n.into())).collect();
+        assert!(keys.iter().all(|key| one.free(key.slot)));
+        let keys: Vec<Key> = (0..10 * RUN).map(|n| two.insert(n.into())).collect();
+        assert!(keys.iter().all(|key| two.free(key.slot)));
+        let most = (10 + 2 * 2) * RUN as usize * (Slab::<u64>::ENTRY + size_of::<usize>());
+        assert!(slab.footprint() <= most, "round {round}: {} bytes, not more than {most}", slab.footprint());
+    }
+    let before = slab.footprint();
+    drop((one, two));
+    let mut three = slab.owner();
+    for n in 0..10 * RUN {
+        three.insert(n.into());
+    }
+    assert_eq!(slab.footprint(), before, "what owners leave is used again");
+}
+
+/// Values go round between threads, each of which adds to what it gets.
+#[test]
+fn threads_pass_values_on() {
+    let slab = slab::<u64>();
+    let passing = Mutex::new(Vec::<Detached<u64>>::new());
+    let rounds = COUNT / 10;
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            let (mut owner, passing) = (slab.owner(), &passing);
+            scope.spawn(move || {
+                for _ in 0..rounds {
+                    let key = owner.insert(0);
+                    passing.lock().unwrap().push(owner.detach(key.slot).expect("it is there"));
+                    let Some(other) = passing.lock().unwrap().pop() else { continue };
+                    let key = owner.attach(other).expect("of this slab");
+                    *owner.get_by_key(key).expect("it is ours") += 1;
+                    if key.slot % 3 == 0 {
+                        assert!(owner.free(key.slot));
+                    } else {
+                        assert_eq!(owner.remove(key.slot), Some(1));
+                    }
+                }
+                assert!(owner.is_empty());
+            });
+        }
+    });
+    assert!(passing.lock().unwrap().len() <= 4);
+}
