@@ -1,13 +1,20 @@
-//! Size classes, the header in front of every block, and the slabs that blocks are carved from.
+//! The header of every packet buffer, size classes, and the slabs that blocks of the heap are carved from.
 //!
-//! Called by `pool.rs` (carving) and `buffer.rs` (header and data pointers). What may never happen: a block whose data
-//! was not initialised, or two blocks that overlap.
+//! A header is trusted: it lies in memory that only this process writes, and it says where the data is, how long it is and
+//! where both go on release. In the heap it stands directly before its data, in one allocation, which is one stream to a
+//! prefetcher. Elsewhere it lies in an array of its region (`region/`). No code computes the one address from the other.
+//!
+//! Called by `pool.rs` and `region/` (making headers) and by the kinds of buffers (reading them). What may never happen: a
+//! block whose data was not initialised, two blocks that overlap, or a header in memory that another party can write.
 
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed};
 
+use sync::ShareCount;
+
 use crate::buffer::HEADROOM;
 use crate::meta::Meta;
+use crate::region::RegionId;
 
 /// Largest capacity that [`PktBuf::alloc`](crate::PktBuf::alloc) can serve, in bytes: 64 KiB and room for headers.
 pub const MAX_CAPACITY: usize = Class::Large.data_len() - HEADROOM;
@@ -15,7 +22,32 @@ pub const MAX_CAPACITY: usize = Class::Large.data_len() - HEADROOM;
 /// How many size classes there are.
 pub(crate) const CLASSES: usize = 3;
 
-/// The size classes.
+/// How many kinds of home there are.
+pub(crate) const HOMES: usize = CLASSES + 1;
+
+/// Where a block goes when it is released: a size class of the heap, by the number of the class, or its region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Home {
+    Small,
+    Medium,
+    Large,
+    Region,
+}
+
+impl Home {
+    /// The size class; none of a block of a region.
+    pub(crate) const fn class(self) -> Option<Class> {
+        match self {
+            Home::Small => Some(Class::Small),
+            Home::Medium => Some(Class::Medium),
+            Home::Large => Some(Class::Large),
+            Home::Region => None,
+        }
+    }
+}
+
+/// The size classes of the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Class {
@@ -29,6 +61,15 @@ pub(crate) enum Class {
 
 impl Class {
     pub(crate) const ALL: [Class; CLASSES] = [Class::Small, Class::Medium, Class::Large];
+
+    /// Where blocks of the class go when they are released.
+    pub(crate) const fn home(self) -> Home {
+        match self {
+            Class::Small => Home::Small,
+            Class::Medium => Home::Medium,
+            Class::Large => Home::Large,
+        }
+    }
 
     /// Bytes of data, headroom included.
     pub(crate) const fn data_len(self) -> usize {
@@ -70,12 +111,28 @@ impl Class {
     }
 }
 
-/// The line in front of a block's data.
+/// What is known of a block and trusted: one cache line.
 #[repr(C, align(64))]
 pub(crate) struct Header {
     pub(crate) meta: Meta,
+    /// The first byte of the block's data; `data_len` initialised bytes follow.
+    pub(crate) data: NonNull<u8>,
     pub(crate) data_len: u32,
-    pub(crate) class: Class,
+    /// How many [`SharedBuf`](crate::SharedBuf)s hold the block. Meaningless while a [`PktBuf`](crate::PktBuf) owns it.
+    pub(crate) holders: ShareCount,
+    /// The region of a block whose home is one.
+    pub(crate) region: Option<RegionId>,
+    /// The block's number in its region.
+    pub(crate) chunk: u32,
+    pub(crate) home: Home,
+}
+
+impl Header {
+    /// The header of a block of the heap whose data begins at `data`.
+    fn of_heap(class: Class, data: NonNull<u8>) -> Header {
+        let (data_len, home) = (class.data_len() as u32, class.home());
+        Header { meta: Meta::default(), data, data_len, holders: ShareCount::new(), region: None, chunk: 0, home }
+    }
 }
 
 const _: () = assert!(size_of::<Header>() == 64 && (Class::Small.stride() / 64) % 2 == 1);
@@ -86,15 +143,23 @@ const _: () = assert!(size_of::<Header>() == 64 && (Class::Small.stride() / 64) 
 #[repr(transparent)]
 pub(crate) struct Block(NonNull<Header>);
 
-// SAFETY: a block is plain memory that belongs to whoever owns the pointer; no thread is special to it.
+// SAFETY: a block is plain memory that belongs to the owner of the pointer; no thread is special to it.
 unsafe impl Send for Block {}
 
 impl Block {
+    /// The block with this header.
+    ///
+    /// # Safety
+    /// The header must be valid, and stay so for as long as a block of it is in use.
+    pub(crate) unsafe fn with_header(header: NonNull<Header>) -> Block {
+        Block(header)
+    }
+
     /// The block's header.
     #[inline]
     pub(crate) fn header(&self) -> &Header {
-        // SAFETY: `carve` made a valid header there, slabs are never freed, and the owner of the block is the only one
-        // who may write it, through `header_mut`.
+        // SAFETY: a block is made with a valid header only. Slabs are never freed, and a region's headers are kept while a
+        // block of it is out. Only the owner of the block writes it, through `header_mut`.
         unsafe { self.0.as_ref() }
     }
 
@@ -111,8 +176,7 @@ impl Block {
     /// The first byte of the block's data; `data_len` initialised bytes follow.
     #[inline]
     pub(crate) fn data(&self) -> *mut u8 {
-        // SAFETY: the data begins one header after the header, inside the same slab allocation.
-        unsafe { self.0.as_ptr().add(1).cast::<u8>() }
+        self.header().data.as_ptr()
     }
 }
 
@@ -132,8 +196,10 @@ pub(crate) fn carve(class: Class, count: usize, mut keep: impl FnMut(Block)) -> 
     for i in 0..count {
         // SAFETY: `i * stride` is inside the slab and keeps the header's alignment, as the stride is a multiple of it.
         let header = unsafe { slab.add(i * class.stride()).cast::<Header>() };
+        // SAFETY: the block's data lies behind its header, inside the slab.
+        let data = unsafe { header.add(1).cast::<u8>() };
         // SAFETY: in bounds and aligned as above; nobody else knows this memory yet.
-        unsafe { header.write(Header { meta: Meta::default(), data_len: class.data_len() as u32, class }) };
+        unsafe { header.write(Header::of_heap(class, data)) };
         keep(Block(header));
     }
     true

@@ -1,7 +1,8 @@
 //! [`PktBuf`]: the unique owner of a packet.
 //!
 //! Every room above moves these about. What may never happen: a `PktBuf` that is cloned (duplicates are new blocks with
-//! copied bytes), or a window outside its block; every method that moves an end checks it.
+//! copied bytes; see [`SharedBuf`](crate::SharedBuf) for holding one together), or a window outside its block: every
+//! method that moves an end checks it against the length in the block's header, which is trusted wherever the bytes lie.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -9,6 +10,7 @@ use core::ops::{Deref, DerefMut};
 use crate::block::{Block, Class};
 use crate::meta::Meta;
 use crate::pool;
+use crate::region::{self, Access, RegionId};
 
 /// Bytes left free in front of the data of a fresh buffer: enough for the largest TCP, IPv6 and tagged Ethernet headers.
 pub const HEADROOM: usize = 128;
@@ -16,10 +18,10 @@ pub const HEADROOM: usize = 128;
 /// What debug builds write into bytes that a caller was promised nothing about.
 const POISON: u8 = 0xA5;
 
-/// Unique owner of the bytes `start..end` of a pooled block.
+/// Unique owner of the bytes `start..end` of a block.
 ///
-/// Dereferences to those bytes. Dropping it gives the block to the dropping thread's cache. 16 bytes, and `Option` of
-/// it is no larger.
+/// Dereferences to those bytes. Dropping it gives the block to the dropping thread's cache, or back to its region. 16
+/// bytes, and `Option` of it is no larger.
 pub struct PktBuf {
     block: Block,
     window: Window,
@@ -28,27 +30,27 @@ pub struct PktBuf {
 /// Where the packet begins and ends in its block: 32 bits each, the beginning in the lower half. One word, because a
 /// buffer is moved right after an end was: two half stores that are read back as one word would stall each move.
 #[derive(Clone, Copy)]
-struct Window(u64);
+pub(crate) struct Window(u64);
 
 impl Window {
     #[inline]
-    const fn new(start: u32, end: u32) -> Window {
+    pub(crate) const fn new(start: u32, end: u32) -> Window {
         Window(start as u64 | (end as u64) << 32)
     }
 
     #[inline]
-    const fn start(self) -> u32 {
+    pub(crate) const fn start(self) -> u32 {
         self.0 as u32
     }
 
     #[inline]
-    const fn end(self) -> u32 {
+    pub(crate) const fn end(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
     /// Moves the beginning forward by `n`, which the caller has found to be no more than the length.
     #[inline]
-    fn advance(&mut self, n: u32) {
+    pub(crate) fn advance(&mut self, n: u32) {
         self.0 += u64::from(n);
     }
 
@@ -62,6 +64,30 @@ impl Window {
     #[inline]
     fn extend(&mut self, n: u32) {
         self.0 += u64::from(n) << 32;
+    }
+
+    /// Bytes between the ends.
+    #[inline]
+    pub(crate) const fn len(self) -> usize {
+        (self.end() - self.start()) as usize
+    }
+
+    /// Moves the end to `len` bytes behind the beginning, unless that is no further back.
+    #[inline]
+    pub(crate) fn truncate(&mut self, len: usize) {
+        if len < self.len() {
+            *self = Window::new(self.start(), self.start() + len as u32);
+        }
+    }
+
+    /// The bytes of the window in a block whose data begins at `data`.
+    ///
+    /// # Safety
+    /// The window lies inside the block, whose bytes are initialised and not written for as long as the result lives.
+    #[inline]
+    pub(crate) unsafe fn slice<'a>(self, data: *const u8) -> &'a [u8] {
+        // SAFETY: by the caller's promise.
+        unsafe { core::slice::from_raw_parts(data.add(self.start() as usize), self.len()) }
     }
 }
 
@@ -89,6 +115,76 @@ impl PktBuf {
         Some(PktBuf { block, window: Window::new(headroom as u32, headroom as u32) })
     }
 
+    /// As [`alloc`](Self::alloc), in a region instead of the heap: `None` if the region has ended, is one that another
+    /// party writes ([`Access::Foreign`]), has no free chunk, or its chunks are smaller.
+    pub fn alloc_in(region: RegionId, capacity: usize) -> Option<PktBuf> {
+        PktBuf::alloc_with_access(region, Access::Exclusive, HEADROOM, capacity)
+    }
+
+    /// As [`alloc`](Self::alloc), where a device wants it: in its region, if it has one that gives a buffer, else in the
+    /// heap, from where the device copies.
+    #[inline]
+    pub fn alloc_near(region: Option<RegionId>, capacity: usize) -> Option<PktBuf> {
+        match region {
+            None => PktBuf::alloc(capacity),
+            Some(region) => PktBuf::alloc_in_or_heap(region, capacity),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_in_or_heap(region: RegionId, capacity: usize) -> Option<PktBuf> {
+        PktBuf::alloc_in(region, capacity).or_else(|| PktBuf::alloc(capacity))
+    }
+
+    pub(crate) fn alloc_with_access(
+        region: RegionId,
+        access: Access,
+        headroom: usize,
+        capacity: usize,
+    ) -> Option<PktBuf> {
+        let block = region::allocate(region, access, headroom.checked_add(capacity)?)?;
+        pool::count(1);
+        Some(PktBuf { block, window: Window::new(headroom as u32, headroom as u32) })
+    }
+
+    /// The owner of a block. Whoever had it before must have given it up.
+    #[inline]
+    pub(crate) fn of_parts(block: Block, window: Window) -> PktBuf {
+        PktBuf { block, window }
+    }
+
+    /// What makes the buffer, for an owner that is not dropped.
+    #[inline]
+    pub(crate) fn parts(&self) -> (Block, Window) {
+        (self.block, self.window)
+    }
+
+    pub(crate) fn block(&self) -> Block {
+        self.block
+    }
+
+    pub(crate) fn window(&self) -> Window {
+        self.window
+    }
+
+    /// Lengthens the packet by `n` bytes of tailroom, which the caller has found to be there.
+    pub(crate) fn extend_window(&mut self, n: usize) {
+        debug_assert!(n <= self.tailroom());
+        self.window.extend(n as u32);
+    }
+
+    /// The region that the packet lies in; `None`: the heap.
+    #[inline]
+    pub fn region(&self) -> Option<RegionId> {
+        self.block.header().region
+    }
+
+    /// Where the packet begins, in bytes from the first byte of its region: what a descriptor says. `None` in the heap.
+    pub fn offset_in_region(&self) -> Option<usize> {
+        self.region().map(|region| region::offset_of(region, self.block, self.window))
+    }
+
     /// As [`alloc`](Self::alloc), for data that can wait: `None` also if the pool is bounded and fewer than about
     /// `reserve` such buffers would be left. A user's data must not take the buffers without which nothing moves.
     pub fn alloc_leaving(capacity: usize, reserve: usize) -> Option<PktBuf> {
@@ -112,7 +208,7 @@ impl PktBuf {
     /// Bytes in the packet.
     #[inline]
     pub fn len(&self) -> usize {
-        (self.window.end() - self.window.start()) as usize
+        self.window.len()
     }
 
     /// Whether the packet has no bytes.
@@ -180,10 +276,7 @@ impl PktBuf {
     /// Shortens the packet to `len` bytes; does nothing if it is no longer than that.
     #[inline]
     pub fn truncate(&mut self, len: usize) {
-        if len < self.len() {
-            let start = self.window.start();
-            self.window = Window::new(start, start + len as u32);
-        }
+        self.window.truncate(len);
     }
 
     /// Empties the packet and restores `headroom` bytes of headroom; metadata stays.
@@ -270,7 +363,7 @@ impl PktBuf {
         debug_assert!(start <= end && end <= self.block.header().data_len);
         // SAFETY: every method keeps `start <= end <= data_len`, `l3` is checked against `start` by its reader, and all
         // bytes of a block are initialised; `&self` keeps writers out.
-        unsafe { core::slice::from_raw_parts(self.block.data().add(start as usize), (end - start) as usize) }
+        unsafe { Window::new(start, end).slice(self.block.data()) }
     }
 }
 
@@ -300,7 +393,7 @@ impl AsRef<[u8]> for PktBuf {
 impl Drop for PktBuf {
     #[inline]
     fn drop(&mut self) {
-        pool::release(self.block.header().class, self.block);
+        pool::release(self.block.header().home, self.block);
     }
 }
 

@@ -1,33 +1,48 @@
-//! Packet buffers with headroom, and the process-wide pool that they come from.
+//! Packet buffers with headroom, the process-wide pool that most of them come from, and regions for those that a device
+//! wants elsewhere.
 //!
-//! A [`PktBuf`] is the unique owner of one pooled block and of a window of bytes in it; it is moved from the device
-//! through the protocols to the application (or the other way) and never copied on the way. Everybody above room 1
-//! holds these; the pool is called by nobody but [`PktBuf`] itself.
+//! A [`PktBuf`] is the unique owner of one block and of a window of bytes in it; it is moved from the device through the
+//! protocols to the application (or the other way) and never copied on the way. Every room above room 1 holds these; the
+//! pool is called by nobody but the buffers themselves.
 //!
 //! ```text
-//!  block   | Meta, size | ......headroom...... | bytes of the packet | ....tailroom.... |
-//!          0           64                      start                 end                data end
-//!                         <-- push_front        pull_front -->        append -->
+//!  header  | Meta, data, length, home |
+//!  data    | ......headroom...... | bytes of the packet | ....tailroom.... |
+//!          0                      start                 end                length
+//!          <-- push_front         pull_front -->        append -->
 //! ```
 //!
+//! **Home.** The header is trusted and says where the data is, how long, and where both go on release. In the **heap** the
+//! header stands directly before the data. In a **region** ([`Region`]: AF_XDP's UMEM, a guest's memory, memory shared with
+//! another process) headers lie in an array of this process, because what another party can write never holds anything that
+//! is trusted.
+//!
+//! **Kinds of owner.** A [`PktBuf`] is one of a kind. [`PktBuf::share`] makes it a [`SharedBuf`], which several hold and
+//! nobody writes. A [`ForeignBuf`] lies in memory that may change at any time, and copies instead of lending references.
+//!
 //! **The pool** is a magazine allocator (Bonwick and Adams, "Magazines and Vmem", USENIX 2001): each thread has, for
-//! each size class, two magazines of free blocks, and exchanges full ones for empty ones with a depot under a mutex. An
+//! each size class, two magazines of free blocks, and exchanges full ones for empty ones with a depot under a lock. An
 //! allocation or a release on one thread touches nothing that is shared; a packet that is allocated on one thread and
 //! released on another costs its share of one depot visit. Blocks are carved from slabs, which are never given back to
 //! the system: idle memory is bounded by the peak.
 //!
-//! **Outside the seam.** The pool uses `std::sync` directly, not the platform seam of the `sync` crate: it is memory
-//! management like the global allocator below it, it holds its mutex for a handful of pointer moves and calls nobody
-//! while it does, and model checkers would drown in its interleavings. Miri checks it instead.
+//! **Platforms.** The buffers themselves are the same on every platform. The threads of a simulator or a model checker get
+//! magazines of their own, and depots behind the platform's locks, from a [`PlatformHeap`]. What many threads count or take
+//! without a lock (holders of a block, chunks of a region) is built from types of `sync` that the model checkers explore.
 //!
-//! What may never happen: two [`PktBuf`]s for one block, a block that is released twice or forgotten ([`live`] balances
-//! at rest), an uninitialised byte that is readable (slabs are zeroed), a depot mutex held while anything else runs.
+//! What may never happen: two owners of one block, a block that is released twice or forgotten ([`live`] balances at rest), an
+//! uninitialised byte that is readable (slabs are zeroed), a depot's lock held while anything else runs.
 //!
 //! | file | owns |
 //! |---|---|
-//! | `block.rs` | size classes, the block header, slabs |
-//! | `pool.rs` | magazines, depot, per-thread caches, limit, [`live`], [`footprint`] |
+//! | `block.rs` | the header, size classes, slabs |
+//! | `pool.rs` | per-thread caches, limit, [`live`], [`footprint`] |
+//! | `depot.rs` | magazines, depots |
+//! | `platform_heap.rs` | [`PlatformHeap`] |
+//! | `region.rs`, `region/` | [`Region`]: memory that a device wants packets in |
 //! | `buffer.rs` | [`PktBuf`] |
+//! | `shared.rs` | [`SharedBuf`] |
+//! | `foreign.rs` | [`ForeignBuf`] |
 //! | `meta.rs` | [`Meta`], [`Checksum`] |
 //! | `chunk.rs` | [`Chunk`]: what a send queue holds |
 //! | `sum.rs` | the Internet checksum with run-time dispatch |
@@ -35,13 +50,22 @@
 mod block;
 mod buffer;
 mod chunk;
+mod depot;
+mod foreign;
 mod meta;
+mod platform_heap;
 mod pool;
+mod region;
+mod shared;
 mod sum;
 
 pub use block::MAX_CAPACITY;
 pub use buffer::{HEADROOM, PktBuf};
 pub use chunk::Chunk;
+pub use foreign::ForeignBuf;
 pub use meta::{Checksum, Meta};
+pub use platform_heap::PlatformHeap;
 pub use pool::{balance, footprint, in_use, live, refusals_left, refuse, set_limit};
+pub use region::{Access, Memory, NotLent, Region, RegionCounts, RegionError, RegionId, RegionLayout, Released, Span};
+pub use shared::SharedBuf;
 pub use sum::{copy_and_sum, sum};

@@ -1,8 +1,8 @@
 //! The pool: per-thread magazines in front of a depot, in front of slabs.
 //!
-//! Called by `buffer.rs` alone: [`allocate`] and [`release`]. A thread's cache holds per size class two magazines,
-//! `loaded` and `previous`; `previous` is always full or empty. Only when both are empty (or both full) does a thread
-//! visit the depot, so the cost of the mutex is spread over a magazine's rounds however a program alternates.
+//! Called by the kinds of buffers: [`allocate`] and [`release`]. A thread's cache holds two magazines for each size class
+//! (`depot.rs`). Only when both are empty (or both full) does a thread visit the depot, so the cost of the lock is spread
+//! over a magazine's rounds however a program alternates.
 //!
 //! **Limit.** [`set_limit`] bounds the memory of slabs. When an allocation fails against it, the class is *pressed*:
 //! releases flush their thread's cache to the depot and allocations take one block at a time, so that no thread sits on
@@ -15,63 +15,30 @@
 //! pressed meanwhile, so that every allocation takes the slow path, where the count is kept: the fast one knows nothing of
 //! it.
 //!
-//! What may never happen: a block in two places, a magazine that reallocates (they are made with their full capacity),
-//! a depot mutex held while anything but moves of pointers between lists happens.
+//! **Platforms.** A simulator or a model checker runs many threads on one thread of the kernel, each of which must have
+//! magazines of its own. While one does ([`PlatformHeap::enter`](crate::PlatformHeap::enter)), the kernel thread's own
+//! magazines have no room, so every allocation and every release comes to the slow path and goes on to that heap from
+//! there. Blocks of regions take the same way out: their home is a pair of magazines without room. The fast path knows
+//! nothing of either.
+//!
+//! What may never happen: a block in two places, or the cache of a thread borrowed while another thread may run.
 
-use core::cell::UnsafeCell;
+use core::cell::{Cell, UnsafeCell};
+use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use crate::block::{Block, CLASSES, Class, carve};
+use sync::{LockKind, Real};
 
-/// Free blocks of one class. Its capacity is the class's rounds, given at creation.
-type Magazine = Vec<Block>;
+use crate::block::{Block, Class, HOMES, Home, carve};
+use crate::depot::{Depots, Magazine, Pair, is_pressed, press};
+use crate::region;
 
-/// What all threads share of one size class.
-#[repr(align(128))]
-struct Depot {
-    shelves: Mutex<Shelves>,
-    /// An allocation failed against the limit; see the head of the file. Read on every release, written rarely, so the
-    /// line stays shared in all caches.
-    pressed: PressedLine,
-}
-
-#[repr(align(128))]
-struct PressedLine(AtomicBool);
-
-struct Shelves {
-    full: Vec<Magazine>,
-    empty: Vec<Magazine>,
-    /// Blocks that came in other numbers than a magazine's: from ended threads, under pressure.
-    loose: Magazine,
-}
-
-static DEPOTS: [Depot; CLASSES] = [const {
-    Depot {
-        shelves: Mutex::new(Shelves { full: Vec::new(), empty: Vec::new(), loose: Vec::new() }),
-        pressed: PressedLine(AtomicBool::new(false)),
-    }
-}; CLASSES];
+static DEPOTS: LazyLock<Depots<Real>> = LazyLock::new(|| Depots::new(LockKind::SpinPark));
 
 static FOOTPRINT: AtomicUsize = AtomicUsize::new(0);
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
-
-impl Depot {
-    fn of(class: Class) -> &'static Depot {
-        &DEPOTS[class as usize]
-    }
-
-    fn open(&self) -> MutexGuard<'_, Shelves> {
-        // Nothing that could panic runs under this mutex; should it be poisoned, the shelves are whole nevertheless.
-        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    #[inline]
-    fn is_pressed(&self) -> bool {
-        self.pressed.0.load(Relaxed)
-    }
-}
 
 /// Allocations minus releases of one thread at a time; written by that thread only.
 #[repr(align(128))]
@@ -101,17 +68,20 @@ fn lease_live_cell() -> &'static LiveCell {
     cell
 }
 
-/// The two magazines of one class.
-struct Pair {
-    loaded: Magazine,
-    previous: Magazine,
-    /// Capacity of a magazine; 0 until the thread is registered, so that the first use takes the slow path.
-    rounds: usize,
+/// The heap of a platform on whose threads this kernel thread's time is spent; see [`crate::PlatformHeap`].
+pub(crate) trait Elsewhere {
+    /// As [`allocate`], without counting.
+    fn allocate(&self, class: Class) -> Option<Block>;
+    /// As [`release`], without counting.
+    fn release(&self, class: Class, block: Block);
+    /// Bytes of free blocks that no thread has.
+    fn free_bytes(&self) -> usize;
 }
 
 /// A thread's cache.
 struct Cache {
-    pairs: [Pair; CLASSES],
+    /// By home. The pair of regions never has room, nor has any while another heap is entered.
+    pairs: [Pair; HOMES],
     live: &'static LiveCell,
     /// What [`refuse`] has asked for, while something of it is left.
     refusal: Option<Refusal>,
@@ -126,78 +96,17 @@ struct Refusal {
 
 thread_local! {
     static CACHE: UnsafeCell<Cache> = const {
-        UnsafeCell::new(Cache {
-            pairs: [const { Pair { loaded: Vec::new(), previous: Vec::new(), rounds: 0 } }; CLASSES],
-            live: &ORPHANS,
-            refusal: None,
-        })
+        UnsafeCell::new(Cache { pairs: [const { Pair::NONE }; HOMES], live: &ORPHANS, refusal: None })
     };
+
+    /// Set during [`enter`]; null otherwise.
+    static ELSEWHERE: Cell<Option<*const dyn Elsewhere>> = const { Cell::new(None) };
 }
 
 impl Cache {
     #[inline]
     fn count(&self, change: i64) {
         self.live.net.store(self.live.net.load(Relaxed) + change, Relaxed);
-    }
-
-    #[inline]
-    fn allocate(&mut self, class: Class) -> Option<Block> {
-        let block = match self.pairs[class as usize].loaded.pop() {
-            Some(block) => block,
-            None => self.allocate_slowly(class)?,
-        };
-        self.count(1);
-        Some(block)
-    }
-
-    #[inline]
-    fn release(&mut self, class: Class, block: Block) {
-        let pair = &mut self.pairs[class as usize];
-        if pair.loaded.len() < pair.rounds && !Depot::of(class).is_pressed() {
-            pair.loaded.push(block);
-        } else {
-            self.release_slowly(class, block);
-        }
-        self.count(-1);
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn allocate_slowly(&mut self, class: Class) -> Option<Block> {
-        self.register();
-        if self.is_refused() {
-            return None;
-        }
-        let pair = &mut self.pairs[class as usize];
-        if !pair.previous.is_empty() {
-            core::mem::swap(&mut pair.loaded, &mut pair.previous);
-        } else if !pair.refill(class) && !grow(class, &mut pair.loaded) {
-            Depot::of(class).pressed.0.store(true, Relaxed);
-            // A block may have come back between the look into the depot and the announcement of pressure.
-            pair.refill(class);
-        }
-        pair.loaded.pop()
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn release_slowly(&mut self, class: Class, block: Block) {
-        self.register();
-        let pair = &mut self.pairs[class as usize];
-        if Depot::of(class).is_pressed() {
-            let mut shelves = Depot::of(class).open();
-            shelves.loose.push(block);
-            shelves.loose.append(&mut pair.loaded);
-            shelves.loose.append(&mut pair.previous);
-            return;
-        }
-        if pair.loaded.len() == pair.rounds {
-            if !pair.previous.is_empty() {
-                pair.unload(class);
-            }
-            core::mem::swap(&mut pair.loaded, &mut pair.previous);
-        }
-        pair.loaded.push(block);
     }
 
     /// Whether this allocation is one that a test wants to fail.
@@ -208,90 +117,45 @@ impl Cache {
         if *refused == 0 {
             self.refusal = None;
         }
-        // Anybody's refill may have ended the pressure.
-        DEPOTS.iter().for_each(|depot| depot.pressed.0.store(self.refusal.is_some(), Relaxed));
+        // Another thread's refill may have ended the pressure.
+        Class::ALL.iter().for_each(|&class| press(class, self.refusal.is_some()));
         now
     }
 
     /// Gives the depot all that the thread keeps.
     fn empty(&mut self) {
         for (pair, class) in self.pairs.iter_mut().zip(Class::ALL) {
-            let mut shelves = Depot::of(class).open();
-            shelves.loose.append(&mut pair.loaded);
-            shelves.loose.append(&mut pair.previous);
+            pair.empty_into(&mut DEPOTS.open(class));
         }
     }
 
-    /// Makes the magazines and takes a live cell, once per thread.
+    /// Takes a live cell, once per thread, and makes magazines, unless the thread's time is another heap's.
     fn register(&mut self) {
-        if self.pairs[0].rounds != 0 {
-            return;
+        if ptr::eq(self.live, &ORPHANS) {
+            self.live = lease_live_cell();
         }
-        for (pair, class) in self.pairs.iter_mut().zip(Class::ALL) {
-            pair.rounds = class.rounds();
-            pair.loaded = Vec::with_capacity(pair.rounds);
-            pair.previous = Vec::with_capacity(pair.rounds);
+        if self.pairs[0].rounds == 0 && elsewhere().is_none() {
+            for (pair, class) in self.pairs.iter_mut().zip(Class::ALL) {
+                *pair = Pair::of(class);
+            }
         }
-        self.live = lease_live_cell();
-    }
-}
-
-impl Pair {
-    /// Gets blocks from the depot into the empty `loaded`; false if the depot has none.
-    fn refill(&mut self, class: Class) -> bool {
-        let depot = Depot::of(class);
-        let mut shelves = depot.open();
-        if depot.is_pressed() {
-            return self.refill_one(depot, &mut shelves);
-        }
-        if let Some(magazine) = shelves.full.pop() {
-            shelves.empty.push(core::mem::replace(&mut self.loaded, magazine));
-            return true;
-        }
-        let left = shelves.loose.len().saturating_sub(self.rounds);
-        self.loaded.extend(shelves.loose.drain(left..));
-        !self.loaded.is_empty()
-    }
-
-    /// Gets one block, and ends the pressure if plenty remain.
-    fn refill_one(&mut self, depot: &Depot, shelves: &mut Shelves) -> bool {
-        if shelves.loose.is_empty()
-            && let Some(mut magazine) = shelves.full.pop()
-        {
-            shelves.loose.append(&mut magazine);
-            shelves.empty.push(magazine);
-        }
-        if shelves.loose.len() > 2 * self.rounds {
-            depot.pressed.0.store(false, Relaxed);
-        }
-        self.loaded.extend(shelves.loose.pop());
-        !self.loaded.is_empty()
-    }
-
-    /// Gives the full `previous` to the depot and gets an empty magazine for it.
-    fn unload(&mut self, class: Class) {
-        let mut shelves = Depot::of(class).open();
-        let empty = shelves.empty.pop();
-        let full = core::mem::take(&mut self.previous);
-        shelves.full.push(full);
-        drop(shelves);
-        self.previous = empty.unwrap_or_else(|| Vec::with_capacity(self.rounds));
     }
 }
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        self.empty();
-        if self.pairs[0].rounds != 0 {
-            // Under the registry's mutex, so that the next owner of the cell sees this thread's last count.
-            let _cells = live_cells();
-            self.live.in_use.store(false, Relaxed);
+        if ptr::eq(self.live, &ORPHANS) {
+            return;
         }
+        self.empty();
+        // Under the registry's mutex, so that the next owner of the cell sees this thread's last count.
+        let _cells = live_cells();
+        self.live.in_use.store(false, Relaxed);
     }
 }
 
 /// Adds a slab's worth of blocks to `into`, fewer if the limit leaves less; false if none.
-fn grow(class: Class, into: &mut Magazine) -> bool {
+pub(crate) fn grow(class: Class, into: &mut Magazine) -> bool {
     let mut count = 0;
     let reserve = |footprint: usize| {
         let room = LIMIT.load(Relaxed).saturating_sub(footprint);
@@ -313,48 +177,131 @@ fn grow(class: Class, into: &mut Magazine) -> bool {
 pub(crate) fn allocate(class: Class) -> Option<Block> {
     CACHE
         .try_with(|cache| {
-            // SAFETY: the cache belongs to this thread and nothing in `allocate` can come back here.
-            unsafe { &mut *cache.get() }.allocate(class)
+            // SAFETY: the cache belongs to this kernel thread, and the borrow ends before anything else runs on it.
+            let cached = unsafe { &mut *cache.get() }.pairs[class as usize].loaded.pop();
+            let block = match cached {
+                Some(block) => block,
+                None => allocate_slowly(cache, class)?,
+            };
+            // SAFETY: as above.
+            unsafe { &*cache.get() }.count(1);
+            Some(block)
         })
         .unwrap_or_else(|_| allocate_orphan(class))
 }
 
 /// Takes back a block.
 #[inline]
-pub(crate) fn release(class: Class, block: Block) {
+pub(crate) fn release(home: Home, block: Block) {
     let cached = CACHE.try_with(|cache| {
+        // SAFETY: as in `allocate`; the borrow is not used behind the slow path.
+        let pair = &mut unsafe { &mut *cache.get() }.pairs[home as usize];
+        if pair.loaded.len() < pair.rounds && !is_pressed(home) {
+            pair.loaded.push(block);
+        } else {
+            release_slowly(cache, home, block);
+        }
         // SAFETY: as in `allocate`.
-        unsafe { &mut *cache.get() }.release(class, block);
+        unsafe { &*cache.get() }.count(-1);
     });
     if cached.is_err() {
-        release_orphan(class, block);
+        release_orphan(home, block);
     }
+}
+
+#[cold]
+#[inline(never)]
+fn allocate_slowly(cache: &UnsafeCell<Cache>, class: Class) -> Option<Block> {
+    {
+        // SAFETY: as in `allocate`; the borrow ends with this block.
+        let cache = unsafe { &mut *cache.get() };
+        cache.register();
+        if cache.is_refused() {
+            return None;
+        }
+    }
+    if let Some(heap) = elsewhere() {
+        return heap.allocate(class);
+    }
+    // SAFETY: as in `allocate`: the depots' locks are the real machine's, so no other thread runs here meanwhile.
+    unsafe { &mut *cache.get() }.pairs[class as usize].take(class, &*DEPOTS)
+}
+
+#[cold]
+#[inline(never)]
+fn release_slowly(cache: &UnsafeCell<Cache>, home: Home, block: Block) {
+    // SAFETY: as in `allocate`; the borrow ends at once.
+    unsafe { &mut *cache.get() }.register();
+    let Some(class) = home.class() else { return region::release(block) };
+    if let Some(heap) = elsewhere() {
+        return heap.release(class, block);
+    }
+    // SAFETY: as in `allocate_slowly`.
+    unsafe { &mut *cache.get() }.pairs[class as usize].put(class, block, &DEPOTS);
 }
 
 /// For a thread whose cache is gone already.
 #[cold]
 fn allocate_orphan(class: Class) -> Option<Block> {
-    let mut blocks = Magazine::with_capacity(class.rounds());
-    {
-        let mut shelves = Depot::of(class).open();
-        match shelves.loose.pop() {
-            Some(block) => blocks.push(block),
-            None => blocks.extend(shelves.full.pop().into_iter().flatten()),
-        }
-    }
-    if blocks.is_empty() {
-        grow(class, &mut blocks);
-    }
-    let block = blocks.pop()?;
-    Depot::of(class).open().loose.append(&mut blocks);
+    let mut pair = Pair::of(class);
+    let block = pair.take(class, &*DEPOTS)?;
+    pair.empty_into(&mut DEPOTS.open(class));
     ORPHANS.net.fetch_add(1, Relaxed);
     Some(block)
 }
 
 #[cold]
-fn release_orphan(class: Class, block: Block) {
-    Depot::of(class).open().loose.push(block);
+fn release_orphan(home: Home, block: Block) {
+    match home.class() {
+        Some(class) => DEPOTS.open(class).loose.push(block),
+        None => region::release(block),
+    }
     ORPHANS.net.fetch_sub(1, Relaxed);
+}
+
+/// Counts buffers that are made of something else than an allocation here, or end otherwise than by a release.
+pub(crate) fn count(change: i64) {
+    let counted = CACHE.try_with(|cache| {
+        // SAFETY: as in `allocate`.
+        let cache = unsafe { &mut *cache.get() };
+        cache.register();
+        cache.count(change);
+    });
+    if counted.is_err() {
+        ORPHANS.net.fetch_add(change, Relaxed);
+    }
+}
+
+/// The heap that this kernel thread's allocations go to instead of its own cache.
+fn elsewhere<'a>() -> Option<&'a dyn Elsewhere> {
+    let heap = ELSEWHERE.try_with(Cell::get).ok().flatten()?;
+    // SAFETY: `enter` takes the pointer away before its borrow of the heap ends, and no caller here keeps the reference.
+    Some(unsafe { &*heap })
+}
+
+/// Runs `work`, during which this kernel thread allocates from `heap` and gives it what is released.
+pub(crate) fn enter<R>(heap: &dyn Elsewhere, work: impl FnOnce() -> R) -> R {
+    struct Back(Option<*const dyn Elsewhere>);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            ELSEWHERE.set(self.0);
+        }
+    }
+    CACHE.with(|cache| {
+        // SAFETY: as in `allocate`; the borrow ends with the closure.
+        let cache = unsafe { &mut *cache.get() };
+        cache.empty();
+        cache.pairs = [const { Pair::NONE }; HOMES];
+    });
+    // SAFETY: only the lifetime changes; `Back` takes the pointer away before the borrow ends.
+    let heap: &'static dyn Elsewhere = unsafe { core::mem::transmute::<&dyn Elsewhere, &'static dyn Elsewhere>(heap) };
+    let _back = Back(ELSEWHERE.replace(Some(heap)));
+    work()
+}
+
+/// Gives free blocks that no thread has to the depots of the process.
+pub(crate) fn give_to_process(class: Class, blocks: &mut Magazine) {
+    DEPOTS.open(class).loose.append(blocks);
 }
 
 /// How many packet buffers exist, in all threads. Exact when no thread is inside the pool: at rest, after the threads
@@ -396,14 +343,12 @@ pub(crate) fn leaves(class: Class, reserve: usize) -> bool {
 /// than 600 KiB per size class).
 pub fn set_limit(bytes: usize) {
     LIMIT.store(bytes, Relaxed);
-    for depot in &DEPOTS {
-        depot.pressed.0.store(false, Relaxed);
-    }
+    Class::ALL.iter().for_each(|&class| press(class, false));
 }
 
 /// Has the calling thread's allocations fail by number: the next `before` succeed, the `refused` behind them return `None`,
 /// and what comes after succeeds again. Replaces what was asked for before; `refuse(0, 0)` ends it. For tests: while it
-/// lasts every allocation of the process takes a mutex.
+/// lasts every allocation of the process takes a lock.
 pub fn refuse(before: u64, refused: u64) {
     let refusal = (refused > 0).then_some(Refusal { before, refused });
     let set = |cache: &UnsafeCell<Cache>| {
@@ -414,7 +359,7 @@ pub fn refuse(before: u64, refused: u64) {
         cache.empty();
     };
     let known = CACHE.try_with(set).is_ok();
-    DEPOTS.iter().for_each(|depot| depot.pressed.0.store(known && refusal.is_some(), Relaxed));
+    Class::ALL.iter().for_each(|&class| press(class, known && refusal.is_some()));
 }
 
 /// Refusals that [`refuse`] has asked for on this thread and that have not happened yet.
@@ -427,14 +372,10 @@ pub fn refusals_left() -> u64 {
 }
 
 /// Bytes of the blocks that hold packets or lie in a thread's cache: [`footprint`] less what every thread could have. Takes
-/// a mutex for each size class.
+/// a lock for each size class.
 pub fn in_use() -> usize {
-    let free = |class: &Class| {
-        let shelves = Depot::of(*class).open();
-        let blocks = shelves.full.iter().map(Vec::len).sum::<usize>() + shelves.loose.len();
-        blocks * class.stride()
-    };
-    footprint().saturating_sub(Class::ALL.iter().map(free).sum())
+    let theirs = elsewhere().map_or(0, |heap| heap.free_bytes());
+    footprint().saturating_sub(DEPOTS.free_bytes() + theirs)
 }
 
 /// Bytes that the pool has taken from the system, used or free. Never shrinks.

@@ -23,6 +23,8 @@
 //! | read without a lock what a writer frees later | [`Qsbr`] | `qsbr.rs` |
 //! | read at every turn what hardly ever changes | [`Published`] | `published.rs` |
 //! | a part that few of very many objects have | [`OnceBox`] | once_cell's |
+//! | count holders, of which the last frees | [`ShareCount`], [`UseCount`] | `share_count.rs`, `use_count.rs` |
+//! | take and give back places of an array | [`IndexStack`] | `index_stack.rs` |
 //! | a value per thread, summed when asked | [`PerThread`] | `per_thread.rs` |
 //! | how often each lock was taken and waited for | [`profile`] | `profile.rs` |
 //! | what one thread did, step by step | [`walk`] | `walk.rs` |
@@ -33,6 +35,7 @@ mod condvar;
 mod doorbell;
 mod forward_atomic;
 mod gate_cell;
+mod index_stack;
 mod lock;
 mod lock_class;
 pub mod lock_order;
@@ -47,15 +50,18 @@ mod published;
 mod qsbr;
 pub mod real;
 pub mod ring;
+mod share_count;
 #[cfg(feature = "shuttle")]
 pub mod shuttle;
 pub mod slab;
+mod use_count;
 pub mod walk;
 
 pub use cache_padded::CachePadded;
 pub use condvar::Condvar;
 pub use doorbell::{Armed, DoorbellLike, Silent};
 pub use gate_cell::{GateCell, GateGuard};
+pub use index_stack::IndexStack;
 pub use lock::{Guard, Lock, LockKind, RawLock, UnknownLockKind, raw};
 pub use lock_class::LockClass;
 /// A box that is made once, in 8 octets: `OnceLock<Box<T>>` takes 16. Of two that are made at once one is dropped, so that nobody
@@ -68,4 +74,6 @@ pub use platform::{Atomic, CellLike, Integer, Platform, model_is_over};
 pub use published::{Published, TooManyVersions};
 pub use qsbr::{Qsbr, Reader};
 pub use real::{Doorbell, Real};
+pub use share_count::ShareCount;
 pub use std::sync::atomic::Ordering;
+pub use use_count::UseCount;

@@ -75,6 +75,8 @@ lock_classes! {
     Pool = "pool",
     /// The list of panics that were contained.
     Failures = "failures",
+    /// Free packet buffers that threads exchange. Taken under any other lock.
+    BufferPool = "buffer-pool",
 }
 
 impl LockClass {

@@ -171,6 +171,29 @@ fn qsbr() {
 }
 
 #[test]
+fn shares() {
+    holds(models::the_last_holder_frees::<Loom>);
+    fails(RACE, models::the_last_holder_frees::<Weak>);
+    fails(RACE, models::the_last_holder_frees::<Fenceless>);
+    assert!(explore(models::the_last_holder_frees::<Torn>).is_err());
+    holds(models::a_unique_holder_may_write::<Loom>);
+    fails(RACE, models::a_unique_holder_may_write::<Weak>);
+}
+
+#[test]
+fn index_stack() {
+    holds(models::a_place_has_one_holder::<Loom>);
+    fails(RACE, models::a_place_has_one_holder::<Weak>);
+}
+
+#[test]
+fn uses() {
+    holds(models::a_closed_thing_is_freed_once::<Loom>);
+    fails(RACE, models::a_closed_thing_is_freed_once::<Weak>);
+    assert!(explore(models::a_closed_thing_is_freed_once::<Torn>).is_err());
+}
+
+#[test]
 fn owner() {
     holds(models::owner_moves::<Loom>);
     fails(RACE, models::owner_moves::<Weak>);

@@ -92,6 +92,16 @@ fn qsbr() {
 }
 
 #[test]
+fn counts_and_places() {
+    holds(models::the_last_holder_frees::<Shuttle>);
+    holds(models::a_unique_holder_may_write::<Shuttle>);
+    holds(models::a_place_has_one_holder::<Shuttle>);
+    holds(models::a_closed_thing_is_freed_once::<Shuttle>);
+    fails(models::the_last_holder_frees::<Torn>);
+    fails(models::a_closed_thing_is_freed_once::<Torn>);
+}
+
+#[test]
 fn doorbell_and_owner() {
     holds(models::doorbell_wakes::<Shuttle>);
     holds(models::owner_moves::<Shuttle>);

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering::*;
 use sync::ring::{Mpsc, spsc};
 use sync::slab::Slab;
 use sync::{
-    Armed, Atomic, CellLike, Condvar, GateCell, Lock, LockClass, LockKind, OwnerCell, Parker, Platform, Qsbr, RawLock,
+    Armed, Atomic, CellLike, Condvar, GateCell, IndexStack, Lock, LockClass, LockKind, OwnerCell, Parker, Platform,
+    Qsbr, RawLock, ShareCount, UseCount,
 };
 
 fn join<P: Platform>(handle: P::JoinHandle) {
@@ -255,6 +256,104 @@ pub fn qsbr_waits_for_every_read<P: Platform>(away: bool) {
     domain.synchronize();
     places[0].set(0);
     join::<P>(thread);
+}
+
+/// The last of three holders writes what the others have read.
+pub fn the_last_holder_frees<P: Platform>() {
+    let shared = Arc::new((ShareCount::<P>::new(), Shared::<P, usize>(P::Cell::new(7))));
+    shared.0.share();
+    shared.0.share();
+    let let_go = |(count, value): &(ShareCount<P>, Shared<P, usize>)| {
+        assert_eq!(value.get(), 7, "a thing was freed under its holder");
+        let last = count.release();
+        if last {
+            value.set(0);
+        }
+        usize::from(last)
+    };
+    let last = Arc::new(P::AtomicUsize::new(0));
+    let threads = [0, 1].map(|_| {
+        let (shared, last) = (shared.clone(), last.clone());
+        P::spawn("holder", None, move || {
+            last.fetch_add(let_go(&shared), Relaxed);
+        })
+    });
+    let mine = let_go(&shared);
+    threads.into_iter().for_each(join::<P>);
+    assert_eq!(mine + last.load(Relaxed), 1, "of three holders one is the last");
+}
+
+/// A holder that finds itself alone writes at once.
+pub fn a_unique_holder_may_write<P: Platform>() {
+    let shared = Arc::new((ShareCount::<P>::new(), Shared::<P, usize>(P::Cell::new(7))));
+    shared.0.share();
+    let theirs = shared.clone();
+    let thread = P::spawn("holder", None, move || {
+        assert_eq!(theirs.1.get(), 7);
+        assert!(!theirs.0.release(), "another one holds it to the end");
+    });
+    P::yield_now();
+    if shared.0.is_unique() {
+        shared.1.set(8);
+    }
+    join::<P>(thread);
+}
+
+/// Two threads take a place and give it back; each writes what it has.
+pub fn a_place_has_one_holder<P: Platform>() {
+    let place = || Shared::<P, usize>(P::Cell::new(0));
+    let shared = Arc::new((IndexStack::<P>::new(2), [place(), place()]));
+    shared.0.push(0);
+    shared.0.push(1);
+    let turn = |(free, places): &(IndexStack<P>, [Shared<P, usize>; 2])| {
+        if let Some(index) = free.pop() {
+            let place = &places[index as usize];
+            place.set(place.get() + 1);
+            free.push(index);
+        }
+    };
+    let theirs = shared.clone();
+    let thread = P::spawn("other", None, move || {
+        turn(&theirs);
+        turn(&theirs);
+    });
+    turn(&shared);
+    join::<P>(thread);
+    let mut left: Vec<u32> = std::iter::from_fn(|| shared.0.pop()).collect();
+    left.sort_unstable();
+    assert_eq!(left, [0, 1], "a place was lost or came twice");
+    assert_eq!(shared.1.iter().map(Shared::get).sum::<usize>(), 3);
+}
+
+/// Uses and a closing thread: whichever ends last frees, once, and no use begins afterwards.
+pub fn a_closed_thing_is_freed_once<P: Platform>() {
+    let shared = Arc::new((UseCount::<P>::closed(), Shared::<P, usize>(P::Cell::new(7)), P::AtomicUsize::new(0)));
+    let generation = shared.0.open().expect("it was closed");
+    let free = |(count, value, freed): &(UseCount<P>, Shared<P, usize>, P::AtomicUsize)| {
+        // As a registry does under its lock: the news may come twice.
+        if count.is_over() && freed.swap(1, AcqRel) == 0 {
+            value.set(0);
+        }
+    };
+    let theirs = shared.clone();
+    let thread = P::spawn("user", None, move || {
+        let over = match theirs.0.enter(generation) {
+            Ok(()) => {
+                assert_eq!(theirs.1.get(), 7, "freed under a use");
+                theirs.0.leave()
+            }
+            Err(over) => over,
+        };
+        if over {
+            free(&theirs);
+        }
+    });
+    if shared.0.close() {
+        free(&shared);
+    }
+    join::<P>(thread);
+    assert_eq!(shared.2.load(Relaxed), 1, "nobody has freed it");
+    assert_eq!(shared.0.enter(generation), Err(true));
 }
 
 pub fn owner_moves<P: Platform>() {

@@ -1,0 +1,170 @@
+//! Magazines of free blocks, and the depot where threads exchange them, a lock for each size class.
+//!
+//! Called by the caches of threads: `pool.rs` on the real machine, `platform_heap.rs` on others. Both run this code; what
+//! differs is the platform whose lock stands before the shelves. What may never happen: a block in two places, a magazine
+//! that reallocates (each is made with its full capacity), a depot's lock held while anything but moves of pointers between
+//! lists happens.
+
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
+
+use sync::{CachePadded, Guard, Lock, LockClass, LockKind, Platform};
+
+use crate::block::{Block, CLASSES, Class, HOMES, Home};
+use crate::pool::grow;
+
+/// Free blocks of one class. Its capacity is the class's rounds, given at creation.
+pub(crate) type Magazine = Vec<Block>;
+
+/// Whether an allocation failed against the limit; see the head of `pool.rs`. Read on every release, written rarely, so the
+/// lines stay shared in all caches. The last is of no class and stays false.
+static PRESSED: [CachePadded<AtomicBool>; HOMES] = [const { CachePadded::new(AtomicBool::new(false)) }; HOMES];
+
+/// Whether the threads are to keep no blocks of this home.
+#[inline]
+pub(crate) fn is_pressed(home: Home) -> bool {
+    PRESSED[home as usize].load(Relaxed)
+}
+
+/// Begins or ends pressure on one class.
+pub(crate) fn press(class: Class, pressed: bool) {
+    PRESSED[class as usize].store(pressed, Relaxed);
+}
+
+/// Free blocks of one class that no thread has.
+#[derive(Default)]
+pub(crate) struct Shelves {
+    pub(crate) full: Vec<Magazine>,
+    pub(crate) empty: Vec<Magazine>,
+    /// Blocks that came in other numbers than a magazine's: from ended threads, under pressure.
+    pub(crate) loose: Magazine,
+}
+
+impl Shelves {
+    /// How many blocks lie here.
+    pub(crate) fn blocks(&self) -> usize {
+        self.full.iter().map(Vec::len).sum::<usize>() + self.loose.len()
+    }
+}
+
+/// The depots of all classes.
+pub(crate) struct Depots<P: Platform>([CachePadded<Lock<Shelves, P>>; CLASSES]);
+
+impl<P: Platform> Depots<P> {
+    /// Empty ones.
+    pub(crate) fn new(kind: LockKind) -> Self {
+        let depot = |_| CachePadded::new(Lock::new(kind, LockClass::BufferPool, Shelves::default()));
+        Depots(Class::ALL.map(depot))
+    }
+
+    pub(crate) fn open(&self, class: Class) -> Guard<'_, Shelves, P> {
+        self.0[class as usize].lock()
+    }
+
+    /// The shelves without a lock: the borrow proves that nothing else uses them.
+    pub(crate) fn shelves_mut(&mut self, class: Class) -> &mut Shelves {
+        self.0[class as usize].get_mut()
+    }
+
+    /// Bytes of the free blocks of all classes. Takes each lock once.
+    pub(crate) fn free_bytes(&self) -> usize {
+        Class::ALL.iter().map(|&class| self.open(class).blocks() * class.stride()).sum()
+    }
+}
+
+/// The two magazines that a thread has of one class. `previous` is always full or empty.
+pub(crate) struct Pair {
+    pub(crate) loaded: Magazine,
+    pub(crate) previous: Magazine,
+    /// Capacity of a magazine; 0 in a pair that keeps nothing.
+    pub(crate) rounds: usize,
+}
+
+impl Pair {
+    /// A pair that keeps nothing.
+    pub(crate) const NONE: Pair = Pair { loaded: Vec::new(), previous: Vec::new(), rounds: 0 };
+
+    /// Two empty magazines.
+    pub(crate) fn of(class: Class) -> Pair {
+        let magazine = || Vec::with_capacity(class.rounds());
+        Pair { loaded: magazine(), previous: magazine(), rounds: class.rounds() }
+    }
+
+    /// A block from a magazine, the depot or a fresh slab; none if the limit is reached or the system has no memory.
+    pub(crate) fn take<P: Platform>(&mut self, class: Class, depots: &Depots<P>) -> Option<Block> {
+        if let Some(block) = self.loaded.pop() {
+            return Some(block);
+        }
+        if !self.previous.is_empty() {
+            core::mem::swap(&mut self.loaded, &mut self.previous);
+        } else if !self.refill(class, depots) && !grow(class, &mut self.loaded) {
+            press(class, true);
+            // A block may have come back between the look into the depot and the announcement of pressure.
+            self.refill(class, depots);
+        }
+        self.loaded.pop()
+    }
+
+    /// Keeps a free block, or gives it to the depot.
+    pub(crate) fn put<P: Platform>(&mut self, class: Class, block: Block, depots: &Depots<P>) {
+        if is_pressed(class.home()) {
+            let mut shelves = depots.open(class);
+            shelves.loose.push(block);
+            self.empty_into(&mut shelves);
+            return;
+        }
+        if self.loaded.len() == self.rounds {
+            if !self.previous.is_empty() {
+                self.unload(class, depots);
+            }
+            core::mem::swap(&mut self.loaded, &mut self.previous);
+        }
+        self.loaded.push(block);
+    }
+
+    /// Gives the depot all blocks.
+    pub(crate) fn empty_into(&mut self, shelves: &mut Shelves) {
+        shelves.loose.append(&mut self.loaded);
+        shelves.loose.append(&mut self.previous);
+    }
+
+    /// Gets blocks from the depot into the empty `loaded`; false if the depot has none.
+    fn refill<P: Platform>(&mut self, class: Class, depots: &Depots<P>) -> bool {
+        let mut shelves = depots.open(class);
+        if is_pressed(class.home()) {
+            return self.refill_one(class, &mut shelves);
+        }
+        if let Some(magazine) = shelves.full.pop() {
+            shelves.empty.push(core::mem::replace(&mut self.loaded, magazine));
+            return true;
+        }
+        let left = shelves.loose.len().saturating_sub(self.rounds);
+        self.loaded.extend(shelves.loose.drain(left..));
+        !self.loaded.is_empty()
+    }
+
+    /// Gets one block, and ends the pressure if plenty remain.
+    fn refill_one(&mut self, class: Class, shelves: &mut Shelves) -> bool {
+        if shelves.loose.is_empty()
+            && let Some(mut magazine) = shelves.full.pop()
+        {
+            shelves.loose.append(&mut magazine);
+            shelves.empty.push(magazine);
+        }
+        if shelves.loose.len() > 2 * self.rounds {
+            press(class, false);
+        }
+        self.loaded.extend(shelves.loose.pop());
+        !self.loaded.is_empty()
+    }
+
+    /// Gives the full `previous` to the depot and gets an empty magazine for it.
+    fn unload<P: Platform>(&mut self, class: Class, depots: &Depots<P>) {
+        let full = core::mem::take(&mut self.previous);
+        let mut shelves = depots.open(class);
+        let empty = shelves.empty.pop();
+        shelves.full.push(full);
+        drop(shelves);
+        self.previous = empty.unwrap_or_else(|| Vec::with_capacity(self.rounds));
+    }
+}

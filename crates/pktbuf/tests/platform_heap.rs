@@ -1,0 +1,164 @@
+//! The pool of a platform whose threads share one thread of the kernel, under shuttle's schedules: every thread has magazines
+//! of its own, waits for a depot are waits of the platform, and the books balance.
+//! (`cargo test -p heddle-pktbuf --features shuttle`)
+#![cfg(feature = "shuttle")]
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pktbuf::{PktBuf, PlatformHeap, balance, in_use};
+use sync::lock_order::Held;
+use sync::profile::{Table, ThreadCounters};
+use sync::shuttle::Shuttle;
+use sync::{LockClass, LockKind, Platform, Silent};
+
+/// Shuttle's platform with a lock profile.
+#[derive(Clone, Copy, Debug, Default)]
+struct Profiled;
+
+static PROFILE: Table<Profiled> = Table::new();
+
+impl Platform for Profiled {
+    const EXPLORED: bool = true;
+
+    type AtomicU32 = <Shuttle as Platform>::AtomicU32;
+    type AtomicU64 = <Shuttle as Platform>::AtomicU64;
+    type AtomicUsize = <Shuttle as Platform>::AtomicUsize;
+    type AtomicBool = <Shuttle as Platform>::AtomicBool;
+    type Cell<T> = <Shuttle as Platform>::Cell<T>;
+    type JoinHandle = <Shuttle as Platform>::JoinHandle;
+    type Doorbell = Silent<Self>;
+
+    fn spawn(name: &str, cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -> Self::JoinHandle {
+        Shuttle::spawn(name, cpu, body)
+    }
+    fn join(handle: Self::JoinHandle) -> std::thread::Result<()> {
+        Shuttle::join(handle)
+    }
+    fn futex_wait(atom: &Self::AtomicU32, expected: u32, timeout: Option<Duration>) {
+        Shuttle::futex_wait(atom, expected, timeout);
+    }
+    fn futex_wake(atom: &Self::AtomicU32, n: u32) {
+        Shuttle::futex_wake(atom, n);
+    }
+    fn relax(spins: u32) {
+        Shuttle::relax(spins);
+    }
+    fn yield_now() {
+        Shuttle::yield_now();
+    }
+    fn now() -> u64 {
+        Shuttle::now()
+    }
+    fn random() -> u64 {
+        Shuttle::random()
+    }
+    fn thread_index() -> usize {
+        Shuttle::thread_index()
+    }
+    fn fence(order: std::sync::atomic::Ordering) {
+        Shuttle::fence(order);
+    }
+    fn lock_counters() -> Option<&'static ThreadCounters> {
+        Some(PROFILE.slot(Self::thread_index()))
+    }
+    fn with_held(look: impl FnOnce(&Held)) {
+        Shuttle::with_held(look);
+    }
+}
+
+type Heap = PlatformHeap<Profiled>;
+
+/// One test at a time: memory in use and refusals are of the whole process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs `model` under a few hundred schedules, with a heap that its first thread makes and drops.
+fn explore(model: impl Fn(&Heap) + Send + Sync + 'static) {
+    let one = move || {
+        let heap = Heap::new(LockKind::Blocking);
+        heap.enter(|| model(&heap));
+    };
+    shuttle::check_random(one, 300);
+}
+
+fn buffer() -> PktBuf {
+    PktBuf::alloc(100).expect("the pool has no limit here")
+}
+
+fn join(threads: Vec<<Profiled as Platform>::JoinHandle>) {
+    threads.into_iter().for_each(|thread| Profiled::join(thread).expect("no panic"));
+}
+
+/// The magazine that a block was released to hands it out again, and no other does.
+#[test]
+fn each_thread_has_magazines_of_its_own() {
+    let _alone = alone();
+    explore(|_| {
+        let mine = buffer();
+        let address = mine.as_ptr().addr();
+        drop(mine);
+        let other = Profiled::spawn("other", None, move || {
+            let held: Vec<PktBuf> = (0..3).map(|_| buffer()).collect();
+            assert!(held.iter().all(|buf| buf.as_ptr().addr() != address), "the magazine is shared");
+        });
+        join(vec![other]);
+        assert_eq!(buffer().as_ptr().addr(), address, "the block has left the magazine");
+    });
+}
+
+/// Threads that meet at a depot wait there as at any lock of the platform, and the profile says so.
+#[test]
+fn contention_on_the_depot_is_seen() {
+    let _alone = alone();
+    PROFILE.reset();
+    explore(|_| {
+        let worker = |_| Profiled::spawn("worker", None, || drop((0..70).map(|_| buffer()).collect::<Vec<_>>()));
+        join((0..3).map(worker).collect());
+    });
+    let profile = PROFILE.snapshot()[LockClass::BufferPool.index()];
+    // Each of three workers comes twice for a magazine in each of 300 runs.
+    assert!(profile.acquired >= 3 * 2 * 300, "{profile:?}");
+    assert!(profile.first_try_failed > 0, "nobody ever waited: {profile:?}");
+}
+
+/// Blocks travel from thread to thread through the depot; none is in two places, and all are free in the end.
+#[test]
+fn the_books_balance() {
+    let _alone = alone();
+    let (live, used) = (balance(), in_use());
+    explore(move |_| {
+        let before = balance();
+        let held: Vec<PktBuf> = (0..70).map(|_| buffer()).collect();
+        let addresses: HashSet<usize> = held.iter().map(|buf| buf.as_ptr().addr()).collect();
+        assert_eq!((addresses.len(), balance() - before), (70, 70));
+        let held = Arc::new(Mutex::new(held));
+        let worker = |_| {
+            let held = held.clone();
+            Profiled::spawn("worker", None, move || {
+                for _ in 0..35 {
+                    let one = held.lock().expect("no panic").pop();
+                    drop((one, buffer()));
+                }
+            })
+        };
+        join((0..2).map(worker).collect());
+        assert_eq!(balance(), before);
+    });
+    assert_eq!(balance(), live);
+    assert!(in_use() <= used, "a heap that has gone kept {} bytes", in_use() - used);
+}
+
+/// The tests of refused allocations work on any platform.
+#[test]
+fn allocations_can_be_refused() {
+    let _alone = alone();
+    explore(|_| {
+        pktbuf::refuse(1, 2);
+        let seen: Vec<bool> = (0..4).map(|_| PktBuf::alloc(100).is_some()).collect();
+        assert_eq!((seen, pktbuf::refusals_left()), (vec![true, false, false, true], 0));
+    });
+}
