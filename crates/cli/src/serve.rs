@@ -247,7 +247,8 @@ where
 {
     async fn run(self, tasks: &mut JoinSet<()>) {
         loop {
-            let (stream, peer) = self.listener.accept().await;
+            // A listener that fails accepts nothing any more.
+            let Ok((stream, peer)) = self.listener.accept().await else { return };
             match self.clients.admit(peer.ip(), Instant::now()) {
                 Ok(admitted) => {
                     self.totals.connected();

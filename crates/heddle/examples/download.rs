@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Answers whatever is asked with `body`.
 async fn serve(listener: TcpListener, body: Bytes) {
     loop {
-        let (stream, _) = listener.accept().await;
+        let Ok((stream, _)) = listener.accept().await else { return };
         let body = body.clone();
         let service = hyper::service::service_fn(move |_: Request<Incoming>| {
             std::future::ready(Ok::<_, Infallible>(Response::new(Full::new(body.clone()))))
@@ -72,7 +72,7 @@ async fn serve(listener: TcpListener, body: Bytes) {
 async fn download(stack: &Stack, url: &Uri, mut output: Option<File>) -> Result<(), Box<dyn Error>> {
     let address = address(url)?;
     let stream = TcpStream::connect(stack, address).await?;
-    println!("connected to {address} from {}", stream.local_addr());
+    println!("connected to {address} from {}", stream.local_addr()?);
     // Another handle on the same connection, for its status; only hyper reads and writes.
     let connection = stream.get_ref().clone();
     let (mut requests, driver) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;

@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     match arguments.place.open()? {
         Ends::Memory { server, client } => {
             let listener = TcpListener::bind(&server, ends::memory_address(arguments.port))?;
-            let address = listener.local_addr();
+            let address = listener.local_addr()?;
             let server = thread::spawn(move || -> Result<(), String> {
                 let (stream, peer) = listener.accept().map_err(|error| error.to_string())?;
                 println!("server: connection from {peer}");
@@ -63,8 +63,8 @@ fn serve(stack: &Stack, address: SocketAddr) -> Result<(), Box<dyn Error>> {
     println!("server: listening; try `nc {} {}`, stop with Ctrl-C", address.ip(), address.port());
     for stream in listener.incoming() {
         let stream = stream?;
+        let peer = stream.peer_addr()?;
         thread::spawn(move || {
-            let peer = stream.peer_addr();
             println!("server: connection from {peer}");
             match echo(&stream) {
                 Ok(count) => println!("server: {peer} is done, {count} bytes echoed"),
@@ -92,7 +92,7 @@ fn echo(mut stream: &TcpStream) -> std::io::Result<usize> {
 /// Sends each word and waits for it to come back.
 fn talk(stack: &Stack, server: SocketAddr, words: &[String]) -> Result<(), Box<dyn Error>> {
     let mut stream = TcpStream::connect(stack, server)?;
-    println!("client: connected to {server} from {}", stream.local_addr());
+    println!("client: connected to {server} from {}", stream.local_addr()?);
     for word in words {
         stream.write_all(word.as_bytes())?;
         let mut answer = vec![0; word.len()];

@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Accepts for ever; each connection is a task.
 async fn serve(listener: TcpListener, root: Rc<Path>) {
     loop {
-        let (stream, peer) = listener.accept().await;
+        let Ok((stream, peer)) = listener.accept().await else { return };
         let root = root.clone();
         tokio::task::spawn_local(async move {
             let service = hyper::service::service_fn(move |request: Request<Incoming>| {

@@ -66,7 +66,7 @@ fn build(arguments: &Arguments) -> Result<World, Box<dyn Error>> {
     let (server, more) = end().interface(Interface::new(right).address("10.9.1.1/16")?).build_polled()?;
     drivers.extend(more);
     let listener = TcpListener::bind(&server, TARGET)?;
-    listener.set_nonblocking(true);
+    listener.set_nonblocking(true)?;
     Ok(World { client, server, listener, drivers, sources, streams: Vec::with_capacity(2 * arguments.connections) })
 }
 

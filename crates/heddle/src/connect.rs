@@ -101,7 +101,7 @@ impl<'d> Connect<'d> {
             .connect_with(self.local, remote, &self.options, self.data)
             .map_err(|refused| ConnectError::Refused(remote, refused))?;
         let stream = TcpStream::new(stack.clone(), socket);
-        stream.set_nonblocking(true);
+        stream.block(false);
         Ok(stream)
     }
 }

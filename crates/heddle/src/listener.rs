@@ -1,5 +1,6 @@
 //! A listening socket as its user holds it.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,13 +66,41 @@ impl TcpListener {
     }
 
     /// The address it listens on.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.inner.listener.local()
+    ///
+    /// # Errors
+    /// None; as in [`std::net::TcpListener`].
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.inner.listener.local())
     }
 
-    /// Whether [`TcpListener::accept`] returns at once when no connection waits.
-    pub fn set_nonblocking(&self, nonblocking: bool) {
-        self.inner.nonblocking.store(nonblocking, Ordering::Relaxed);
+    /// Another handle of the same listener, as [`Clone`] makes it.
+    ///
+    /// # Errors
+    /// None; as in [`std::net::TcpListener`].
+    pub fn try_clone(&self) -> io::Result<TcpListener> {
+        Ok(self.clone())
+    }
+
+    /// Errors of a listener: there are none.
+    ///
+    /// # Errors
+    /// None; as in [`std::net::TcpListener`].
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(None)
+    }
+
+    /// Whether [`TcpListener::accept`] returns [`io::ErrorKind::WouldBlock`] when no connection waits, instead of waiting.
+    ///
+    /// # Errors
+    /// None; as in [`std::net::TcpListener`].
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.block(!nonblocking);
+        Ok(())
+    }
+
+    /// Whether [`TcpListener::accept`] waits.
+    pub(crate) fn block(&self, blocking: bool) {
+        self.inner.nonblocking.store(!blocking, Ordering::Relaxed);
     }
 
     /// Opens connections with the text of their SYNs (RFC 7413), at most `limit` at a time whose handshakes are not
@@ -103,14 +132,14 @@ impl TcpListener {
     /// Takes the connection that has waited longest, or waits for one.
     ///
     /// # Errors
-    /// None waits and the listener does not block.
-    pub fn accept(&self) -> Result<(TcpStream, SocketAddr), AcceptError> {
+    /// [`AcceptError::WouldBlock`]: none waits and the listener does not block.
+    pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         loop {
             if let Some(accepted) = self.try_accept() {
                 return Ok(accepted);
             }
             if self.inner.nonblocking.load(Ordering::Relaxed) {
-                return Err(AcceptError::WouldBlock(self.local_addr()));
+                return Err(AcceptError::WouldBlock(self.inner.listener.local()).into());
             }
             self.inner.listener.ready.wait(Readiness::ACCEPTABLE, None);
         }
@@ -119,8 +148,8 @@ impl TcpListener {
     /// As [`TcpListener::accept`], for at most `timeout`.
     ///
     /// # Errors
-    /// None came in time, or others took them.
-    pub fn accept_timeout(&self, timeout: Duration) -> Result<(TcpStream, SocketAddr), AcceptError> {
+    /// [`AcceptError::WouldBlock`]: none came in time, or others took them.
+    pub fn accept_timeout(&self, timeout: Duration) -> io::Result<(TcpStream, SocketAddr)> {
         let start = Real::now();
         loop {
             if let Some(accepted) = self.try_accept() {
@@ -129,7 +158,7 @@ impl TcpListener {
             let spent = Duration::from_nanos(Real::now().saturating_sub(start));
             let left = timeout.saturating_sub(spent);
             if left.is_zero() {
-                return Err(AcceptError::WouldBlock(self.local_addr()));
+                return Err(AcceptError::WouldBlock(self.inner.listener.local()).into());
             }
             // Whoever is woken may find that another thread was faster.
             self.inner.listener.ready.wait(Readiness::ACCEPTABLE, Some(left));
@@ -140,7 +169,7 @@ impl TcpListener {
     pub(crate) fn try_accept(&self) -> Option<(TcpStream, SocketAddr)> {
         let socket = self.inner.listener.accept()?;
         let stream = TcpStream::new(self.inner.stack.clone(), socket);
-        let peer = stream.peer_addr();
+        let peer = stream.remote();
         Some((stream, peer))
     }
 
@@ -165,7 +194,7 @@ pub struct Incoming<'a> {
 }
 
 impl Iterator for Incoming<'_> {
-    type Item = Result<TcpStream, AcceptError>;
+    type Item = io::Result<TcpStream>;
 
     fn next(&mut self) -> Option<Self::Item> {
         Some(self.listener.accept().map(|(stream, _)| stream))

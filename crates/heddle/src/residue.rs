@@ -72,6 +72,18 @@ impl Residue {
         self.rest.as_mut().filter(|rest| rest.counted > 0)?.news()
     }
 
+    /// Hands text to `copy`, up to the urgent octet, and keeps it; how much.
+    pub(crate) fn peek(&self, max: usize, mut copy: impl FnMut(&[u8])) -> usize {
+        let Some(rest) = &self.rest else { return 0 };
+        let mut left = rest.bound(max);
+        for buffer in &rest.buffers {
+            let count = buffer.len().min(left);
+            copy(&buffer[..count]);
+            left -= count;
+        }
+        rest.bound(max) - left
+    }
+
     /// Hands text to `copy`, up to the urgent octet; how much.
     pub(crate) fn read(&mut self, max: usize, copy: impl FnMut(&[u8])) -> usize {
         let Some(rest) = &mut self.rest else { return 0 };

@@ -19,6 +19,9 @@ use crate::connect::Connect;
 use crate::error::{ConnectError, given_up, on_connection};
 use crate::residue::Residue;
 
+/// Time to live, or hop limit, of what is sent unless it is set (RFC 1700).
+const TTL: u8 = 64;
+
 /// An active open has come to its end.
 pub(crate) const OPENED: Readiness = Readiness(Readiness::CONNECTED.0 | Readiness::ERROR.0 | Readiness::CLOSED.0);
 
@@ -110,19 +113,19 @@ impl TcpStream {
 
     /// Blocks until it is established or has failed; it blocks from then on.
     pub(crate) fn opened(self, timeout: Option<Duration>) -> Result<TcpStream, ConnectError> {
-        self.set_nonblocking(false);
+        self.block(true);
         let ready = self.inner.socket.ready.wait(OPENED, timeout);
         match self.outcome() {
             Some(error) => Err(error),
             None if ready.intersects(OPENED) => Ok(self),
-            None => Err(ConnectError::TimedOut(self.peer_addr())),
+            None => Err(ConnectError::TimedOut(self.remote())),
         }
     }
 
     /// Why an active open failed, if it did.
     pub(crate) fn outcome(&self) -> Option<ConnectError> {
         let failed = self.readiness().intersects(Readiness::ERROR | Readiness::CLOSED);
-        failed.then(|| ConnectError::Failed(self.peer_addr(), self.failure().unwrap_or(tcp::Error::TimedOut)))
+        failed.then(|| ConnectError::Failed(self.remote(), self.failure().unwrap_or(tcp::Error::TimedOut)))
     }
 
     pub(crate) fn call(&self, call: Call<Real>) -> Reply {
@@ -143,15 +146,33 @@ impl TcpStream {
     }
 
     /// The other end's address.
-    pub fn peer_addr(&self) -> SocketAddr {
+    ///
+    /// # Errors
+    /// None; as in [`std::net::TcpStream`].
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.remote())
+    }
+
+    /// This end's address.
+    ///
+    /// # Errors
+    /// None; as in [`std::net::TcpStream`].
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        let tuple = self.inner.socket.tuple();
+        Ok(SocketAddr::new(tuple.local_addr, tuple.local_port))
+    }
+
+    pub(crate) fn remote(&self) -> SocketAddr {
         let tuple = self.inner.socket.tuple();
         SocketAddr::new(tuple.remote_addr, tuple.remote_port)
     }
 
-    /// This end's address.
-    pub fn local_addr(&self) -> SocketAddr {
-        let tuple = self.inner.socket.tuple();
-        SocketAddr::new(tuple.local_addr, tuple.local_port)
+    /// Another handle of the same connection, as [`Clone`] makes it.
+    ///
+    /// # Errors
+    /// None; as in [`std::net::TcpStream`].
+    pub fn try_clone(&self) -> io::Result<TcpStream> {
+        Ok(self.clone())
     }
 
     /// What is ready now; a hint that costs one load.
@@ -165,18 +186,68 @@ impl TcpStream {
     }
 
     /// Whether reads and writes return [`io::ErrorKind::WouldBlock`] instead of waiting.
-    pub fn set_nonblocking(&self, nonblocking: bool) {
-        self.inner.nonblocking.store(nonblocking, Ordering::Relaxed);
+    ///
+    /// # Errors
+    /// None; as in [`std::net::TcpStream`].
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.block(!nonblocking);
+        Ok(())
     }
 
-    /// How long a read waits; `None`: for ever.
-    pub fn set_read_timeout(&self, timeout: Option<Duration>) {
-        self.inner.patience().read.store(nanos(timeout), Ordering::Relaxed);
+    /// Whether calls wait.
+    pub(crate) fn block(&self, blocking: bool) {
+        self.inner.nonblocking.store(!blocking, Ordering::Relaxed);
     }
 
-    /// How long a write waits; `None`: for ever.
-    pub fn set_write_timeout(&self, timeout: Option<Duration>) {
-        self.inner.patience().write.store(nanos(timeout), Ordering::Relaxed);
+    /// How long a read waits before it fails with [`io::ErrorKind::WouldBlock`]; `None`: for ever.
+    ///
+    /// # Errors
+    /// The time is zero.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.inner.patience().read.store(nanos(timeout)?, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// How long a write waits before it fails with [`io::ErrorKind::WouldBlock`]; `None`: for ever.
+    ///
+    /// # Errors
+    /// The time is zero.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.inner.patience().write.store(nanos(timeout)?, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What [`TcpStream::set_read_timeout`] set.
+    ///
+    /// # Errors
+    /// None; as in [`std::net::TcpStream`].
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(said(self.inner.waits(|patience| &patience.read)))
+    }
+
+    /// What [`TcpStream::set_write_timeout`] set.
+    ///
+    /// # Errors
+    /// None; as in [`std::net::TcpStream`].
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(said(self.inner.waits(|patience| &patience.write)))
+    }
+
+    /// Sends with this time to live or hop limit from now on, 1 to 255.
+    ///
+    /// # Errors
+    /// The value is out of range, or the connection is gone.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        let limit = u8::try_from(ttl).map_err(|_| self.error(tcp::Error::InvalidOption))?;
+        self.set_hop_limit(Some(limit))
+    }
+
+    /// What [`TcpStream::set_ttl`] set, or the default.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn ttl(&self) -> io::Result<u32> {
+        Ok(self.hop_limit()?.unwrap_or(TTL).into())
     }
 
     /// Sends small segments at once (true) or gathers them while data is unacknowledged (Nagle; false, the default).
@@ -255,17 +326,20 @@ impl TcpStream {
         }
     }
 
-    /// Why the connection ended, if it did with an error that nobody was told yet (`SO_ERROR`): who asks again is told
+    /// Why the connection ended, if it did with an error that was not reported yet (`SO_ERROR`); a second call reports
     /// nothing.
-    pub fn take_error(&self) -> Option<io::Error> {
-        match self.call(Call::TakeError(tcp::TakeError)) {
+    ///
+    /// # Errors
+    /// None; as in [`std::net::TcpStream`].
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(match self.call(Call::TakeError(tcp::TakeError)) {
             Reply::Failure(Some(error)) => {
                 self.inner.socket.ready.clear(Readiness::ERROR);
                 Some(self.error(error))
             }
             Reply::Gone if self.inner.socket.is_condemned() => Some(self.gone()),
             _ => None,
-        }
+        })
     }
 
     fn failure(&self) -> Option<tcp::Error> {
@@ -276,7 +350,7 @@ impl TcpStream {
     }
 
     pub(crate) fn error(&self, error: tcp::Error) -> io::Error {
-        on_connection(self.peer_addr(), error)
+        on_connection(self.remote(), error)
     }
 
     /// Octets that were handed over and not read.
@@ -292,14 +366,26 @@ impl TcpStream {
     fn gone(&self) -> io::Error {
         if self.inner.socket.is_condemned() {
             let failures = &self.inner.stack.raw().shared().failures;
-            return given_up(self.peer_addr(), failures.of(&self.inner.socket.tuple()));
+            return given_up(self.remote(), failures.of(&self.inner.socket.tuple()));
         }
         self.error(tcp::Error::NotConnected)
     }
 }
 
-fn nanos(timeout: Option<Duration>) -> u64 {
-    timeout.map_or(0, |timeout| nanos_of(timeout).max(1))
+/// A time-out as it is kept: 0 for none.
+pub(crate) fn nanos(timeout: Option<Duration>) -> io::Result<u64> {
+    match timeout {
+        Some(Duration::ZERO) => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "a time-out cannot be zero: give None to wait for ever, or make the socket non-blocking",
+        )),
+        timeout => Ok(timeout.map_or(0, nanos_of)),
+    }
+}
+
+/// The opposite of [`nanos`].
+pub(crate) fn said(nanos: u64) -> Option<Duration> {
+    (nanos != 0).then(|| Duration::from_nanos(nanos))
 }
 
 fn nanos_of(time: Duration) -> u64 {
@@ -308,6 +394,9 @@ fn nanos_of(time: Duration) -> u64 {
 
 impl std::fmt::Debug for TcpStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TcpStream").field("local", &self.local_addr()).field("peer", &self.peer_addr()).finish()
+        f.debug_struct("TcpStream")
+            .field("local", &self.inner.socket.tuple().local_addr)
+            .field("peer", &self.remote())
+            .finish()
     }
 }

@@ -21,7 +21,7 @@
 //!     let listener = TcpListener::bind(&server, "10.0.0.1:7")?;
 //!     let mut stream = TcpStream::connect(&client, "10.0.0.1:7").await?;
 //!     stream.write_all(b"hello").await?;
-//!     let (mut peer, _) = listener.accept().await;
+//!     let (mut peer, _) = listener.accept().await?;
 //!     let mut greeting = [0; 5];
 //!     peer.read_exact(&mut greeting).await?;
 //!     assert_eq!(&greeting, b"hello");

@@ -1,5 +1,6 @@
 //! A datagram socket as its user holds it.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -8,11 +9,12 @@ use std::time::Duration;
 use pktbuf::PktBuf;
 use stack::JoinRefused;
 use stack::socket::{Readiness, UdpShared};
-use sync::{Atomic, Ordering, Platform, Real};
+use sync::{Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform, Real};
 
 use crate::address::ToAddr;
 use crate::builder::Stack;
 use crate::error::BindError;
+use crate::stream::{nanos, said};
 
 /// Sends and receives datagrams, shaped like [`std::net::UdpSocket`]. Any thread, several at once.
 #[derive(Clone)]
@@ -26,6 +28,12 @@ struct Inner {
     nonblocking: <Real as Platform>::AtomicBool,
     /// In nanoseconds; 0: wait for ever.
     read_timeout: <Real as Platform>::AtomicU64,
+    /// The same. Sending does not wait; it is kept to be told.
+    write_timeout: <Real as Platform>::AtomicU64,
+    /// Whether datagrams may be sent to broadcast addresses.
+    broadcast: <Real as Platform>::AtomicBool,
+    /// Datagrams that were looked at and not taken, oldest first; made by the first look.
+    peeked: OnceBox<Lock<VecDeque<udp::Datagram>, Real>>,
 }
 
 impl Drop for Inner {
@@ -43,19 +51,40 @@ impl UdpSocket {
     pub fn bind(stack: &Stack, address: impl ToAddr) -> Result<UdpSocket, BindError> {
         let address = address.to_addr().map_err(BindError::BadAddress)?;
         let socket = stack.raw().bind_udp(address).map_err(|refused| BindError::new(address, refused))?;
-        let inner =
-            Inner { stack: stack.clone(), socket, nonblocking: Atomic::new(false), read_timeout: Atomic::new(0) };
+        let inner = Inner {
+            stack: stack.clone(),
+            socket,
+            nonblocking: Atomic::new(false),
+            read_timeout: Atomic::new(0),
+            write_timeout: Atomic::new(0),
+            broadcast: Atomic::new(false),
+            peeked: OnceBox::new(),
+        };
         Ok(UdpSocket { inner: Arc::new(inner) })
     }
 
     /// The address it is bound to.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.inner.socket.local()
+    ///
+    /// # Errors
+    /// None; as in [`std::net::UdpSocket`].
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.inner.socket.local())
     }
 
-    /// The peer it is connected to, if it is.
-    pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.inner.socket.remote()
+    /// The peer it is connected to.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotConnected`].
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.socket.remote().ok_or_else(|| send_error(None, udp::SendError::NoDestination))
+    }
+
+    /// Another handle of the same socket, as [`Clone`] makes it.
+    ///
+    /// # Errors
+    /// None; as in [`std::net::UdpSocket`].
+    pub fn try_clone(&self) -> io::Result<UdpSocket> {
+        Ok(self.clone())
     }
 
     /// Fixes the peer: [`UdpSocket::send`] goes there, what others send is dropped, errors about it are reported.
@@ -64,6 +93,7 @@ impl UdpSocket {
     /// No route, or an address of another family.
     pub fn connect(&self, peer: impl ToAddr) -> io::Result<()> {
         let peer = peer.to_addr().map_err(BindError::BadAddress)?;
+        self.check_broadcast(peer)?;
         self.inner.stack.raw().connect_udp(&self.inner.socket, peer).map_err(|error| send_error(Some(peer), error))
     }
 
@@ -85,16 +115,35 @@ impl UdpSocket {
     }
 
     fn transmit(&self, data: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
+        if let Some(to) = to {
+            self.check_broadcast(to)?;
+        }
         // A buffer is only looked for if IP can carry the datagram at all.
-        let most = udp::max_payload(to.unwrap_or(self.local_addr()).ip());
+        let most = udp::max_payload(to.unwrap_or(self.inner.socket.local()).ip());
         if data.len() > most {
-            return Err(send_error(to.or(self.peer_addr()), udp::SendError::TooLong { len: data.len(), most }));
+            return Err(send_error(
+                to.or(self.inner.socket.remote()),
+                udp::SendError::TooLong { len: data.len(), most },
+            ));
         }
         let payload = PktBuf::from_slice(data).ok_or_else(|| {
             io::Error::new(io::ErrorKind::OutOfMemory, "no packet buffer for the datagram: send less, or wait")
         })?;
         let sent = self.inner.stack.raw().send_udp(&self.inner.socket, payload, to);
-        sent.map_err(|error| send_error(to.or(self.peer_addr()), error))
+        sent.map_err(|error| send_error(to.or(self.inner.socket.remote()), error))
+    }
+
+    /// A broadcast has to be allowed first, as with the sockets of every system.
+    fn check_broadcast(&self, to: SocketAddr) -> io::Result<()> {
+        let ip = to.ip();
+        if !ip.is_ipv4() || ip.is_multicast() || ip.is_unspecified() || self.inner.broadcast.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if self.inner.stack.raw().shared().may_be_host(ip) {
+            return Ok(());
+        }
+        let message = format!("{to} is a broadcast address: allow it with set_broadcast(true) first");
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
     }
 
     /// Receives one datagram; what does not fit into `out` is lost. Its length and its sender.
@@ -112,12 +161,53 @@ impl UdpSocket {
         }
     }
 
+    /// As [`UdpSocket::recv_from`], but the datagram stays, to be received again.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::recv_from`].
+    pub fn peek_from(&self, out: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let make = || Box::new(Lock::new(LockKind::Blocking, LockClass::UserHandle, VecDeque::new()));
+        loop {
+            let mut peeked = self.inner.peeked.get_or_init(make).lock();
+            if peeked.is_empty() {
+                peeked.extend(self.try_receive_new()?);
+            }
+            if let Some(datagram) = peeked.front() {
+                // The queue may have nothing left, but its reader has.
+                self.inner.socket.ready.restore(Readiness::READABLE);
+                let length = datagram.buf.len().min(out.len());
+                out[..length].copy_from_slice(&datagram.buf[..length]);
+                return Ok((length, datagram.source));
+            }
+            drop(peeked);
+            self.wait()?;
+        }
+    }
+
+    /// As [`UdpSocket::peek_from`], for a connected socket.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::recv_from`].
+    pub fn peek(&self, out: &mut [u8]) -> io::Result<usize> {
+        self.peek_from(out).map(|(length, _)| length)
+    }
+
     /// The oldest datagram; `None`: there is none now.
     pub(crate) fn try_receive(&self) -> io::Result<Option<udp::Datagram>> {
+        if let Some(peeked) = self.inner.peeked.get()
+            && let Some(datagram) = peeked.lock().pop_front()
+        {
+            return Ok(Some(datagram));
+        }
+        self.try_receive_new()
+    }
+
+    /// The oldest datagram that was not looked at.
+    fn try_receive_new(&self) -> io::Result<Option<udp::Datagram>> {
         match self.inner.socket.receive(&self.inner.stack.raw().shared().counters) {
             Ok(datagram) => Ok(Some(datagram)),
             Err(udp::ReceiveError::WouldBlock) => Ok(None),
-            Err(error) => Err(receive_error(self.local_addr(), error)),
+            Err(error) => Err(receive_error(self.inner.socket.local(), error)),
         }
     }
 
@@ -130,7 +220,7 @@ impl UdpSocket {
     }
 
     fn wait(&self) -> io::Result<()> {
-        let would_block = || receive_error(self.local_addr(), udp::ReceiveError::WouldBlock);
+        let would_block = || receive_error(self.inner.socket.local(), udp::ReceiveError::WouldBlock);
         if self.inner.nonblocking.load(Ordering::Relaxed) {
             return Err(would_block());
         }
@@ -143,14 +233,76 @@ impl UdpSocket {
     }
 
     /// Whether receiving returns [`io::ErrorKind::WouldBlock`] instead of waiting.
-    pub fn set_nonblocking(&self, nonblocking: bool) {
-        self.inner.nonblocking.store(nonblocking, Ordering::Relaxed);
+    ///
+    /// # Errors
+    /// None; as in [`std::net::UdpSocket`].
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.block(!nonblocking);
+        Ok(())
     }
 
-    /// How long receiving waits; `None`: for ever.
-    pub fn set_read_timeout(&self, timeout: Option<Duration>) {
-        let nanos = timeout.map_or(0, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX).max(1));
-        self.inner.read_timeout.store(nanos, Ordering::Relaxed);
+    /// Whether receiving waits.
+    pub(crate) fn block(&self, blocking: bool) {
+        self.inner.nonblocking.store(!blocking, Ordering::Relaxed);
+    }
+
+    /// How long receiving waits before it fails with [`io::ErrorKind::WouldBlock`]; `None`: for ever.
+    ///
+    /// # Errors
+    /// The time is zero.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.inner.read_timeout.store(nanos(timeout)?, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What [`UdpSocket::set_read_timeout`] set.
+    ///
+    /// # Errors
+    /// None; as in [`std::net::UdpSocket`].
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(said(self.inner.read_timeout.load(Ordering::Relaxed)))
+    }
+
+    /// How long sending waits. It never does: a datagram that finds no room is lost, as in the network.
+    ///
+    /// # Errors
+    /// The time is zero.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.inner.write_timeout.store(nanos(timeout)?, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What [`UdpSocket::set_write_timeout`] set.
+    ///
+    /// # Errors
+    /// None; as in [`std::net::UdpSocket`].
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(said(self.inner.write_timeout.load(Ordering::Relaxed)))
+    }
+
+    /// Whether datagrams may be sent to broadcast addresses (`SO_BROADCAST`); not unless set.
+    ///
+    /// # Errors
+    /// None; as in [`std::net::UdpSocket`].
+    pub fn set_broadcast(&self, broadcast: bool) -> io::Result<()> {
+        self.inner.broadcast.store(broadcast, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What [`UdpSocket::set_broadcast`] set.
+    ///
+    /// # Errors
+    /// None; as in [`std::net::UdpSocket`].
+    pub fn broadcast(&self) -> io::Result<bool> {
+        Ok(self.inner.broadcast.load(Ordering::Relaxed))
+    }
+
+    /// Errors are reported by the call that they belong to: nothing is left to take.
+    ///
+    /// # Errors
+    /// None; as in [`std::net::UdpSocket`].
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(None)
     }
 
     /// Whether datagrams are sent without checksum, and whether over IPv6 they are taken without one: for tunnels whose
@@ -198,14 +350,22 @@ impl UdpSocket {
         self.inner.stack.raw().leave_group(&self.inner.socket, (*group).into(), interface).map_err(join_error)
     }
 
-    /// Time to live, or hop limit, of what is sent to groups: 1 unless set, which does not leave the link.
-    pub fn set_multicast_ttl(&self, ttl: u8) {
-        self.inner.socket.set_group_ttl(ttl);
+    /// Time to live, or hop limit, of what is sent to groups, 0 to 255: 1 unless set, which does not leave the link.
+    ///
+    /// # Errors
+    /// The value is out of range.
+    pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
+        let wrong = |_| io::Error::new(io::ErrorKind::InvalidInput, "a time to live is 0 to 255");
+        self.inner.socket.set_group_ttl(u8::try_from(ttl).map_err(wrong)?);
+        Ok(())
     }
 
-    /// See [`UdpSocket::set_multicast_ttl`].
-    pub fn multicast_ttl(&self) -> u8 {
-        self.inner.socket.group_ttl()
+    /// What [`UdpSocket::set_multicast_ttl_v4`] set.
+    ///
+    /// # Errors
+    /// None; as in [`std::net::UdpSocket`].
+    pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
+        Ok(self.inner.socket.group_ttl().into())
     }
 
     /// The number of the interface that has an address; `None` for the unspecified address.

@@ -114,7 +114,7 @@ fn what_waits_for_room_in_the_device_will_be_sent(plan: Plan) {
         });
         assert_eq!(outcome, WaitOutcome::Woken);
         world.pass(Duration::from_secs(1));
-        receiver.set_nonblocking(true);
+        receiver.set_nonblocking(true).unwrap();
         let mut text = [0; 10];
         let came: Vec<u8> = std::iter::from_fn(|| receiver.recv_from(&mut text).ok().map(|_| text[0])).collect();
         assert_eq!(came, (0..20).collect::<Vec<u8>>());

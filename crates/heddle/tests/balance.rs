@@ -35,7 +35,7 @@ fn in_the_middle_of_everything(plan: Plan) {
         let mut first = open(&world);
         world.settle();
         let (mut server, _) = listener.accept().unwrap();
-        server.set_nonblocking(true);
+        server.set_nonblocking(true).unwrap();
         // Established and not accepted.
         let second = open(&world);
         world.settle();
@@ -68,7 +68,7 @@ fn after_losses(plan: Plan) {
     balanced(|| {
         let mut world = World::lossy(plan, "loss 5% reorder 1ms seed 3");
         let listener = TcpListener::bind(&world.a, "10.0.0.1:80").unwrap();
-        listener.set_nonblocking(true);
+        listener.set_nonblocking(true).unwrap();
         let mut client = Connect::new().start(&world.b, "10.0.0.1:80").unwrap();
         let mut server = None;
         let (data, mut sent, mut received) = (pattern(6, 400_000), 0, Vec::new());
@@ -77,7 +77,7 @@ fn after_losses(plan: Plan) {
             world.pass(Duration::from_millis(1));
             if server.is_none() {
                 server = listener.accept().ok();
-                server.iter().for_each(|(stream, _)| stream.set_nonblocking(true));
+                server.iter().for_each(|(stream, _)| stream.set_nonblocking(true).unwrap());
             }
             sent += client.write(&data[sent..]).unwrap_or(0);
             while let Some((stream, _)) = &mut server

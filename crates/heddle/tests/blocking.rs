@@ -34,7 +34,7 @@ fn a_read_gives_up_after_its_time(plan: Plan) {
     within(move || {
         let (a, b) = stacks(plan);
         let (_client, mut server) = connected(&a, &b);
-        server.set_read_timeout(Some(SHORT));
+        server.set_read_timeout(Some(SHORT)).unwrap();
         let start = Instant::now();
         let error = server.read(&mut [0; 8]).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
@@ -48,7 +48,7 @@ fn a_write_gives_up_after_its_time(plan: Plan) {
     within(move || {
         let (a, b) = stacks(plan);
         let (mut client, _server) = connected(&a, &b);
-        client.set_write_timeout(Some(SHORT));
+        client.set_write_timeout(Some(SHORT)).unwrap();
         let data = vec![0; 64 << 10];
         let mut written = 0;
         let error = loop {
@@ -67,13 +67,13 @@ fn without_blocking_nobody_waits(plan: Plan) {
     within(move || {
         let (a, b) = stacks(plan);
         let (_client, mut server) = connected(&a, &b);
-        server.set_nonblocking(true);
+        server.set_nonblocking(true).unwrap();
         assert_eq!(server.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
         let socket = UdpSocket::bind(&a, "10.0.0.1:53").unwrap();
-        socket.set_nonblocking(true);
+        socket.set_nonblocking(true).unwrap();
         assert_eq!(socket.recv_from(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
-        socket.set_nonblocking(false);
-        socket.set_read_timeout(Some(SHORT));
+        socket.set_nonblocking(false).unwrap();
+        socket.set_read_timeout(Some(SHORT)).unwrap();
         assert_eq!(socket.recv_from(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
     });
 }
@@ -229,7 +229,7 @@ fn datagrams_of_several_threads_arrive(plan: Plan) {
         let client = Arc::new(UdpSocket::bind(&b, "10.0.0.2:0").unwrap());
         // One at a time until the neighbour is known; what waits for an address is bounded.
         client.send_to(b"first", "10.0.0.1:53").unwrap();
-        assert_eq!(server.recv_from(&mut [0; 8]).unwrap(), (5, client.local_addr()));
+        assert_eq!(server.recv_from(&mut [0; 8]).unwrap(), (5, client.local_addr().unwrap()));
         let send = |thread: usize| {
             let client = client.clone();
             thread::spawn(move || {
@@ -269,9 +269,9 @@ fn closing_does_not_wait_longer_than_it_may(plan: Plan) {
     within(move || {
         let (a, b) = stacks(plan);
         let (mut client, _server) = connected(&a, &b);
-        client.set_nonblocking(true);
+        client.set_nonblocking(true).unwrap();
         while client.write(&[0; 64 << 10]).is_ok() {}
-        client.set_nonblocking(false);
+        client.set_nonblocking(false).unwrap();
         client.set_linger(Some(SHORT)).unwrap();
         let start = Instant::now();
         drop(client);

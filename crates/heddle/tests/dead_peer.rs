@@ -15,12 +15,12 @@ const LONG: Duration = Duration::from_secs(2 * 3600);
 
 fn connected(world: &mut World) -> (TcpStream, TcpStream, TcpListener) {
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
-    listener.set_nonblocking(true);
+    listener.set_nonblocking(true).unwrap();
     let client = Connect::new().start(&world.b, "10.0.0.1:80");
     let client = client.expect("a route");
     world.settle();
     let (server, _) = listener.accept().expect("the handshake is complete");
-    server.set_nonblocking(true);
+    server.set_nonblocking(true).unwrap();
     (client, server, listener)
 }
 
@@ -76,7 +76,7 @@ fn opening_towards_a_dead_host_fails(plan: Plan) {
     let stream = Connect::new().start(&world.a, "10.0.0.2:99").expect("a route");
     let took = until_error(&mut world, &stream);
     assert!(took > Duration::from_secs(10), "{took:?}");
-    let error = stream.take_error().expect("an error");
+    let error = stream.take_error().unwrap().expect("an error");
     assert!([ErrorKind::TimedOut, ErrorKind::HostUnreachable].contains(&error.kind()), "{error}");
     drop(known);
 }

@@ -40,11 +40,11 @@ fn both_kinds_between_two_stacks(plan: Plan) {
         for address in ["10.0.0.1:80", "[fd00::1]:80"] {
             let mut world = World::with(plan, |config| config.ecn = ecn, Default::default());
             let listener = TcpListener::bind(&world.a, address).unwrap();
-            listener.set_nonblocking(true);
+            listener.set_nonblocking(true).unwrap();
             let client = Connect::new().start(&world.b, address).unwrap();
             world.settle();
             let (server, _) = listener.accept().unwrap();
-            server.set_nonblocking(true);
+            server.set_nonblocking(true).unwrap();
             transfer(&mut world, &client, &server, 200_000);
             transfer(&mut world, &server, &client, 200_000);
             for end in [&client, &server] {

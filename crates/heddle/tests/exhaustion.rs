@@ -18,12 +18,12 @@ const BUFFERS: usize = 64;
 /// An established connection: the client's end at `b`, the server's at `a`.
 fn connected(world: &mut World) -> (TcpStream, TcpStream, TcpListener) {
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
-    listener.set_nonblocking(true);
+    listener.set_nonblocking(true).unwrap();
     let client = Connect::new().start(&world.b, "10.0.0.1:80");
     let client = client.expect("a route");
     world.settle();
     let (server, _) = listener.accept().expect("the handshake is complete");
-    server.set_nonblocking(true);
+    server.set_nonblocking(true).unwrap();
     (client, server, listener)
 }
 

@@ -25,7 +25,7 @@ fn world(plan: Plan, mode: u32) -> World {
 
 fn listen(world: &World, address: &str, limit: usize) -> TcpListener {
     let listener = TcpListener::bind(&world.a, address).unwrap();
-    listener.set_nonblocking(true);
+    listener.set_nonblocking(true).unwrap();
     listener.set_fast_open(limit);
     listener
 }
@@ -48,7 +48,7 @@ fn read(mut stream: &TcpStream) -> Vec<u8> {
 
 fn accept(listener: &TcpListener) -> Option<TcpStream> {
     let (stream, _) = listener.accept().ok()?;
-    stream.set_nonblocking(true);
+    stream.set_nonblocking(true).unwrap();
     Some(stream)
 }
 

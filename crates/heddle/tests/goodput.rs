@@ -38,7 +38,7 @@ fn goodput(per_mille: u32, round_trip: u32) -> f64 {
     let faults = faults.parse().expect("a fault plan");
     let mut world = World::on(Terms { faults, ..Terms::new([plan; 2]) });
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
-    listener.set_nonblocking(true);
+    listener.set_nonblocking(true).unwrap();
     let mut client = Connect::new().start(&world.b, "10.0.0.1:80").unwrap();
     let mut server = None;
     let (mut begun, mut received) = (world.clock.now(), 0);
@@ -47,7 +47,7 @@ fn goodput(per_mille: u32, round_trip: u32) -> f64 {
         if server.is_none()
             && let Ok((stream, _)) = listener.accept()
         {
-            stream.set_nonblocking(true);
+            stream.set_nonblocking(true).unwrap();
             (server, begun) = (Some(stream), world.clock.now());
         }
         while client.write(&block).is_ok() {}

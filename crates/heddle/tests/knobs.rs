@@ -16,7 +16,7 @@ use world::World;
 
 /// A connection from `b` to a port of `a`; its client's end.
 fn connect(world: &mut World, listener: &TcpListener) -> TcpStream {
-    let remote: SocketAddr = listener.local_addr();
+    let remote: SocketAddr = listener.local_addr().unwrap();
     let client = Connect::new().start(&world.b, remote).expect("the open starts");
     world.settle();
     assert!(client.readiness().contains(Readiness::CONNECTED));
@@ -181,7 +181,7 @@ fn a_transfer_goes_through_when_all_memory_is_short(plan: Plan) {
     }
     let mut client = connect(&mut world, &listener);
     let (mut server, _) = listener.accept().expect("it is established");
-    server.set_nonblocking(true);
+    server.set_nonblocking(true).unwrap();
     world.pass(std::time::Duration::from_millis(2));
     assert_eq!(world.a.raw().shared().tcp().gauges.pressure(), Pressure::Severe);
     let (mut sent, mut received) = (0, 0);

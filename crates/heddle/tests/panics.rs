@@ -86,7 +86,7 @@ fn a_panic_in_a_call_ends_its_connection_and_no_other(plan: Plan) {
     assert!(error.to_string().contains("panicked (planted)"), "{error}");
     let error = server.read(&mut [0; 10]).expect_err("and stays so");
     assert_eq!(error.kind(), ErrorKind::ConnectionAborted, "{error}");
-    assert!(server.take_error().is_some());
+    assert!(server.take_error().unwrap().is_some());
     // The peer hears of it.
     let error = client.read(&mut [0; 10]).expect_err("a reset");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");

@@ -48,7 +48,7 @@ fn only_what_is_ready_is_reported_and_once(plan: Plan) {
     let mut world = World::new(plan);
     let poller = Poller::new().unwrap();
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").unwrap();
-    listener.set_nonblocking(true);
+    listener.set_nonblocking(true).unwrap();
     listener.register(&poller, LISTENER);
     assert!(tokens(&poller).is_empty());
     // The neighbour must be known: few SYNs wait for its address, the others are sent again after a second.
@@ -60,7 +60,7 @@ fn only_what_is_ready_is_reported_and_once(plan: Plan) {
     assert_eq!(events(&poller), [(LISTENER, Readiness::ACCEPTABLE)], "one entry, however many edges");
     let mut servers = Vec::new();
     while let Ok((server, _)) = listener.accept() {
-        server.set_nonblocking(true);
+        server.set_nonblocking(true).unwrap();
         server.register(&poller, servers.len());
         servers.push(server);
     }
@@ -74,15 +74,16 @@ fn only_what_is_ready_is_reported_and_once(plan: Plan) {
     world.settle();
     let mut seen = events(&poller);
     seen.retain(|(_, ready)| ready.contains(Readiness::READABLE));
-    let ports: Vec<u16> = seen.iter().map(|(token, _)| servers[*token].peer_addr().port()).collect();
-    let mut expected = [clients[7].local_addr().port(), clients[30].local_addr().port()].to_vec();
-    expected.sort_by_key(|port| servers.iter().position(|server| server.peer_addr().port() == *port));
+    let ports: Vec<u16> = seen.iter().map(|(token, _)| servers[*token].peer_addr().unwrap().port()).collect();
+    let mut expected = [clients[7].local_addr().unwrap().port(), clients[30].local_addr().unwrap().port()].to_vec();
+    expected.sort_by_key(|port| servers.iter().position(|server| server.peer_addr().unwrap().port() == *port));
     assert_eq!(ports, expected);
 
     // After a read that found nothing, the next text is an edge.
     let token = seen[0].0;
     assert_eq!(drain(&servers[token]), 1);
-    let client = clients.iter_mut().find(|client| client.local_addr() == servers[token].peer_addr()).unwrap();
+    let client =
+        clients.iter_mut().find(|client| client.local_addr().unwrap() == servers[token].peer_addr().unwrap()).unwrap();
     client.write_all(b"z").unwrap();
     world.settle();
     assert_eq!(tokens(&poller), [token]);
@@ -93,7 +94,7 @@ fn who_is_not_registered_is_not_reported(plan: Plan) {
     let mut world = World::new(plan);
     let poller = Poller::new().unwrap();
     let socket = UdpSocket::bind(&world.a, "10.0.0.1:53").unwrap();
-    socket.set_nonblocking(true);
+    socket.set_nonblocking(true).unwrap();
     socket.register(&poller, DATAGRAMS);
     events(&poller);
     let client = UdpSocket::bind(&world.b, "10.0.0.2:0").unwrap();
@@ -146,7 +147,7 @@ fn the_descriptor_polls_readable_while_there_are_events(plan: Plan) {
     within(move || {
         let (a, b) = stacks(plan);
         let (mut client, server) = connected(&a, &b);
-        server.set_nonblocking(true);
+        server.set_nonblocking(true).unwrap();
         let poller = Poller::new().unwrap();
         server.register(&poller, 1);
         assert_eq!(tokens(&poller), [1]);

@@ -92,7 +92,7 @@ impl Way {
 /// A connection with text both ways and a pair of datagrams.
 fn conversation(world: &mut World) {
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
-    listener.set_nonblocking(true);
+    listener.set_nonblocking(true).unwrap();
     let client = connect(world);
     let mut server = None;
     until(world, "accept", |_| {
@@ -100,7 +100,7 @@ fn conversation(world: &mut World) {
         server.is_some()
     });
     let (server, _) = server.expect("until it is there");
-    server.set_nonblocking(true);
+    server.set_nonblocking(true).unwrap();
     let (mut up, mut down) = (Way::new(1), Way::new(2));
     until(world, "the text", |_| {
         up.step(&client, &server);
@@ -115,7 +115,7 @@ fn conversation(world: &mut World) {
 fn datagrams(world: &mut World) {
     let [a, b] = [(&world.a, "10.0.0.1:53"), (&world.b, "10.0.0.2:53")].map(|(stack, address)| {
         let socket = UdpSocket::bind(stack, address).expect("the port is free");
-        socket.set_nonblocking(true);
+        socket.set_nonblocking(true).unwrap();
         socket
     });
     let mut buffer = [0; 3000];

@@ -17,11 +17,11 @@ fn address(text: &str) -> SocketAddr {
 
 fn connect(world: &mut World, server: &str) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(&world.a, address(server)).expect("the port is free");
-    listener.set_nonblocking(true);
+    listener.set_nonblocking(true).unwrap();
     let client = Connect::new().start(&world.b, address(server)).expect("the open starts");
     world.settle();
     let (accepted, _) = listener.accept().expect("it is established");
-    accepted.set_nonblocking(true);
+    accepted.set_nonblocking(true).unwrap();
     (client, accepted)
 }
 

@@ -34,14 +34,14 @@ fn transfer(plan: &str) -> Seen {
     let faults = plan.parse().expect("a fault plan");
     let mut world = World::on(Terms { faults, ..Terms::new(["up".parse().expect("a plan"); 2]) });
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
-    listener.set_nonblocking(true);
+    listener.set_nonblocking(true).unwrap();
     let mut client = Connect::new().start(&world.b, "10.0.0.1:80").unwrap();
     let (block, mut buffer) = (vec![7; 1 << 16], vec![0; 1 << 16]);
     let (mut server, mut written, mut received) = (None, 0, 0);
     let begun = world.clock.now();
     while received < OCTETS {
         if let (None, Ok((stream, _))) = (&server, listener.accept()) {
-            stream.set_nonblocking(true);
+            stream.set_nonblocking(true).unwrap();
             server = Some(stream);
         }
         while written < OCTETS

@@ -64,7 +64,7 @@ fn echoer(poller: Poller, incoming: Receiver<TcpStream>) {
         loop {
             match incoming.try_recv() {
                 Ok(stream) => {
-                    stream.set_nonblocking(true);
+                    stream.set_nonblocking(true).unwrap();
                     stream.register(&poller, connections.len());
                     connections.push(Some(Echo { stream, pending: Vec::new() }));
                     open += 1;

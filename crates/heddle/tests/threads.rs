@@ -125,8 +125,8 @@ impl Ledger {
 
     /// Both directions of one end at once, each on a thread.
     fn carry(&self, (port, from_client): (u16, bool), seed: u64, stream: &TcpStream) -> Result<(), String> {
-        stream.set_read_timeout(Some(PATIENCE));
-        stream.set_write_timeout(Some(PATIENCE));
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
         thread::scope(|scope| {
             let sender = scope.spawn(|| self.send((port, from_client), seed, stream));
             let received = self.receive((port, !from_client), seed, stream);
@@ -141,7 +141,7 @@ fn transfer(cell: &Cell, ledger: &Ledger, [server, client]: [&Stack; 2]) -> Resu
     let listener = TcpListener::bind(server, address).map_err(|error| error.to_string())?;
     let open = || -> Result<(), String> {
         let stream = TcpStream::connect_timeout(client, address, PATIENCE).map_err(|error| error.to_string())?;
-        ledger.carry((stream.local_addr().port(), true), cell.seed, &stream)
+        ledger.carry((stream.local_addr().unwrap().port(), true), cell.seed, &stream)
     };
     let accept = || -> Result<(), String> {
         let (stream, peer) = listener.accept_timeout(PATIENCE).map_err(|error| error.to_string())?;

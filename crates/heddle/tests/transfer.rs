@@ -18,12 +18,12 @@ fn pattern(len: usize) -> Vec<u8> {
 /// Opens a connection from `b` to a listener on `a`.
 fn connect(world: &mut World, address: &str) -> (TcpStream, TcpStream, TcpListener) {
     let listener = TcpListener::bind(&world.a, address).unwrap();
-    listener.set_nonblocking(true);
+    listener.set_nonblocking(true).unwrap();
     let client = Connect::new().start(&world.b, address).unwrap();
     world.settle();
     let (server, peer) = listener.accept().unwrap();
-    server.set_nonblocking(true);
-    assert_eq!(peer, client.local_addr());
+    server.set_nonblocking(true).unwrap();
+    assert_eq!(peer, client.local_addr().unwrap());
     (client, server, listener)
 }
 

@@ -329,7 +329,7 @@ mod tests {
 
     /// Waits until data gets through: a reset before that would mean to the relay that nothing listens.
     fn carried(mut kernels: &TcpStream, mut heddles: &heddle::TcpStream) {
-        heddles.set_read_timeout(Some(PATIENCE));
+        heddles.set_read_timeout(Some(PATIENCE)).unwrap();
         kernels.write_all(b"?").unwrap();
         heddles.read_exact(&mut [0]).unwrap();
     }
@@ -350,7 +350,7 @@ mod tests {
                 assert!(sent < 256 << 20, "somebody keeps what nobody reads");
             }
             kernels_reset(kernels);
-            heddles.set_read_timeout(Some(PATIENCE));
+            heddles.set_read_timeout(Some(PATIENCE)).unwrap();
             let mut heard = Vec::new();
             let error = heddles.read_to_end(&mut heard).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ConnectionReset);
@@ -373,7 +373,7 @@ mod tests {
         let address = SocketAddr::new(OURS.parse().unwrap(), 80);
         let near = heddle::TcpStream::connect_timeout(&peer, address, PATIENCE).map_err(io::Error::from);
         let heddles = near.and_then(|mut near| {
-            near.set_read_timeout(Some(PATIENCE));
+            near.set_read_timeout(Some(PATIENCE)).unwrap();
             near.read(&mut [0])
         });
         assert_eq!(heddles.unwrap_err().kind(), ErrorKind::ConnectionReset);

@@ -98,7 +98,7 @@ impl Door {
     pub fn address(&self, kernel: bool) -> Result<Place, Failure> {
         let address = match self {
             Door::Kernel(listener) => listener.local_addr().map_err(Failure::failed)?,
-            Door::Heddle(listener) => listener.local_addr(),
+            Door::Heddle(listener) => listener.local_addr().map_err(Failure::failed)?,
         };
         Ok(if kernel { Place::Kernel(address) } else { Place::Heddle(address) })
     }
@@ -106,10 +106,10 @@ impl Door {
     /// Waits for the next connection. The error is a sentence with the remedy.
     pub async fn accept(&self) -> Result<Accepted, String> {
         match self {
-            Door::Heddle(listener) => {
-                let (stream, peer) = listener.accept().await;
-                Ok(Accepted::Heddle(stream, peer))
-            }
+            Door::Heddle(listener) => match listener.accept().await {
+                Ok((stream, peer)) => Ok(Accepted::Heddle(stream, peer)),
+                Err(error) => Err(format!("cannot accept a connection: {error}")),
+            },
             Door::Kernel(listener) => match listener.accept().await {
                 Ok((stream, peer)) => Ok(Accepted::Kernel(stream, peer)),
                 Err(error) => Err(format!(
@@ -206,7 +206,7 @@ impl End for heddle::tokio::TcpStream {
     }
 
     fn failure(&self) -> io::Error {
-        self.get_ref().take_error().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into())
+        self.get_ref().take_error().unwrap_or_else(Some).unwrap_or_else(|| io::ErrorKind::ConnectionReset.into())
     }
 
     fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -84,6 +84,43 @@ impl TcpStream {
         }
     }
 
+    /// Reads like [`Read::read`] and leaves the data to be read again; 0: the stream has ended. What it reads counts as
+    /// taken from the receive buffer: the peer may send as much again.
+    ///
+    /// # Errors
+    /// As a read.
+    pub fn peek(&self, out: &mut [u8]) -> io::Result<usize> {
+        if out.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            let mut residue = self.inner.residue.lock();
+            let missing = out.len().saturating_sub(residue.octets());
+            // What came since an earlier peek is to be seen as well.
+            let more = if missing > 0 && !self.has_ended() && residue.mark().is_none() {
+                self.refill(&mut residue, missing)
+            } else {
+                Ok(true)
+            };
+            if residue.has_text() {
+                // The connection has nothing left, but its reader has.
+                self.inner.socket.ready.restore(Readiness::READABLE);
+                let mut filled = 0;
+                return Ok(residue.peek(out.len(), |piece| {
+                    out[filled..filled + piece.len()].copy_from_slice(piece);
+                    filled += piece.len();
+                }));
+            }
+            if self.has_ended() {
+                return Ok(0);
+            }
+            drop(residue);
+            if !more? {
+                self.wait_readable()?;
+            }
+        }
+    }
+
     /// Hands received text to `copy`, piece by piece, at most `max` octets in all (at least 1); 0: the stream has
     /// ended. `None`: there is nothing now.
     pub(crate) fn try_read(&self, max: usize, mut copy: impl FnMut(&[u8])) -> io::Result<Option<usize>> {

@@ -1,6 +1,7 @@
 //! A listening socket as a task holds it.
 
 use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
@@ -29,22 +30,31 @@ impl TcpListener {
     }
 
     /// Takes the connection that has waited longest, or waits for one. Several tasks may wait.
-    pub async fn accept(&self) -> (TcpStream, SocketAddr) {
+    ///
+    /// # Errors
+    /// None; as in tokio.
+    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         poll_fn(|cx| self.poll_accept(cx)).await
     }
 
     /// As [`TcpListener::accept`], for futures written by hand.
-    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<(TcpStream, SocketAddr)> {
+    ///
+    /// # Errors
+    /// None; as in tokio.
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
         let attempt = || self.listener.try_accept().map(|(stream, peer)| (TcpStream::from(stream), peer));
         if let Some(accepted) = attempt() {
-            return Poll::Ready(accepted);
+            return Poll::Ready(Ok(accepted));
         }
         self.attachment.wakers().register(cx.waker());
-        attempt().map_or(Poll::Pending, Poll::Ready)
+        attempt().map_or(Poll::Pending, |accepted| Poll::Ready(Ok(accepted)))
     }
 
     /// The address it listens on.
-    pub fn local_addr(&self) -> SocketAddr {
+    ///
+    /// # Errors
+    /// None; as in tokio.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
@@ -56,7 +66,7 @@ impl TcpListener {
 
 impl From<crate::TcpListener> for TcpListener {
     fn from(listener: crate::TcpListener) -> Self {
-        listener.set_nonblocking(true);
+        listener.block(false);
         TcpListener { attachment: Attachment::new(listener.shared()), listener }
     }
 }

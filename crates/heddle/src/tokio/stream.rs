@@ -73,12 +73,18 @@ impl TcpStream {
     }
 
     /// The other end's address.
-    pub fn peer_addr(&self) -> SocketAddr {
+    ///
+    /// # Errors
+    /// None; as in tokio.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.stream.peer_addr()
     }
 
     /// This end's address.
-    pub fn local_addr(&self) -> SocketAddr {
+    ///
+    /// # Errors
+    /// None; as in tokio.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.stream.local_addr()
     }
 
@@ -148,7 +154,7 @@ fn try_twice<T>(
 impl From<crate::TcpStream> for TcpStream {
     /// Attaches a connection to tasks. Clones of it should not be read, written or watched by other means meanwhile.
     fn from(stream: crate::TcpStream) -> Self {
-        stream.set_nonblocking(true);
+        stream.block(false);
         TcpStream { attachment: Attachment::new(stream.socket()), stream }
     }
 }

@@ -85,12 +85,18 @@ impl UdpSocket {
     }
 
     /// The address it is bound to.
-    pub fn local_addr(&self) -> SocketAddr {
+    ///
+    /// # Errors
+    /// None; as in tokio.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// The peer it is connected to, if it is.
-    pub fn peer_addr(&self) -> Option<SocketAddr> {
+    /// The peer it is connected to.
+    ///
+    /// # Errors
+    /// It is not connected.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.socket.peer_addr()
     }
 
@@ -102,7 +108,7 @@ impl UdpSocket {
 
 impl From<crate::UdpSocket> for UdpSocket {
     fn from(socket: crate::UdpSocket) -> Self {
-        socket.set_nonblocking(true);
+        socket.block(false);
         UdpSocket { attachment: Attachment::new(socket.shared()), socket }
     }
 }

@@ -143,7 +143,7 @@ impl Conversation {
         if self.client.readiness().intersects(heddle::Readiness::CONNECTED) {
             moved |= up.write(&self.client).map_err(client)?;
             moved |= down.read(&self.client, now).map_err(client)?;
-        } else if let Some(error) = self.client.take_error() {
+        } else if let Some(error) = self.client.take_error().unwrap() {
             return Err(format!("connect: {error}"));
         }
         if let Some(server) = &self.server {
@@ -211,7 +211,7 @@ impl<'a> Transfer<'a> {
         world.settle();
         let listener = TcpListener::bind_with(&world.a, remote, 4, ConnectionOptions::default());
         let listener = listener.map_err(|error| error.to_string())?;
-        listener.set_nonblocking(true);
+        listener.set_nonblocking(true).unwrap();
         let open = |(number, port)| Conversation::open(cell, &world, SocketAddr::new(client, port), number);
         let conversations = ports.into_iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
         let started = world.clock.now();
@@ -249,9 +249,9 @@ impl<'a> Transfer<'a> {
     fn pump(&mut self) -> Result<bool, String> {
         let now = self.world.clock.now();
         while let Ok((server, peer)) = self.listener.accept() {
-            server.set_nonblocking(true);
+            server.set_nonblocking(true).unwrap();
             let mut all = self.conversations.iter_mut();
-            let known = all.find(|conversation| conversation.client.local_addr() == peer);
+            let known = all.find(|conversation| conversation.client.local_addr().unwrap() == peer);
             known.ok_or_else(|| format!("{peer} is nobody's address"))?.server = Some(server);
         }
         let mut moved = false;

@@ -29,11 +29,11 @@ pub fn page() -> String {
 fn walk(plan: &str) -> (Vec<Step>, Vec<Step>) {
     let mut world = World::new(plan.parse().expect("a plan's name"));
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
-    listener.set_nonblocking(true);
+    listener.set_nonblocking(true).unwrap();
     let mut client = Connect::new().start(&world.b, "10.0.0.1:80").expect("a port");
     world.settle();
     let (mut server, _) = listener.accept().expect("the handshake is complete");
-    server.set_nonblocking(true);
+    server.set_nonblocking(true).unwrap();
     // Once each way first: a route to learn, a quick acknowledgement, are not what is shown.
     client.write_all(&[0; 100]).expect("there is room");
     world.settle();

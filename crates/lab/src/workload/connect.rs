@@ -53,7 +53,7 @@ impl Connect {
         self.opening.retain(|stream| {
             let ready = stream.readiness();
             if ready.intersects(Readiness::ERROR) {
-                failed = stream.take_error();
+                failed = stream.take_error().unwrap_or_else(Some);
             }
             // Dropping the stream sends the FIN.
             !ready.intersects(Readiness::CONNECTED | Readiness::ERROR)
@@ -63,7 +63,7 @@ impl Connect {
         }
         busy |= self.opening.len() != before;
         while let Ok((stream, _)) = self.listener.accept() {
-            stream.set_nonblocking(true);
+            stream.set_nonblocking(true)?;
             self.serving.push(stream);
             busy = true;
         }

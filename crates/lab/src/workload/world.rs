@@ -72,7 +72,7 @@ impl World {
         let target = SocketAddr::from(([10, 9, 1, 1], 5001));
         let options = ConnectionOptions { no_delay: true, ..ConnectionOptions::default() };
         let listener = TcpListener::bind_with(&server, target, 16_384, options).map_err(io::Error::other)?;
-        listener.set_nonblocking(true);
+        listener.set_nonblocking(true)?;
         let drivers = client_drivers.into_iter().zip(server_drivers).map(|(client, server)| vec![client, server]);
         Ok(World {
             clock,
@@ -193,7 +193,7 @@ impl Opener {
             let ready = self.pending[index].readiness();
             if ready.intersects(heddle::Readiness::ERROR | heddle::Readiness::CLOSED) {
                 return Err(self.pending[index]
-                    .take_error()
+                    .take_error()?
                     .unwrap_or_else(|| io::Error::other("a connection failed")));
             }
             if ready.intersects(heddle::Readiness::CONNECTED) {
@@ -208,7 +208,7 @@ impl Opener {
         }
         while self.to_accept > 0 {
             let Some(stream) = self.accept() else { break };
-            stream.set_nonblocking(true);
+            stream.set_nonblocking(true)?;
             give(End::Server(stream));
             self.to_accept -= 1;
             self.accepted.fetch_add(1, Ordering::Relaxed);
