@@ -1,9 +1,11 @@
 //! A platform with one fault, so that the code which ships can be run with a bug that a checker has to find.
 //!
 //! Each fault stands for a mistake in a primitive: an ordering that is too weak, a wake-up left out, a sleep that does
-//! not look again first, a fence left out, a read-modify-write in two steps. A model that passes on the sound platform
-//! and also on a faulty one proves nothing; the tests assert that it fails there.
+//! not look again first, a fence left out, a read-modify-write in two steps. A fault may be that of some threads alone. A
+//! model that passes on the sound platform and also on a faulty one proves nothing; the tests assert that it fails there.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicUsize;
@@ -14,28 +16,48 @@ use sync::lock_order::Held;
 use sync::profile::ThreadCounters;
 use sync::{Atomic, Platform, Silent};
 
-/// Which fault.
+/// Which fault. Asked at every step, so that one type can stand for several, one after the other.
 pub trait Fault: Copy + Default + Debug + Send + Sync + 'static {
     /// What was published with Release is published with Relaxed.
-    const WEAK_RELEASE: bool = false;
-    /// Nobody is woken.
-    const NO_WAKE: bool = false;
-    /// A sleeper does not compare the word before it sleeps.
-    const BLIND_SLEEP: bool = false;
+    fn weak_release() -> bool {
+        false
+    }
+    /// Nobody is woken: not by threads whose name begins with the first text, and not those whose name begins with the second.
+    fn no_wake() -> Option<(&'static str, &'static str)> {
+        None
+    }
+    /// A sleeper whose name begins so does not compare the word before it sleeps.
+    fn blind_sleep() -> Option<&'static str> {
+        None
+    }
     /// Fences do nothing.
-    const NO_FENCE: bool = false;
+    fn no_fence() -> bool {
+        false
+    }
     /// A read-modify-write reads, lets others run, and writes.
-    const TORN_UPDATE: bool = false;
+    fn torn_update() -> bool {
+        false
+    }
 }
 
 macro_rules! faults {
-    ($($name:ident: $constant:ident),*) => {$(
+    ($($name:ident: $function:ident -> $kind:ty = $value:expr),* $(,)?) => {$(
         #[derive(Clone, Copy, Debug, Default)]
         pub struct $name;
-        impl Fault for $name { const $constant: bool = true; }
+        impl Fault for $name {
+            fn $function() -> $kind {
+                $value
+            }
+        }
     )*};
 }
-faults!(WeakRelease: WEAK_RELEASE, NoWake: NO_WAKE, BlindSleep: BLIND_SLEEP, NoFence: NO_FENCE, TornUpdate: TORN_UPDATE);
+faults! {
+    WeakRelease: weak_release -> bool = true,
+    NoWake: no_wake -> Option<(&'static str, &'static str)> = Some(("", "")),
+    BlindSleep: blind_sleep -> Option<&'static str> = Some(""),
+    NoFence: no_fence -> bool = true,
+    TornUpdate: torn_update -> bool = true,
+}
 
 /// No fault; a platform to watch.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,8 +76,8 @@ pub struct Word<A, P, F>(A, PhantomData<(P, F)>);
 
 fn weaken<F: Fault>(order: Ordering) -> Ordering {
     match order {
-        Release if F::WEAK_RELEASE => Relaxed,
-        AcqRel if F::WEAK_RELEASE => Acquire,
+        Release if F::weak_release() => Relaxed,
+        AcqRel if F::weak_release() => Acquire,
         order => order,
     }
 }
@@ -89,13 +111,13 @@ impl<T: Copy + PartialEq, A: Atomic<T>, P: Platform, F: Fault> Atomic<T> for Wor
         self.0.store(value, weaken::<F>(order));
     }
     fn swap(&self, value: T, order: Ordering) -> T {
-        if F::TORN_UPDATE {
+        if F::torn_update() {
             return torn::<P, T>(&self.0, |_| Some(value)).unwrap_or(value);
         }
         self.0.swap(value, weaken::<F>(order))
     }
     fn compare_exchange(&self, current: T, new: T, ok: Ordering, err: Ordering) -> Result<T, T> {
-        if F::TORN_UPDATE {
+        if F::torn_update() {
             return torn::<P, T>(&self.0, |was| (was == current).then_some(new));
         }
         self.0.compare_exchange(current, new, weaken::<F>(ok), err)
@@ -104,19 +126,38 @@ impl<T: Copy + PartialEq, A: Atomic<T>, P: Platform, F: Fault> Atomic<T> for Wor
         self.compare_exchange(current, new, ok, err)
     }
     fn fetch_and(&self, mask: T, order: Ordering) -> T {
-        if F::TORN_UPDATE {
+        if F::torn_update() {
             return torn::<P, T>(&self.0, |was| Some(applied(&A::new(was), |word| word.fetch_and(mask, order))))
                 .unwrap_or(mask);
         }
         self.0.fetch_and(mask, weaken::<F>(order))
     }
     fn fetch_or(&self, mask: T, order: Ordering) -> T {
-        if F::TORN_UPDATE {
+        if F::torn_update() {
             return torn::<P, T>(&self.0, |was| Some(applied(&A::new(was), |word| word.fetch_or(mask, order))))
                 .unwrap_or(mask);
         }
         self.0.fetch_or(mask, weaken::<F>(order))
     }
+}
+
+thread_local! {
+    /// Names of a model's threads, which share one thread of the machine, by their index.
+    static NAMES: RefCell<HashMap<usize, String>> = RefCell::default();
+    /// Where which of them sleeps, or is about to.
+    static ASLEEP: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) };
+}
+
+fn is_named(thread: usize, beginning: &str) -> bool {
+    NAMES.with_borrow(|names| names.get(&thread).map_or("", String::as_str).starts_with(beginning))
+}
+
+/// Whether the calling thread does not wake the threads that sleep at `atom`.
+fn leaves_out<P: Platform, F: Fault>(atom: usize) -> bool {
+    let sleeps = |beginning: &str| {
+        ASLEEP.with_borrow(|asleep| asleep.iter().any(|(at, thread)| *at == atom && is_named(*thread, beginning)))
+    };
+    F::no_wake().is_some_and(|(by, of)| is_named(P::thread_index(), by) && (of.is_empty() || sleeps(of)))
 }
 
 impl<P: Platform, F: Fault> Platform for Planted<P, F> {
@@ -131,17 +172,25 @@ impl<P: Platform, F: Fault> Platform for Planted<P, F> {
     type Doorbell = Silent<Self>;
 
     fn spawn(name: &str, cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -> Self::JoinHandle {
-        P::spawn(name, cpu, body)
+        let of_its_name = name.to_owned();
+        P::spawn(name, cpu, move || {
+            NAMES.with_borrow_mut(|names| names.insert(P::thread_index(), of_its_name));
+            body();
+        })
     }
     fn join(handle: Self::JoinHandle) -> std::thread::Result<()> {
         P::join(handle)
     }
     fn futex_wait(atom: &Self::AtomicU32, expected: u32, timeout: Option<Duration>) {
-        let expected = if F::BLIND_SLEEP { atom.0.load(SeqCst) } else { expected };
+        let me = (std::ptr::from_ref(atom).addr(), P::thread_index());
+        let is_blind = F::blind_sleep().is_some_and(|beginning| is_named(me.1, beginning));
+        let expected = if is_blind { atom.0.load(SeqCst) } else { expected };
+        ASLEEP.with_borrow_mut(|asleep| asleep.push(me));
         P::futex_wait(&atom.0, expected, timeout);
+        ASLEEP.with_borrow_mut(|asleep| asleep.retain(|sleeper| *sleeper != me));
     }
     fn futex_wake(atom: &Self::AtomicU32, n: u32) {
-        if !F::NO_WAKE {
+        if !leaves_out::<P, F>(std::ptr::from_ref(atom).addr()) {
             P::futex_wake(&atom.0, n);
         }
     }
@@ -163,7 +212,7 @@ impl<P: Platform, F: Fault> Platform for Planted<P, F> {
         P::thread_index()
     }
     fn fence(order: Ordering) {
-        if !F::NO_FENCE {
+        if !F::no_fence() {
             P::fence(order);
         }
     }
