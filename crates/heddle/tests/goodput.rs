@@ -65,7 +65,8 @@ fn goodput(per_mille: u32, round_trip: u32) -> f64 {
             }
         }
         world.settle();
-        world.step(world.clock.now() + TIME);
+        let end = world.clock.now() + TIME;
+        world.step(end);
     }
 }
 

@@ -59,7 +59,8 @@ fn transfer(plan: &str) -> Seen {
         let passed = world.clock.now() - begun;
         assert!(passed < Duration::from_secs(100), "{plan}: {received} octets after {passed:?}");
         world.settle();
-        world.step(world.clock.now() + Duration::from_secs(1));
+        let end = world.clock.now() + Duration::from_secs(1);
+        world.step(end);
     }
     // What is still under way arrives, too.
     world.pass(Duration::from_secs(1));

@@ -2,6 +2,8 @@
 //! the host that the test plays to it ([`frames`]), steps that happen to it ([`subject`]), a device that looks at what
 //! crosses it ([`witness`]), and one that panics when it is told to ([`planted`]).
 //!
+//! Two stacks on one link are a [`world`].
+//!
 //! Nothing here belongs to the product; no crate of it depends on this one but for its tests.
 #![forbid(unsafe_code)]
 
@@ -10,3 +12,4 @@ pub mod node;
 pub mod planted;
 pub mod subject;
 pub mod witness;
+pub mod world;
