@@ -25,7 +25,7 @@ use crate::privileges::User;
 use crate::{headroom, runtime};
 
 /// How long a command waits for a router to speak: it is asked after one, five and thirteen seconds.
-const ADDRESS_PATIENCE: std::time::Duration = std::time::Duration::from_secs(15);
+const ADDRESS_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(15);
 
 /// Largest number of queue pairs and threads that may be asked for: what the devices can have.
 const MOST_QUEUES: u64 = 64;
@@ -237,7 +237,7 @@ impl NetworkArgs {
     fn await_address(&self, name: &str, stack: &Stack) -> Result<(), Failure> {
         let asked = |address: &IpAddr| self.addr.iter().any(|cidr| cidr.address() == *address);
         let wide = |address: &IpAddr| !matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
-        let end = std::time::Instant::now() + ADDRESS_PATIENCE;
+        let end = std::time::Instant::now() + ADDRESS_TIMEOUT;
         while let Some(left) = end.checked_duration_since(std::time::Instant::now()) {
             for (_, event) in stack.address_events(left) {
                 match event {
@@ -257,7 +257,7 @@ impl NetworkArgs {
         }
         Err(Failure::Failed(format!(
             "no router on {name} advertised a prefix within {} seconds: start one there (radvd, say), or give --addr",
-            ADDRESS_PATIENCE.as_secs()
+            ADDRESS_TIMEOUT.as_secs()
         )))
     }
 

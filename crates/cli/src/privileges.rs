@@ -22,7 +22,7 @@ use crate::failure::Failure;
 const CAPABILITIES: u32 = 64;
 
 /// How long threads that have ended may be listed.
-const PATIENCE: Duration = Duration::from_secs(1);
+const LISTED_AFTER_THE_END: Duration = Duration::from_secs(1);
 
 /// The user to become, as `--user` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl User {
     fn verify(self) -> Result<(), String> {
         let start = Instant::now();
         while let Err(kept) = self.verify_threads() {
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > LISTED_AFTER_THE_END {
                 return Err(kept);
             }
             std::thread::yield_now();

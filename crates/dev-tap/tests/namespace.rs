@@ -14,6 +14,7 @@ use dev_tap::{Offloads, Tap, TapError, TapOptions};
 use frames::{Datagram, Ends, Payload, Segment};
 use observe::DropReason;
 use pktbuf::{Checksum, PktBuf};
+use testbed::limit::HANG;
 use wire::ethernet::MacAddr;
 use wire::tcp::{Header, Options, TcpFlags};
 use wire::{checksum, protocol, tcp, udp};
@@ -21,8 +22,6 @@ use wire::{checksum, protocol, tcp, udp};
 /// The kernel's address in the namespace, and ours.
 const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const OURS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
-/// Long enough for anything the kernel does, and never waited for when all is well.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs `test` in a new network namespace.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
@@ -51,7 +50,7 @@ fn ip(arguments: &str) -> Result<(), String> {
 /// Opens `tap0` with an address on the kernel's side and a neighbour entry for ours.
 fn open(options: TapOptions) -> Tap {
     // A process that another test starts holds a copy of the last one's descriptor between its fork and its exec.
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + HANG;
     while ip("link show tap0").is_ok() {
         assert!(std::time::Instant::now() < deadline, "the last tap0 is still there");
     }
@@ -68,7 +67,7 @@ fn text(mac: MacAddr) -> String {
 
 /// Waits for a frame that `wanted` recognises, on whichever of the queues; others are passed over.
 fn await_frame<T>(queues: &mut [QueuePair], mut wanted: impl FnMut(&PktBuf) -> Option<T>) -> T {
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + HANG;
     let mut batch = Vec::new();
     loop {
         // One frame at a time, so that those behind the wanted one are still there for the next call.
@@ -124,7 +123,7 @@ fn datagrams_cross_in_both_directions_with_every_kind_of_offload() {
             assert_eq!(capabilities.segmentation.is_some(), offloads == Offloads::All);
             let mut queues = tap.take_queues();
             let socket = UdpSocket::bind((KERNEL, 0)).expect("a socket");
-            socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            socket.set_read_timeout(Some(HANG)).expect("a timeout");
             let port = socket.local_addr().expect("bound").port();
             socket.send_to(b"from the kernel", (OURS, 4711)).expect("sent");
             let received = await_frame(&mut queues, |frame| {
@@ -155,7 +154,7 @@ fn an_echo_request_of_the_kernel_is_seen_as_a_frame() {
         let mut tap = open(TapOptions::default());
         let mut queues = tap.take_queues();
         // An unprivileged echo socket would do; a raw one needs no setting of the namespace.
-        let patience = PATIENCE.as_secs().to_string();
+        let patience = HANG.as_secs().to_string();
         let ping = Command::new("ping").args(["-c", "1", "-W", &patience, "10.9.0.2"]).stdout(Stdio::null()).spawn();
         let Ok(mut ping) = ping else {
             println!("skipped: the command `ping` is not to be had here");
@@ -219,7 +218,7 @@ fn the_kernel_hands_over_super_segments_when_segmentation_is_offloaded() {
             let mut queues = tap.take_queues();
             // The connecting thread has to be in this namespace too: threads begin in their parent's.
             let client = std::thread::spawn(|| {
-                let mut stream = TcpStream::connect_timeout(&(OURS, 80).into(), PATIENCE).expect("connected");
+                let mut stream = TcpStream::connect_timeout(&(OURS, 80).into(), HANG).expect("connected");
                 stream.write_all(&[7; 10_000]).expect("written");
                 stream
             });
@@ -263,7 +262,7 @@ fn the_kernel_takes_super_segments_from_us() {
         whole.meta_mut().segment_size = 1460;
         queues[0].tx.transmit(whole).expect("room");
         let (mut stream, _) = listener.accept().expect("accepted");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(HANG)).expect("a timeout");
         let mut received = vec![0; data.len()];
         stream.read_exact(&mut received).expect("all of it arrived");
         assert!(received == data);
@@ -308,7 +307,7 @@ fn a_deleted_interface_is_gone_for_waiters_readers_and_writers() {
         let mut queues = tap.take_queues();
         let waker = queues[0].rx.waker();
         waker.wake();
-        assert_eq!(queues[0].rx.wait(Some(PATIENCE)), WaitOutcome::Woken);
+        assert_eq!(queues[0].rx.wait(Some(HANG)), WaitOutcome::Woken);
         assert!(!queues[0].rx.gone() && tap.gone_because().is_none());
         ip("link set tap0 down").expect("down");
         queues[0].tx.transmit(udp_frame(host, ours, 9, b"x")).expect("taken");
@@ -319,7 +318,7 @@ fn a_deleted_interface_is_gone_for_waiters_readers_and_writers() {
         while queues[1].rx.receive(&mut batch, 8) > 0 {
             batch.clear();
         }
-        assert_eq!(queues[1].rx.wait(Some(PATIENCE)), WaitOutcome::Gone);
+        assert_eq!(queues[1].rx.wait(Some(HANG)), WaitOutcome::Gone);
         assert!(queues.iter().all(|queue| queue.rx.gone()), "one queue's discovery is everybody's");
         queues[0].tx.transmit(udp_frame(host, ours, 9, b"x")).expect("taken");
         assert_eq!(counters.dropped(DropReason::InterfaceDown), 2);
@@ -343,7 +342,7 @@ fn open_descriptors_can_be_handed_in() {
         let (host, ours) = (tap.host_mac(), tap.capabilities().mac);
         let mut queues = tap.take_queues();
         let socket = UdpSocket::bind((KERNEL, 0)).expect("a socket");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        socket.set_read_timeout(Some(HANG)).expect("a timeout");
         let port = socket.local_addr().expect("bound").port();
         queues[0].tx.transmit(udp_frame(host, ours, port, b"plain")).expect("room");
         let mut buffer = [0; 10];
@@ -410,7 +409,7 @@ fn an_interface_that_is_open_is_refused_to_everyone_else() {
             }
             drop(first);
             // A process that another test starts holds copies of the descriptors between its fork and its exec.
-            let deadline = std::time::Instant::now() + PATIENCE;
+            let deadline = std::time::Instant::now() + HANG;
             while let Err(error) = Tap::open(name, options.clone()) {
                 assert!(matches!(error, TapError::Busy { .. }) && std::time::Instant::now() < deadline, "{error}");
             }

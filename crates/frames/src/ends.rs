@@ -42,6 +42,9 @@ impl Ends {
     pub const PEER_TO_STACK_V6: Ends =
         Ends { src_mac: PEER_MAC, dst_mac: STACK_MAC, src: IpAddr::V6(PEER6), dst: IpAddr::V6(STACK6) };
 
+    /// Both of them, for what has to hold over either family.
+    pub const BOTH_FAMILIES: [Ends; 2] = [Ends::PEER_TO_STACK, Ends::PEER_TO_STACK_V6];
+
     /// The same with another sender's address.
     pub fn from(self, src: impl Into<IpAddr>) -> Ends {
         Ends { src: src.into(), ..self }

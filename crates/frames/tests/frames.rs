@@ -9,8 +9,6 @@ use wire::{SeqNumber, arp, icmpv4, icmpv6, ipv4, ipv6, protocol, tcp, udp};
 /// An odd number of bytes.
 const TEXT: &[u8] = b"payload";
 
-const BOTH: [Ends; 2] = [Ends::PEER_TO_STACK, Ends::PEER_TO_STACK_V6];
-
 fn begin(ends: Ends) -> PacketBuilderStep<etherparse::IpHeaders> {
     let link = PacketBuilder::ethernet2(ends.src_mac.0, ends.dst_mac.0);
     match (ends.src, ends.dst) {
@@ -22,7 +20,7 @@ fn begin(ends: Ends) -> PacketBuilderStep<etherparse::IpHeaders> {
 
 #[test]
 fn what_is_not_stated_is_right() {
-    for ends in BOTH {
+    for ends in Ends::BOTH_FAMILIES {
         let mut expected = Vec::new();
         let header = begin(ends).tcp(2000, 80, 7, 1000).ack(9).psh();
         let stamps = [TcpOptionElement::Noop, TcpOptionElement::Noop, TcpOptionElement::Timestamp(5, 6)];
@@ -104,7 +102,7 @@ fn a_fragment_of_ipv4_says_where_it_begins() {
 
 #[test]
 fn what_is_stated_stands_in_the_frame() {
-    for ends in BOTH {
+    for ends in Ends::BOTH_FAMILIES {
         let v6 = ends.src.is_ipv6();
         let wrong = Segment { checksum: Checksum::OffBy(1), header_words: Some(15), ..Segment::syn(1, 2) };
         let bytes = wrong.bytes(ends.src, ends.dst);

@@ -57,7 +57,7 @@ fn a_request_for_a_neighbour_will_be_repeated(plan: Plan) {
     if hands_over(plan) {
         return;
     }
-    pair::within(move || {
+    testbed::limit::within(move || {
         let mut world = quiet(plan, MemConfig::default());
         let outcome = sleep_and(&mut world, |stack| {
             UdpSocket::bind(stack, "0.0.0.0:0").expect("a port").send_to(b"anybody?", "10.0.0.9:53").expect("sent");
@@ -71,7 +71,7 @@ fn a_syn_will_be_repeated(plan: Plan) {
     if hands_over(plan) {
         return;
     }
-    pair::within(move || {
+    testbed::limit::within(move || {
         let mut world = quiet(plan, MemConfig::default());
         let mut opened = None;
         assert_eq!(sleep_and(&mut world, |stack| opened = Some(connect(stack, "10.0.0.1:80"))), WaitOutcome::Woken);
@@ -83,7 +83,7 @@ fn text_will_be_repeated(plan: Plan) {
     if hands_over(plan) {
         return;
     }
-    pair::within(move || {
+    testbed::limit::within(move || {
         let mut world = quiet(plan, MemConfig::default());
         let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
         let client = connect(&world.b, "10.0.0.1:80");
@@ -103,7 +103,7 @@ fn what_waits_for_room_in_the_device_will_be_sent(plan: Plan) {
     if hands_over(plan) {
         return;
     }
-    pair::within(move || {
+    testbed::limit::within(move || {
         let mut world = quiet(plan, MemConfig { ring_frames: 8, ..MemConfig::default() });
         let receiver = UdpSocket::bind(&world.a, "10.0.0.1:53").expect("the port is free");
         let outcome = sleep_and(&mut world, |stack| {

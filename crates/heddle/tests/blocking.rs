@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use every_arch::every_arch;
 use heddle::{Connect, ConnectError, Plan, Readiness, TcpListener, TcpStream, UdpSocket};
-use pair::{PATIENCE, connected, pattern, stacks, within};
+use pair::{connected, pattern, stacks};
+use testbed::limit::{HANG, within};
 
 /// Long enough to tell a read that waits from one that does not.
 const SHORT: Duration = Duration::from_millis(20);
@@ -169,7 +170,7 @@ fn a_stack_outlives_its_peer(plan: Plan) {
         drop((server, a));
         // The device is gone with the other end of the link: the connection that went by it ends, and says why unless the
         // peer's end of the stream, heard before, is what there is to say.
-        client.wait(Readiness::ERROR, Some(PATIENCE));
+        client.wait(Readiness::ERROR, Some(HANG));
         match client.read(&mut [0; 8]) {
             Ok(count) => assert_eq!(count, 0, "the peer closed before it went"),
             Err(error) => assert_eq!(error.kind(), ErrorKind::NetworkDown, "{error}"),
@@ -256,7 +257,7 @@ fn closing_waits_until_all_is_acknowledged(plan: Plan) {
     within(move || {
         let (a, b) = stacks(plan);
         let (mut client, server) = connected(&a, &b);
-        client.set_linger(Some(PATIENCE)).unwrap();
+        client.set_linger(Some(HANG)).unwrap();
         client.write_all(&[7; 20_000]).unwrap();
         drop(client);
         assert_eq!(server.unread().unwrap(), 20_000);

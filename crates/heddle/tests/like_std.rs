@@ -9,7 +9,8 @@ use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
 use heddle::{Plan, Stack};
-use pair::{stacks, within};
+use pair::stacks;
+use testbed::limit::{HANG, within};
 
 /// Long enough to be seen to pass.
 const SHORT: Duration = Duration::from_millis(20);
@@ -27,7 +28,7 @@ impl Kernel {
     }
 
     fn connect(&self, address: SocketAddr) -> std::net::TcpStream {
-        std::net::TcpStream::connect_timeout(&address, pair::PATIENCE).unwrap()
+        std::net::TcpStream::connect_timeout(&address, HANG).unwrap()
     }
 
     /// An address at which nobody listens.
@@ -60,7 +61,7 @@ impl Heddle {
     }
 
     fn connect(&self, address: SocketAddr) -> heddle::TcpStream {
-        heddle::TcpStream::connect_timeout(&self.1, address, pair::PATIENCE).unwrap()
+        heddle::TcpStream::connect_timeout(&self.1, address, HANG).unwrap()
     }
 
     fn refused(&self) -> std::io::Error {

@@ -13,7 +13,8 @@ use every_arch::every_arch;
 use heddle::device::Device;
 use heddle::{Cidr, Interface, Plan, Stack, TcpListener, TcpStream, UdpSocket, mem};
 use observe::{Counters, DropReason};
-use pair::{pattern, within};
+use pair::pattern;
+use testbed::limit::within;
 use testbed::witness::Witness;
 
 const TEXT: usize = 1 << 20;

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use heddle::{Connect, Event, Plan, Poller, Readiness, Source, TcpListener, TcpStream, UdpSocket};
-use pair::{PATIENCE, connected, stacks, within};
+use pair::{connected, stacks};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use testbed::limit::{HANG, within};
 use world::World;
 
 const LISTENER: usize = 1000;
@@ -161,7 +162,7 @@ fn the_descriptor_polls_readable_while_there_are_events(plan: Plan) {
             while seen.is_empty() {
                 // False: an event came between the look and the arming.
                 if poller.arm() {
-                    assert!(readable(&poller, PATIENCE), "the descriptor stays silent");
+                    assert!(readable(&poller, HANG), "the descriptor stays silent");
                 }
                 seen = tokens(&poller);
             }

@@ -17,8 +17,8 @@ const MOST: u64 = 2000;
 /// Two segments and a half, and more than fits one small buffer.
 const LENGTH: usize = 3500;
 /// A buffer that cannot be had costs one retransmission time-out at most, at the longest that of a SYN, and a second
-/// refusal in a row another one.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// refusal in a row another one. In virtual time.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 fn text(seed: u8) -> Vec<u8> {
     (0..LENGTH).map(|n| (n as u8).wrapping_mul(31).wrapping_add(seed)).collect()
@@ -35,13 +35,13 @@ fn progress(result: io::Result<usize>) -> Option<usize> {
 
 /// Lets time pass until `step` says that it is done.
 fn until(world: &mut World, what: &str, mut step: impl FnMut(&mut World) -> bool) {
-    let end = world.clock.now() + PATIENCE;
+    let end = world.clock.now() + LONGEST_PAUSE;
     loop {
         world.settle();
         if step(world) {
             return;
         }
-        assert!(world.clock.now() < end, "{what}: nothing for {PATIENCE:?}");
+        assert!(world.clock.now() < end, "{what}: nothing for {LONGEST_PAUSE:?}");
         world.step(end);
     }
 }

@@ -9,7 +9,8 @@ use std::thread;
 
 use every_arch::every_arch;
 use heddle::{Plan, Poller, Source, Stack, TcpListener, TcpStream};
-use pair::{pattern, stacks, within};
+use pair::{pattern, stacks};
+use testbed::limit::within;
 
 const THREADS: usize = 8;
 const CONNECTIONS: usize = 16;

@@ -23,14 +23,13 @@ use heddle::{ALL_PLANS, Interface, Plan, Stack, TcpListener, TcpStream, mem};
 use observe::{Counter, CounterSnapshot, Counters, DropReason};
 use sha2::{Digest, Sha256};
 use sync::{LockKind, Real};
+use testbed::limit::HANG;
 
 const QUEUES: usize = 2;
 /// Their ports are the stack's choice: whether four of them share one queue is drawn, too.
 const CONNECTIONS: usize = 4;
 /// Data each way of a connection.
 const OCTETS: usize = 100_000;
-/// Longer than a connection can stand still here on a machine that is busy: its time-outs are short.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// What the threads go through in turn.
 const FAULTS: [&str; 4] = [
     "loss 2% reorder 3% distance 4 dup 3% corrupt 1% truncate 1%",
@@ -125,8 +124,8 @@ impl Ledger {
 
     /// Both directions of one end at once, each on a thread.
     fn carry(&self, (port, from_client): (u16, bool), seed: u64, stream: &TcpStream) -> Result<(), String> {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(HANG)).unwrap();
+        stream.set_write_timeout(Some(HANG)).unwrap();
         thread::scope(|scope| {
             let sender = scope.spawn(|| self.send((port, from_client), seed, stream));
             let received = self.receive((port, !from_client), seed, stream);
@@ -140,11 +139,11 @@ fn transfer(cell: &Cell, ledger: &Ledger, [server, client]: [&Stack; 2]) -> Resu
     let address: SocketAddr = "10.0.0.1:80".parse().expect("an address");
     let listener = TcpListener::bind(server, address).map_err(|error| error.to_string())?;
     let open = || -> Result<(), String> {
-        let stream = TcpStream::connect_timeout(client, address, PATIENCE).map_err(|error| error.to_string())?;
+        let stream = TcpStream::connect_timeout(client, address, HANG).map_err(|error| error.to_string())?;
         ledger.carry((stream.local_addr().unwrap().port(), true), cell.seed, &stream)
     };
     let accept = || -> Result<(), String> {
-        let (stream, peer) = listener.accept_timeout(PATIENCE).map_err(|error| error.to_string())?;
+        let (stream, peer) = listener.accept_timeout(HANG).map_err(|error| error.to_string())?;
         ledger.carry((peer.port(), false), cell.seed, &stream)
     };
     thread::scope(|scope| {
@@ -177,9 +176,9 @@ fn come_to_rest(stack: &Stack, name: &str) -> Result<(), String> {
         if (census.connections, census.timers) == (0, 0) && stack.raw().is_quiescent() {
             break;
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > HANG {
             let (connections, timers) = (census.connections, census.timers);
-            return Err(format!("{name}: {connections} connections and {timers} timers are left after {PATIENCE:?}"));
+            return Err(format!("{name}: {connections} connections and {timers} timers are left after {HANG:?}"));
         }
         thread::yield_now();
     }
@@ -256,7 +255,7 @@ fn data_survives_with_threads(plan: Plan) {
         if number >= CELLS && start.elapsed() >= time {
             break;
         }
-        let outcome = pair::within(move || {
+        let outcome = testbed::limit::within(move || {
             let cell = Cell::draw(plan, number);
             balanced(&cell).map_err(|wrong| format!("{cell}: {wrong}"))
         });

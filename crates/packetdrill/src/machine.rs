@@ -19,7 +19,7 @@ use crate::files::Files;
 use crate::flags::Flags;
 
 /// How long in virtual time a packet is waited for, and a call of the script's own thread: packetdrill has no limit here.
-const PATIENCE: Duration = Duration::from_secs(200);
+const LONGEST_WAIT: Duration = Duration::from_secs(200);
 /// What one look at the clock takes.
 const LOOK: Duration = Duration::from_micros(1);
 
@@ -148,7 +148,7 @@ impl Machine {
 
     /// Moves the clock until `thread` waits no more, or for as long as anything is waited for.
     pub(crate) fn drive(&mut self, thread: ThreadId) {
-        let latest = self.host.now() + PATIENCE;
+        let latest = self.host.now() + LONGEST_WAIT;
         let waits = |machine: &Machine| machine.waiters.iter().any(|waiter| waiter.thread == thread);
         while waits(self) && self.host.now() < latest {
             self.advance(latest);
@@ -169,7 +169,7 @@ impl Machine {
     /// The next IP packet that goes out, and when; `None` when none has come in all the time that is waited.
     pub(crate) fn next_packet(&mut self) -> Option<(Time, Vec<u8>)> {
         self.step();
-        let latest = self.host.now() + PATIENCE;
+        let latest = self.host.now() + LONGEST_WAIT;
         loop {
             if let Some(packet) = self.host.take_packet() {
                 return Some(packet);

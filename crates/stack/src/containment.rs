@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | an event of a connection (a segment, a call, a timer), its emission included | that connection: it is reset, its user is told with `Aborted` | `connections/events.rs` |
 //! | the rest of a thread's work (a device, the IP checks, a handshake) | that work: the frame, the batch behind it | `rx.rs`, the architectures' threads |
-//! | a device's queue, [`PATIENCE`] times in a row | the device: it counts as unplugged | `rx.rs` |
+//! | a device's queue, [`PANICS_IN_A_ROW`] times in a row | the device: it counts as unplugged | `rx.rs` |
 //! | everything else of a receive thread, so often in a row | the thread, and its devices | `rx.rs` |
 //!
 //! Each is counted (`PanicsContained`) and kept here with the thread's name and the panic's sentence. Memory is sound
@@ -33,7 +33,7 @@ use crate::call;
 use crate::socket::TcpSocket;
 
 /// So many panics in a row, with nothing done in between, and what panics is given up.
-pub const PATIENCE: u32 = 8;
+pub const PANICS_IN_A_ROW: u32 = 8;
 /// Failures that are kept: the latest.
 const KEPT: usize = 64;
 

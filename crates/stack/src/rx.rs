@@ -22,7 +22,7 @@ use crate::after::After;
 use crate::arch::Architecture;
 use crate::arch::declaration::Properties;
 use crate::call::{Control, Datagram, Ingress, Segment};
-use crate::containment::{Casualty, PATIENCE, Panic, attempt};
+use crate::containment::{Casualty, PANICS_IN_A_ROW, Panic, attempt};
 use crate::shared::{Interface, Shared};
 
 /// Frames taken from a queue at a time: enough to amortise a clock read and a wake, few enough to stay in cache.
@@ -132,7 +132,7 @@ impl<P: Platform> Driver<P> {
     /// with all its devices.
     pub fn serve(&mut self, stop: &P::AtomicBool, told: impl FnOnce()) {
         let mut told = Some(told);
-        while !stop.load(Ordering::Acquire) && self.panics <= PATIENCE {
+        while !stop.load(Ordering::Acquire) && self.panics <= PANICS_IN_A_ROW {
             match self.contained(Self::turn) {
                 Some(0) => {}
                 Some(_) => {
@@ -150,7 +150,7 @@ impl<P: Platform> Driver<P> {
                 self.panics = 0;
             }
         }
-        if let Some(told) = told.filter(|_| self.panics > PATIENCE) {
+        if let Some(told) = told.filter(|_| self.panics > PANICS_IN_A_ROW) {
             told();
         }
     }
@@ -170,7 +170,7 @@ impl<P: Platform> Driver<P> {
         self.panics = if self.unserved > 0 { 0 } else { self.panics + 1 };
         let source = self.queues.get(self.at).map(|(interface, _)| *interface);
         let casualty = match source {
-            _ if self.panics < PATIENCE => Casualty::Work,
+            _ if self.panics < PANICS_IN_A_ROW => Casualty::Work,
             Some(interface) => Casualty::Device(interface),
             None => Casualty::Thread,
         };
@@ -197,7 +197,7 @@ impl<P: Platform> Driver<P> {
                     let _ = attempt(|| drop(queue));
                     self.take_down(interface);
                 }
-                self.panics = PATIENCE + 1;
+                self.panics = PANICS_IN_A_ROW + 1;
             }
             _ => {}
         }

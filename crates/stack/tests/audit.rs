@@ -12,12 +12,11 @@ use stack::socket::TcpSocket;
 use sync::Real;
 use tcp::{SetOption, SocketOption};
 use testbed::frames::{
-    Checksum, Ends, Extension, PEER_MAC, PEER6, Packet, STACK, STACK_MAC, STACK6, Segment, TcpOptions,
-    neighbour_discovery, tcp_of,
+    Checksum, Ends, Extension, PEER6, Packet, STACK, STACK_MAC, STACK6, Segment, TcpOptions, neighbour_solicitation,
+    tcp_of,
 };
 use testbed::node::{Node, Terms, send};
 use wire::ethernet::MacAddr;
-use wire::icmpv6::Message;
 use wire::protocol;
 use wire::tcp::{Header, TcpFlags};
 
@@ -30,16 +29,11 @@ fn syn(port: u16) -> Segment<'static> {
     Segment::syn(port, 80)
 }
 
-/// The peer asks for the stack's link address over IPv6, and so tells its own.
-fn solicitation() -> Vec<u8> {
-    neighbour_discovery(PEER6, STACK6, &Message::NeighbourSolicit { target: STACK6, source: Some(PEER_MAC) })
-}
-
 /// A stack with an address of each family, which knows the peer by both, and listens at port 80.
 fn node(plan: Plan) -> Node<Real> {
     let addresses = vec![(STACK.into(), 24), (STACK6.into(), 64)];
     let mut node = Node::introduced(Terms { ring_frames: 4096, addresses, ..Terms::new(plan) });
-    assert_eq!(node.answers(&solicitation()).len(), 1, "the stack tells its link address");
+    assert_eq!(node.answers(&neighbour_solicitation()).len(), 1, "the stack tells its link address");
     node
 }
 
@@ -306,7 +300,7 @@ fn ip_chooses_the_address_of_an_open_over_ipv6(plan: Plan) {
     let mut addresses: Vec<(IpAddr, u8)> = [STACK6, second, far].map(|address| (address.into(), 64)).to_vec();
     addresses.push((STACK.into(), 24));
     let mut node = Node::introduced(Terms { addresses, ..Terms::new(plan) });
-    node.answers(&solicitation());
+    node.answers(&neighbour_solicitation());
     for (remote, ours) in [(PEER6, [STACK6, second]), ("fd01::9".parse().expect("an address"), [far, far])] {
         let remote = SocketAddr::new(remote.into(), 80);
         let socket = node.stack.connect(None, remote, &Default::default()).expect("there is a route");

@@ -13,12 +13,11 @@ use stack::socket::{Readiness, TcpSocket};
 use stack::{Plan, Stack};
 use sync::Real;
 use testbed::frames::{ISS, Segment, tcp_of};
+use testbed::limit::{HANG, within};
 use testbed::node::{Node, Terms, send};
 use wire::tcp::TcpFlags;
 
 const PORT: u16 = 80;
-/// Longer than anything here takes on a machine that is busy.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection to the peer at `peer`: its socket, and the stack's next sequence number.
 fn open(node: &mut Node<Real>, peer: u16) -> (Arc<TcpSocket<Real>>, u32) {
@@ -112,19 +111,6 @@ fn reader(node: &Node<Real>, socket: &Arc<TcpSocket<Real>>) -> (Arc<Reader>, mps
     (Arc::new(reader), hears)
 }
 
-/// Runs `test` on a thread of its own; fails if it hangs.
-fn within(test: impl FnOnce() + Send + 'static) {
-    let (done, finished) = mpsc::channel();
-    let thread = std::thread::spawn(move || {
-        test();
-        let _ = done.send(());
-    });
-    match finished.recv_timeout(PATIENCE) {
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("the test hangs: somebody waits for himself"),
-        _ => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-    }
-}
-
 /// An event that a segment causes is told by the thread that ran the segment; calling back from there does not wait for
 /// the answer of the very thread that waits.
 #[every_arch]
@@ -175,13 +161,13 @@ fn a_protocol_thread_may_call_itself(plan: Plan) {
         let next = expect(&mut node, |header, _| header.flags.contains(TcpFlags::SYN)).wrapping_add(1);
         node.put(&segment(2000, 0, next, b"").frame());
         node.driver.poll();
-        listener.ready.wait(Readiness::ACCEPTABLE, Some(PATIENCE));
+        listener.ready.wait(Readiness::ACCEPTABLE, Some(HANG));
         let socket = listener.accept().expect("a child waits");
         let (reader, hears) = reader(&node, &socket);
         socket.ready.watch(reader.clone());
         node.put(&segment(2000, 0, next, b"text").frame());
         node.driver.poll();
-        assert_eq!(hears.recv_timeout(PATIENCE), Ok(4));
+        assert_eq!(hears.recv_timeout(HANG), Ok(4));
         expect(&mut node, |_, text| text == b"text");
         socket.ready.deregister();
     });

@@ -9,9 +9,8 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Once, mpsc};
+use std::sync::{Arc, Once};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use dev::mem;
 use every_arch::every_arch;
@@ -22,11 +21,10 @@ use stack::{Clock, Driver, InterfaceConfig, Plan, Stack, StackConfig, StoppableC
 use sync::{LockKind, Real};
 use tcp::config::ConnectionOptions;
 use testbed::frames::{PEER, STACK};
+use testbed::limit::{LONG_HANG, within};
 use testbed::node::send;
 use testbed::witness::{Seen, Witness};
 
-/// Longer than anything here takes on a machine that is busy.
-const PATIENCE: Duration = Duration::from_secs(120);
 const CONNECTIONS: usize = 8;
 const WRITERS: usize = 2;
 /// What each writer writes, and in pieces of what size.
@@ -73,9 +71,9 @@ impl Host {
         // Loss recovery that is driven by time must have no occasion, however busy the machine is.
         config.tcp.sack = false;
         config.resets_per_second = 1_000_000;
-        config.tcp.rto.initial_rto = PATIENCE;
-        config.tcp.rto.min_rto = PATIENCE;
-        config.tcp.rto.max_rto = 2 * PATIENCE;
+        config.tcp.rto.initial_rto = LONG_HANG;
+        config.tcp.rto.min_rto = LONG_HANG;
+        config.tcp.rto.max_rto = 2 * LONG_HANG;
         let interface = InterfaceConfig {
             device: Box::new(device),
             addresses: vec![(address.into(), 24)],
@@ -238,19 +236,6 @@ fn differences(host: &Host) -> Vec<String> {
     ];
     let differ = pairs.iter().filter(|(_, found, expected)| found != expected);
     differ.map(|(what, found, expected)| format!("{what}: {found}, not {expected}")).collect()
-}
-
-/// Runs `test` on a thread of its own; fails if it hangs.
-fn within(test: impl FnOnce() + Send + 'static) {
-    let (done, finished) = mpsc::channel();
-    let thread = thread::spawn(move || {
-        test();
-        let _ = done.send(());
-    });
-    match finished.recv_timeout(PATIENCE) {
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("the test hangs"),
-        _ => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-    }
 }
 
 #[every_arch]

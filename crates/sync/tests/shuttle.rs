@@ -25,10 +25,10 @@ fn holds(model: impl Fn() + Copy + Send + Sync + 'static) {
 
 /// The search ends with the first schedule that shows the fault: the bound is for a fault that is never shown. Some
 /// windows are narrow, and random schedules promise nothing about the first thousand.
-const PATIENCE: usize = 200 * SCHEDULES;
+const HUNT: usize = 200 * SCHEDULES;
 
 fn fails(model: impl Fn() + Copy + Send + Sync + 'static) {
-    outcome(move || shuttle::check_random(model, PATIENCE)).expect_err("shuttle must find the planted fault");
+    outcome(move || shuttle::check_random(model, HUNT)).expect_err("shuttle must find the planted fault");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Frames from a host at [`PEER`] to the stack at [`STACK`], in short, and what is read of the answers.
 
 use wire::ethernet::{self, EtherType, MacAddr};
+use wire::icmpv6::Message;
 use wire::{arp, icmpv4, ipv4, protocol, tcp};
 
 pub use frames::*;
@@ -25,6 +26,11 @@ pub fn icmp_error(message: icmpv4::Message, offending: &[u8]) -> Vec<u8> {
 pub fn arp_request() -> Vec<u8> {
     let tha = MacAddr::UNSPECIFIED;
     arp_frame(arp::Packet { op: arp::Operation::Request, sha: PEER_MAC, spa: PEER, tha, tpa: STACK })
+}
+
+/// The peer asks for the stack's link address over IPv6, and so tells its own.
+pub fn neighbour_solicitation() -> Vec<u8> {
+    neighbour_discovery(PEER6, STACK6, &Message::NeighbourSolicit { target: STACK6, source: Some(PEER_MAC) })
 }
 
 /// The answer to `frame`, if that is an ARP request for the peer.

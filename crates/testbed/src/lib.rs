@@ -1,6 +1,6 @@
 //! What tests and fuzz targets of whole stacks share: one stack on one thread in virtual time ([`node`]), the frames of
 //! the host that the test plays to it ([`frames`]), steps that happen to it ([`subject`]), a device that looks at what
-//! crosses it ([`witness`]), and one that panics when it is told to ([`planted`]).
+//! crosses it ([`witness`]), one that panics when it is told to ([`planted`]), and how long tests wait ([`limit`]).
 //!
 //! Two stacks on one link are a [`world`].
 //!
@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod frames;
+pub mod limit;
 pub mod node;
 pub mod planted;
 pub mod subject;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dev::{Device, QueuePair, mem};
 use observe::Time;
@@ -10,9 +10,10 @@ use pktbuf::{Chunk, PktBuf};
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, TcpSocket};
 use stack::{Addressing, Clock, Driver, InterfaceConfig, Plan, Stack, StackConfig, VirtualClock};
-use sync::Platform;
+use sync::{LockKind, Platform};
 
 use crate::frames;
+use crate::limit::HANG;
 
 /// When virtual time begins: not at zero, which is a time of its own.
 pub const START: Time = Time::from_nanos(1_000_000_000);
@@ -40,6 +41,10 @@ pub struct Terms {
     pub second: bool,
     /// Frames that each direction of the link holds.
     pub ring_frames: usize,
+    /// The kind of the architecture's locks, if not the usual one.
+    pub lock_kind: Option<LockKind>,
+    /// What is put around the stack's port.
+    pub around: fn(Box<dyn Device>) -> Box<dyn Device>,
 }
 
 impl Terms {
@@ -56,6 +61,8 @@ impl Terms {
             gateways: Vec::new(),
             second: false,
             ring_frames: 512,
+            lock_kind: None,
+            around: |port| port,
         }
     }
 }
@@ -85,8 +92,10 @@ impl<P: Platform> Node<P> {
         config.tcp = terms.tcp;
         config.clock = Clock::Virtual(clock.clone());
         config.seed = Some(terms.seed);
+        config.lock_kind = terms.lock_kind.unwrap_or(config.lock_kind);
         let (addresses, addressing) = (terms.addresses, terms.addressing);
-        let interface = InterfaceConfig { device: Box::new(near), addresses, gateways: terms.gateways, addressing };
+        let interface =
+            InterfaceConfig { device: (terms.around)(Box::new(near)), addresses, gateways: terms.gateways, addressing };
         let (stack, mut drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
         let driver = drivers.pop().expect("a driver for each queue pair");
         let far = far.take_queues().pop().expect("a queue pair");
@@ -109,9 +118,13 @@ impl<P: Platform> Node<P> {
     }
 
     /// Lets everything happen that happens at this moment; the frames that the stack sent, in their order.
+    ///
+    /// # Panics
+    /// If something waits to be run and is not, for [`HANG`].
     pub fn settle(&mut self) -> Vec<Vec<u8>> {
-        let mut sent = Vec::new();
+        let (mut sent, start) = (Vec::new(), Instant::now());
         loop {
+            assert!(start.elapsed() < HANG, "something is never run");
             let taken = self.driver.poll();
             let before = sent.len();
             self.collect(&mut sent);

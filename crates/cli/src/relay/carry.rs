@@ -166,14 +166,13 @@ mod tests {
 
     use clap::Parser;
     use heddle::{ALL_PLANS, Stack};
+    use testbed::limit::HANG;
 
     use super::super::end::Door;
     use super::*;
     use crate::network::NetworkArgs;
     use crate::relay::Args;
 
-    /// For what must happen; never waited for when all is well.
-    const PATIENCE: Duration = Duration::from_secs(60);
     const OURS: &str = "10.0.0.2";
     const PEER: &str = "10.0.0.1";
 
@@ -220,22 +219,22 @@ mod tests {
         /// A kernel's client and the peer's server, joined by the relay.
         fn out(&self) -> (TcpStream, heddle::TcpStream) {
             let near = TcpStream::connect(self.entrance).unwrap();
-            near.set_read_timeout(Some(PATIENCE)).unwrap();
-            (near, self.far.accept_timeout(PATIENCE).unwrap().0)
+            near.set_read_timeout(Some(HANG)).unwrap();
+            (near, self.far.accept_timeout(HANG).unwrap().0)
         }
 
         /// The peer's client and a kernel's server, joined by the relay.
         fn back(&self) -> (TcpStream, heddle::TcpStream) {
             let address = SocketAddr::new(OURS.parse().unwrap(), 80);
-            let near = heddle::TcpStream::connect_timeout(&self.peer, address, PATIENCE).unwrap();
+            let near = heddle::TcpStream::connect_timeout(&self.peer, address, HANG).unwrap();
             let (far, _) = self.behind.accept().unwrap();
-            far.set_read_timeout(Some(PATIENCE)).unwrap();
+            far.set_read_timeout(Some(HANG)).unwrap();
             (far, near)
         }
 
         /// Waits until nothing is carried; how many connections were, and how many of them were reset.
         fn at_rest(self) -> (u64, u64) {
-            let none_open = async { tokio::time::timeout(PATIENCE, self.relay.totals.none_open()).await };
+            let none_open = async { tokio::time::timeout(HANG, self.relay.totals.none_open()).await };
             self.runtime.block_on(none_open).expect("every connection ends");
             self.relay.totals.connections()
         }
@@ -329,7 +328,7 @@ mod tests {
 
     /// Waits until data gets through: a reset before that would mean to the relay that nothing listens.
     fn carried(mut kernels: &TcpStream, mut heddles: &heddle::TcpStream) {
-        heddles.set_read_timeout(Some(PATIENCE)).unwrap();
+        heddles.set_read_timeout(Some(HANG)).unwrap();
         kernels.write_all(b"?").unwrap();
         heddles.read_exact(&mut [0]).unwrap();
     }
@@ -350,7 +349,7 @@ mod tests {
                 assert!(sent < 256 << 20, "somebody keeps what nobody reads");
             }
             kernels_reset(kernels);
-            heddles.set_read_timeout(Some(PATIENCE)).unwrap();
+            heddles.set_read_timeout(Some(HANG)).unwrap();
             let mut heard = Vec::new();
             let error = heddles.read_to_end(&mut heard).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ConnectionReset);
@@ -366,14 +365,14 @@ mod tests {
         drop((far, behind));
         // The reset may come before the call that opens the connection has returned.
         let kernels = TcpStream::connect(entrance).and_then(|mut near| {
-            near.set_read_timeout(Some(PATIENCE))?;
+            near.set_read_timeout(Some(HANG))?;
             near.read(&mut [0])
         });
         assert_eq!(kernels.unwrap_err().kind(), ErrorKind::ConnectionReset);
         let address = SocketAddr::new(OURS.parse().unwrap(), 80);
-        let near = heddle::TcpStream::connect_timeout(&peer, address, PATIENCE).map_err(io::Error::from);
+        let near = heddle::TcpStream::connect_timeout(&peer, address, HANG).map_err(io::Error::from);
         let heddles = near.and_then(|mut near| {
-            near.set_read_timeout(Some(PATIENCE)).unwrap();
+            near.set_read_timeout(Some(HANG)).unwrap();
             near.read(&mut [0])
         });
         assert_eq!(heddles.unwrap_err().kind(), ErrorKind::ConnectionReset);

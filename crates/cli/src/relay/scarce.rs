@@ -5,12 +5,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Parser;
 use heddle::mem::MemConfig;
 use heddle::{Interface, Stack};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use testbed::limit::HANG;
 
 use super::{Args, Relay, routes};
 use crate::runtime;
@@ -21,7 +21,6 @@ const NAME: &str = "relay::scarce::what_cannot_be_accepted_now_is_accepted_later
 /// Descriptors that the relay has left when it starts: for its signals, its door and some connections.
 const LEFT: u64 = 14;
 const CLIENTS: usize = 40;
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Parser)]
 struct Words {
@@ -91,7 +90,7 @@ fn what_cannot_be_accepted_now_is_accepted_later() {
     let clients: Vec<TcpStream> =
         (0..CLIENTS).map(|_| TcpStream::connect(("127.0.0.1", port)).expect("queued")).collect();
     for (number, mut client) in clients.into_iter().enumerate() {
-        client.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        client.set_read_timeout(Some(HANG)).expect("a time-out");
         let text = vec![number as u8; 10_000];
         client.write_all(&text).expect("room");
         client.shutdown(Shutdown::Write).expect("the end");

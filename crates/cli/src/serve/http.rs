@@ -35,7 +35,7 @@ use super::totals::Totals;
 
 /// How long a client may take to send a request's header, or to think of a next request, before its connection is
 /// closed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What is served: a directory, and perhaps one for uploads.
 pub struct Site {
@@ -73,7 +73,7 @@ pub async fn connection(stream: TcpStream, site: Arc<Site>, mut quitting: watch:
     let _ = stream.set_nodelay(true);
     let io = TokioIo::new(HttpStream::new(stream, pieces));
     let mut http = hyper::server::conn::http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).half_close(true);
+    http.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIMEOUT).half_close(true);
     let mut serving = pin!(http.serve_connection(io, service));
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,

@@ -5,8 +5,10 @@ use std::io::{Read, Seek, SeekFrom};
 use std::net::UdpSocket;
 use std::time::Instant;
 
+use testbed::limit::HANG;
+
 use crate::namespace::{KERNEL_V4, KERNEL_V6, OURS_V4};
-use crate::process::{PATIENCE, Process, output};
+use crate::process::{Process, output};
 
 /// The port of the datagram that ends a recording (RFC 863).
 const DISCARD: u16 = 9;
@@ -37,7 +39,7 @@ impl Capture {
         socket.send_to(END, (OURS_V4, DISCARD)).expect("sent");
         let asked = Instant::now();
         while !self.ends() {
-            assert!(asked.elapsed() < PATIENCE, "tcpdump does not see the end");
+            assert!(asked.elapsed() < HANG, "tcpdump does not see the end");
             std::thread::yield_now();
         }
         self.tcpdump.interrupt();

@@ -13,6 +13,7 @@ use std::time::Duration;
 use heddle::device::fault::FaultPlan;
 use heddle::device::{Device, RxQueue, TxQueue, with_faults};
 use heddle::tap::{Offloads, Tap, TapOptions};
+use testbed::limit::HANG;
 
 use crate::capture::{Capture, frames};
 use crate::namespace::{INTERFACE, Namespace, OURS_V4, OURS_V6, in_namespace, say, second_namespace};
@@ -62,7 +63,7 @@ fn fetch(space: &Namespace, bytes: usize) -> Seen {
     let file = format!("{}/capture.pcap", space.directory("capture"));
     let capture = Capture::start(INTERFACE, &file);
     let mut stream = TcpStream::connect((OURS_V4, 80)).expect("a connection");
-    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
+    stream.set_read_timeout(Some(HANG)).expect("a time-out");
     stream.write_all(b"GET /big HTTP/1.0\r\n\r\n").expect("asked");
     let mut text = Vec::with_capacity(bytes + 1000);
     stream.read_to_end(&mut text).expect("the answer");

@@ -19,10 +19,11 @@ mod wire_image;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use heddle::ALL_PLANS;
 use heddle::device::pcap::Reader;
+use testbed::limit::HANG;
 
 use self::namespace::{OURS_V4, OURS_V6, in_namespace};
 use self::process::{Process, output, run};
@@ -169,7 +170,7 @@ fn the_classic_services_do_what_their_rfcs_say() {
         stream.shutdown(Shutdown::Write).expect("shut down");
         assert!(reader.join().expect("the reader").expect("read") == data, "what comes back is what was sent");
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
-        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
+        socket.set_read_timeout(Some(HANG)).expect("a time-out");
         socket.send_to(b"one datagram", (OURS_V4, 7)).expect("sent");
         let mut answer = [0; 100];
         let (len, _) = socket.recv_from(&mut answer).expect("an answer");

@@ -5,14 +5,12 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use testbed::limit::HANG;
 
 /// Seconds that a program may run which is expected to end by itself.
 const LIMIT: &str = "600";
-/// How long a started program may take to say something, or to end when told so. Never waited for when all is well.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs a program to its end.
 pub fn run<S: AsRef<OsStr>>(words: &[S]) {
@@ -67,10 +65,10 @@ impl Process {
 
     /// The next line that it prints; `None` at the end of its output.
     pub fn line(&self) -> Option<String> {
-        match self.lines.recv_timeout(PATIENCE) {
+        match self.lines.recv_timeout(HANG) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("the program says nothing for {PATIENCE:?}"),
+            Err(RecvTimeoutError::Timeout) => panic!("the program says nothing for {HANG:?}"),
         }
     }
 

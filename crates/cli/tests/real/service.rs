@@ -4,8 +4,10 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use testbed::limit::HANG;
+
 use crate::namespace::{OURS_V4, OURS_V6, in_namespace};
-use crate::process::{PATIENCE, Process, run};
+use crate::process::{Process, run};
 use crate::serving::{Serving, curl};
 
 const MIB: usize = 1 << 20;
@@ -19,7 +21,7 @@ fn field(ended: &str, name: &str) -> u64 {
 /// Sends `request` to port 80 and reads to the end of the connection.
 fn exchange(host: &str, request: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect((host, 80)).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    stream.set_read_timeout(Some(HANG)).expect("a time-out");
     stream.write_all(request.as_bytes()).expect("written");
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("an answer and its end");
@@ -166,7 +168,7 @@ fn is_served(host: &str) -> bool {
 /// Whether a byte comes back.
 fn echoes(stream: &mut TcpStream) -> bool {
     let mut answer = [0];
-    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    stream.set_read_timeout(Some(HANG)).expect("a time-out");
     stream.write_all(b"x").is_ok() && stream.read_exact(&mut answer).is_ok() && answer == *b"x"
 }
 

@@ -1,15 +1,8 @@
-//! Two stacks on one link, each with its own threads, in real time. Time-outs are guards against a hang, never waited
-//! for when all is well.
+//! Two stacks on one link, each with its own threads, in real time.
 
 #![allow(dead_code)] // each test file uses its part
 
-use std::sync::mpsc;
-use std::time::Duration;
-
 use heddle::{Interface, Plan, Stack, TcpListener, TcpStream, mem};
-
-/// Longer than anything here takes on a machine that is busy.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Stacks at 10.0.0.1 and 10.0.0.2, with two queue pairs.
 pub fn stacks(plan: Plan) -> (Stack, Stack) {
@@ -31,20 +24,6 @@ pub fn connected(a: &Stack, b: &Stack) -> (TcpStream, TcpStream) {
     let client = TcpStream::connect(b, "10.0.0.1:80").expect("the listener answers");
     let (server, _) = listener.accept().expect("a connection waits");
     (client, server)
-}
-
-/// Runs `test` on a thread of its own; fails if it hangs.
-pub fn within<R: Send + 'static>(test: impl FnOnce() -> R + Send + 'static) -> R {
-    let (done, finished) = mpsc::channel();
-    let thread = std::thread::spawn(move || done.send(test()));
-    match finished.recv_timeout(PATIENCE) {
-        Ok(result) => result,
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("the test hangs"),
-        Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
-            Err(panic) => std::panic::resume_unwind(panic),
-            Ok(_) => unreachable!("a thread that ends well has sent its result"),
-        },
-    }
 }
 
 /// Bytes that say where they belong: a different sequence for each `seed`.

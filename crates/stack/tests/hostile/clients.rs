@@ -20,7 +20,7 @@ const REQUEST: &[u8] = b"the page, please";
 /// Octets of an answer: three segments.
 pub const ANSWER: usize = 1400;
 /// A client whose SYN or request is not answered sends it again after this long.
-const PATIENCE: Duration = Duration::from_secs(1);
+const REPEAT_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
@@ -65,7 +65,7 @@ impl Clients {
     pub fn act(&mut self, node: &mut Node<Real>) {
         let now = node.clock.now();
         for client in &mut self.clients {
-            let late = now - client.since >= PATIENCE;
+            let late = now - client.since >= REPEAT_AFTER;
             if late && !matches!(client.stage, Stage::Idle) {
                 self.repeated += 1;
             } else if !matches!(client.stage, Stage::Idle) {

@@ -3,6 +3,7 @@
 use every_arch::every_arch;
 use stack::Plan;
 use stack::call::Call;
+use testbed::frames::Ends;
 use testbed::node::send;
 use wire::tcp::TcpFlags;
 
@@ -44,125 +45,138 @@ fn fin(connection: &mut Connection) -> Vec<u8> {
 /// nothing more: the threads that have to answer are woken by the end of the batch.
 #[every_arch]
 fn a_batch_for_several_cells_is_answered_by_the_threads_of_these_cells(plan: Plan) {
-    let mut bench = Bench::with_threads(plan);
-    let mut connections: Vec<_> = [(0, 2000), (1, 3000), (1, 4000), (0, 5000)]
-        .into_iter()
-        .map(|(cell, from)| {
-            let port = bench.port_from(2, cell, from);
-            bench.connect(port)
-        })
-        .collect();
-    bench.scene.state().sent.clear();
-    let frames: Vec<_> = connections.iter_mut().map(fin).collect();
-    frames.iter().for_each(|frame| bench.put(frame));
-    assert_eq!(bench.driver.poll(), frames.len(), "one batch");
-    let all = |state: &crate::scene::State| connections.iter().all(|c| !state.senders(c.port).is_empty());
-    let state = bench.scene.until(all);
-    for connection in &connections {
-        assert_eq!(state.senders(connection.port), [answers(plan, bench.cell(connection))]);
+    for ends in Ends::BOTH_FAMILIES {
+        let mut bench = Bench::with_threads(plan, ends);
+        let mut connections: Vec<_> = [(0, 2000), (1, 3000), (1, 4000), (0, 5000)]
+            .into_iter()
+            .map(|(cell, from)| {
+                let port = bench.port_from(2, cell, from);
+                bench.connect(port)
+            })
+            .collect();
+        bench.scene.state().sent.clear();
+        let frames: Vec<_> = connections.iter_mut().map(fin).collect();
+        frames.iter().for_each(|frame| bench.put(frame));
+        assert_eq!(bench.driver.poll(), frames.len(), "one batch");
+        let all = |state: &crate::scene::State| connections.iter().all(|c| !state.senders(c.port).is_empty());
+        let state = bench.scene.until(all);
+        for connection in &connections {
+            assert_eq!(state.senders(connection.port), [answers(plan, bench.cell(connection))]);
+        }
     }
 }
 
 /// A user's thread makes a call; under some architectures another thread runs it.
 #[every_arch]
 fn a_call_is_run_by_the_thread_that_the_architecture_says(plan: Plan) {
-    let mut bench = Bench::with_threads(plan);
-    let (a, b) = bench.ports(2, 0, 1);
-    for port in [a, b] {
-        let connection = bench.connect(port);
-        bench.scene.state().sent.clear();
-        let caller = bench.calls(CALLER, &connection, send(b"text"));
-        bench.poll_until_done(CALLER);
-        caller.join();
-        bench.scene.state().done.clear();
-        assert_eq!(bench.scene.state().senders(port), [runs_calls(plan, bench.cell(&connection))]);
+    for ends in Ends::BOTH_FAMILIES {
+        let mut bench = Bench::with_threads(plan, ends);
+        let (a, b) = bench.ports(2, 0, 1);
+        for port in [a, b] {
+            let connection = bench.connect(port);
+            bench.scene.state().sent.clear();
+            let caller = bench.calls(CALLER, &connection, send(b"text"));
+            bench.poll_until_done(CALLER);
+            caller.join();
+            bench.scene.state().done.clear();
+            assert_eq!(bench.scene.state().senders(port), [runs_calls(plan, bench.cell(&connection))]);
+        }
     }
 }
 
 /// Under `up` the thread that polls owns the stack, also if another thread has used it before: that one gives it up again.
 #[every_arch(only(up))]
 fn the_thread_that_polls_owns_the_stack(plan: Plan) {
-    let mut bench = Bench::with_threads(plan);
-    let mut connection = bench.connect(2000);
-    bench.driver.rest();
-    let caller = bench.calls(CALLER, &connection, send(b"while nobody polls"));
-    caller.join();
-    assert_eq!(bench.scene.state().sent.last().expect("a segment").by, CALLER, "nobody owned the stack");
-    let frame = fin(&mut connection);
-    bench.put(&frame);
-    bench.driver.poll();
-    assert_eq!(bench.scene.state().sent.last().expect("an answer").by, TEST);
+    for ends in Ends::BOTH_FAMILIES {
+        let mut bench = Bench::with_threads(plan, ends);
+        let mut connection = bench.connect(2000);
+        bench.driver.rest();
+        let caller = bench.calls(CALLER, &connection, send(b"while nobody polls"));
+        caller.join();
+        assert_eq!(bench.scene.state().sent.last().expect("a segment").by, CALLER, "nobody owned the stack");
+        let frame = fin(&mut connection);
+        bench.put(&frame);
+        bench.driver.poll();
+        assert_eq!(bench.scene.state().sent.last().expect("an answer").by, TEST);
+    }
 }
 
 /// A shard is in use when a segment arrives: the segment is queued, and the receive thread does not wait. It is run once the
 /// shard is free, without any further event: by the thread that leaves the shard in mode `process`, else by the worker.
 #[every_arch(only(squeue_fill, squeue_nodrain, squeue_process))]
 fn a_queued_segment_is_run_by_the_thread_that_leaves_or_by_the_worker(plan: Plan) {
-    let mut bench = Bench::with_threads(plan);
-    let (first, second) = bench.ports(1024, 5, 5);
-    let (one, mut two) = (bench.connect(first), bench.connect(second));
-    let drains = if plan.to_string() == "squeue:process" { "writer".to_owned() } else { own(plan, bench.cell(&one)) };
-    let opens = bench.scene.opens();
-    let writer = bench.stop_in_a_write("writer", &one);
-    bench.scene.state().sent.clear();
-    let frame = fin(&mut two);
-    bench.put(&frame);
-    bench.driver.poll();
-    // Behind the segment in the queue, and behind nothing else.
-    let caller = bench.calls(CALLER, &two, send(b"text"));
-    drop(bench.scene.until(|state| state.sleeps(CALLER, &[])));
-    assert!(bench.scene.state().sent.is_empty(), "nobody else is let in meanwhile");
-    drop(opens);
-    writer.join();
-    caller.join();
-    let state = bench.scene.until(|state| state.sent.len() == 2);
-    assert_eq!(state.senders(second), [drains.as_str(); 2]);
-    assert_eq!(state.sent.iter().map(|sent| sent.len).collect::<Vec<_>>(), [0, 4], "in the order of the queue");
+    for ends in Ends::BOTH_FAMILIES {
+        let mut bench = Bench::with_threads(plan, ends);
+        let (first, second) = bench.ports(1024, 5, 5);
+        let (one, mut two) = (bench.connect(first), bench.connect(second));
+        let drains =
+            if plan.to_string() == "squeue:process" { "writer".to_owned() } else { own(plan, bench.cell(&one)) };
+        let opens = bench.scene.opens();
+        let writer = bench.stop_in_a_write("writer", &one);
+        bench.scene.state().sent.clear();
+        let frame = fin(&mut two);
+        bench.put(&frame);
+        bench.driver.poll();
+        // Behind the segment in the queue, and behind nothing else.
+        let caller = bench.calls(CALLER, &two, send(b"text"));
+        drop(bench.scene.until(|state| state.sleeps(CALLER, &[])));
+        assert!(bench.scene.state().sent.is_empty(), "nobody else is let in meanwhile");
+        drop(opens);
+        writer.join();
+        caller.join();
+        let state = bench.scene.until(|state| state.sent.len() == 2);
+        assert_eq!(state.senders(second), [drains.as_str(); 2]);
+        assert_eq!(state.sent.iter().map(|sent| sent.len).collect::<Vec<_>>(), [0, 4], "in the order of the queue");
+    }
 }
 
 /// A thread that is not the worker drains at most 256 events for others; the worker runs the rest.
 #[every_arch(only(squeue_process))]
 fn a_caller_does_not_drain_without_end(plan: Plan) {
-    /// Batches of 64 segments, each of which is acknowledged once: four are as much as a caller drains.
-    const BATCHES: usize = 6;
-    let mut bench = Bench::with_threads(plan);
-    let (first, second) = bench.ports(1024, 5, 5);
-    let (one, mut two) = (bench.connect(first), bench.connect(second));
-    let worker = own(plan, bench.cell(&one));
-    let opens = bench.scene.opens();
-    let writer = bench.stop_in_a_write("writer", &one);
-    for _ in 0..BATCHES {
-        let frames: Vec<_> = (0..64).map(|_| two.data(&[7; 40])).collect();
-        frames.iter().for_each(|frame| bench.put(frame));
-        assert_eq!(bench.driver.poll(), 64);
+    for ends in Ends::BOTH_FAMILIES {
+        /// Batches of 64 segments, each of which is acknowledged once: four are as much as a caller drains.
+        const BATCHES: usize = 6;
+        let mut bench = Bench::with_threads(plan, ends);
+        let (first, second) = bench.ports(1024, 5, 5);
+        let (one, mut two) = (bench.connect(first), bench.connect(second));
+        let worker = own(plan, bench.cell(&one));
+        let opens = bench.scene.opens();
+        let writer = bench.stop_in_a_write("writer", &one);
+        for _ in 0..BATCHES {
+            let frames: Vec<_> = (0..64).map(|_| two.data(&[7; 40])).collect();
+            frames.iter().for_each(|frame| bench.put(frame));
+            assert_eq!(bench.driver.poll(), 64);
+        }
+        bench.scene.state().sent.clear();
+        drop(opens);
+        writer.join();
+        let acknowledged = |state: &crate::scene::State| state.senders(second).len() >= BATCHES;
+        let state = bench.scene.until(acknowledged);
+        let by = |thread: &str| state.senders(second).into_iter().filter(|by| *by == thread).count();
+        assert_eq!((by("writer"), by(&worker)), (4, BATCHES - 4), "{:?}", state.sent);
     }
-    bench.scene.state().sent.clear();
-    drop(opens);
-    writer.join();
-    let acknowledged = |state: &crate::scene::State| state.senders(second).len() >= BATCHES;
-    let state = bench.scene.until(acknowledged);
-    let by = |thread: &str| state.senders(second).into_iter().filter(|by| *by == thread).count();
-    assert_eq!((by("writer"), by(&worker)), (4, BATCHES - 4), "{:?}", state.sent);
 }
 
 /// A call that the owner of a connection makes itself has performed its effects when it returns: the device is told of the
 /// segment, and a poll set of the socket's state.
 #[every_arch]
 fn a_call_on_the_owners_thread_performs_its_effects(plan: Plan) {
-    let mut bench = Bench::on_one_thread(plan);
-    let (a, b) = bench.ports(2, 0, 1);
-    for port in [a, b] {
-        let connection = bench.connect(port);
-        let set = stack::socket::PollSet::new(false).expect("a set");
-        connection.socket.ready.register(&connection.socket, &set, 7);
-        let mut events = Vec::new();
-        set.try_wait(&mut events, 8);
-        bench.call(&connection, send(b"text"));
-        assert!(!bench.scene.state().unflushed, "the device was told of the segment");
-        assert!(bench.collect() > 0);
-        bench.call(&connection, Call::Abort(tcp::Abort));
-        assert!(!bench.scene.state().unflushed, "the device was told of the reset");
-        assert_eq!(set.try_wait(&mut events, 8), 1, "the poll set is told that the socket is closed");
-        assert!(events[0].ready.contains(stack::socket::Readiness::CLOSED));
+    for ends in Ends::BOTH_FAMILIES {
+        let mut bench = Bench::on_one_thread(plan, ends);
+        let (a, b) = bench.ports(2, 0, 1);
+        for port in [a, b] {
+            let connection = bench.connect(port);
+            let set = stack::socket::PollSet::new(false).expect("a set");
+            connection.socket.ready.register(&connection.socket, &set, 7);
+            let mut events = Vec::new();
+            set.try_wait(&mut events, 8);
+            bench.call(&connection, send(b"text"));
+            assert!(!bench.scene.state().unflushed, "the device was told of the segment");
+            assert!(bench.collect() > 0);
+            bench.call(&connection, Call::Abort(tcp::Abort));
+            assert!(!bench.scene.state().unflushed, "the device was told of the reset");
+            assert_eq!(set.try_wait(&mut events, 8), 1, "the poll set is told that the socket is closed");
+            assert!(events[0].ready.contains(stack::socket::Readiness::CLOSED));
+        }
     }
 }

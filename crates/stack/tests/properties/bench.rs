@@ -1,30 +1,31 @@
-//! A stack under observation, with a device at which its threads can be stopped, and a peer made of hand-made segments.
+//! A stack under observation, with a device at which its threads can be stopped, and a peer that the test plays.
 
-use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dev::{Capabilities, Device, QueuePair, TxQueue, mem};
+use dev::{Capabilities, Device, QueuePair, TxQueue};
 use pktbuf::PktBuf;
+use stack::Plan;
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, TcpSocket};
-use stack::{Clock, Driver, InterfaceConfig, Plan, Stack, StackConfig, VirtualClock};
 use sync::walk::{Step, record};
 use sync::{LockKind, Platform};
-use testbed::frames::{self, ISS, PEER, STACK, Segment, tcp_of};
-use testbed::node::START;
+use testbed::frames::{Ends, ISS, Segment, neighbour_solicitation, tcp_of};
+use testbed::limit::HANG;
+use testbed::node::{Node, Terms};
 use wire::tcp::TcpFlags;
 
-use crate::scene::{self, Observed, PATIENCE, Scene, Thread};
+use crate::scene::{self, Observed, Scene, Thread};
 
 const PORT: u16 = 80;
 /// Cells that an architecture with one for each processor has.
 pub const CELLS: usize = 2;
 
 /// A device that reports what is transmitted, and by which thread with which locks.
-struct Reporting<D>(D);
+struct Reporting(Box<dyn Device>);
 
-impl<D: Device> Device for Reporting<D> {
+impl Device for Reporting {
     fn capabilities(&self) -> &Capabilities {
         self.0.capabilities()
     }
@@ -57,6 +58,7 @@ impl TxQueue for ReportingTx {
 
 /// The peer's end of an open connection, and the socket at the stack's end.
 pub struct Connection {
+    ends: Ends,
     /// The peer's port.
     pub port: u16,
     /// The stack's end.
@@ -72,7 +74,7 @@ impl Connection {
     pub fn segment(&mut self, flags: TcpFlags, text: &[u8]) -> Vec<u8> {
         let seq = ISS.wrapping_add(1).wrapping_add(self.sent);
         self.sent += text.len() as u32;
-        Segment { text, ..Segment::ack((self.port, PORT), seq, self.acknowledged) }.and(flags).frame()
+        Segment { text, ..Segment::ack((self.port, PORT), seq, self.acknowledged) }.and(flags).frame_over(self.ends)
     }
 
     /// The peer's next payload.
@@ -91,95 +93,68 @@ impl Connection {
 pub struct Bench {
     /// What its threads do.
     pub scene: Arc<Scene>,
-    /// The stack under test.
-    pub stack: Stack<Observed>,
-    /// What receives.
-    pub driver: Driver<Observed>,
-    /// The time that the stack reads.
-    pub clock: Arc<VirtualClock<Observed>>,
     /// Open for business.
     pub listener: Arc<ListenerShared<Observed>>,
-    far: QueuePair,
+    /// From the peer to the stack.
+    pub ends: Ends,
+    node: Node<Observed>,
+}
+
+impl Deref for Bench {
+    type Target = Node<Observed>;
+    fn deref(&self) -> &Node<Observed> {
+        &self.node
+    }
+}
+
+impl DerefMut for Bench {
+    fn deref_mut(&mut self) -> &mut Node<Observed> {
+        &mut self.node
+    }
 }
 
 impl Bench {
     /// A stack all of whose work is done by the calling thread.
-    pub fn on_one_thread(plan: Plan) -> Bench {
-        Bench::new(plan, false)
+    pub fn on_one_thread(plan: Plan, ends: Ends) -> Bench {
+        Bench::new(plan, ends, false)
     }
 
     /// A stack with the threads that its architecture has of its own.
-    pub fn with_threads(plan: Plan) -> Bench {
-        Bench::new(plan, true)
+    pub fn with_threads(plan: Plan, ends: Ends) -> Bench {
+        Bench::new(plan, ends, true)
     }
 
-    fn new(plan: Plan, own_threads: bool) -> Bench {
+    fn new(plan: Plan, ends: Ends, own_threads: bool) -> Bench {
         let scene = Scene::new();
-        let (near, mut far) = mem::pair::<Observed>(mem::MemConfig::default());
-        let clock = VirtualClock::new(START);
-        let mut config = StackConfig::new(plan);
-        config.cpus = CELLS;
-        config.own_threads = own_threads;
-        config.lock_kind = LockKind::Blocking;
-        config.clock = Clock::Virtual(clock.clone());
-        config.seed = Some(1);
-        let interface = InterfaceConfig {
-            device: Box::new(Reporting(near)),
-            addresses: vec![(STACK.into(), 24)],
-            gateways: Vec::new(),
-            addressing: Default::default(),
-        };
-        let (stack, mut drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
-        let driver = drivers.pop().expect("a driver for the queue pair");
-        let far = far.take_queues().pop().expect("a queue pair");
-        let any = SocketAddr::new(STACK.into(), PORT);
-        let listener = stack.listen(any, 64, Default::default()).expect("the port is free");
-        let mut bench = Bench { scene, stack, driver, clock, listener, far };
-        bench.put(&frames::arp_request());
-        bench.settle();
-        bench
-    }
-
-    /// Puts a frame on the link towards the stack.
-    pub fn put(&mut self, frame: &[u8]) {
-        let buffer = PktBuf::from_slice(frame).expect("a packet buffer");
-        assert!(self.far.tx.transmit(buffer).is_ok(), "the ring to the stack is full");
-        self.far.tx.flush();
-    }
-
-    /// Lets everything happen that happens at this moment; the frames that the stack sent.
-    pub fn settle(&mut self) -> Vec<PktBuf> {
-        let (mut sent, start) = (Vec::new(), Instant::now());
-        loop {
-            assert!(start.elapsed() < PATIENCE, "something is never run");
-            let taken = self.driver.poll();
-            let collected = self.far.rx.receive(&mut sent, 64);
-            if taken == 0 && collected == 0 && self.stack.is_quiescent() {
-                return sent;
-            }
-            Observed::yield_now();
-        }
+        let lock_kind = Some(LockKind::Blocking);
+        let around = |port| Box::new(Reporting(port)) as Box<dyn Device>;
+        let mut node = Node::introduced(Terms { cpus: CELLS, own_threads, lock_kind, around, ..Terms::new(plan) });
+        node.put(&neighbour_solicitation());
+        let listener = node.listen(PORT, 64);
+        node.settle();
+        Bench { scene, listener, ends, node }
     }
 
     /// Takes what the stack has sent off the link, without running anything.
     pub fn collect(&mut self) -> usize {
         let mut sent = Vec::new();
-        while self.far.rx.receive(&mut sent, 64) > 0 {}
+        self.node.collect(&mut sent);
         sent.len()
     }
 
     /// A connection from the peer's port, on which nothing is under way.
     pub fn connect(&mut self, port: u16) -> Connection {
-        self.put(&Segment::syn(port, PORT).frame());
+        let ends = self.ends;
+        self.put(&Segment::syn(port, PORT).frame_over(ends));
         let sent = self.settle();
         let mut headers = sent.iter().filter_map(|frame| tcp_of(frame)).map(|(header, _)| header);
         let answer = headers.rfind(|header| header.dst_port == port).expect("a SYN-ACK");
         let next = answer.seq.0.wrapping_add(1);
         let ack = Segment { flags: TcpFlags::ACK, seq: ISS.wrapping_add(1), ack: next, ..Segment::syn(port, PORT) };
-        self.put(&ack.frame());
+        self.put(&ack.frame_over(ends));
         self.settle();
         let socket = self.listener.accept().expect("the handshake is complete");
-        let mut connection = Connection { port, socket, sent: 0, acknowledged: next };
+        let mut connection = Connection { ends, port, socket, sent: 0, acknowledged: next };
         // What is done once only, such as to look up a route or to send the first acknowledgements at once, is over.
         for _ in 0..40 {
             let data = connection.data(&[7; 1000]);
@@ -204,7 +179,7 @@ impl Bench {
 
     /// The first port of a peer from `from` on whose flow lies in cell `cell` of `n`.
     pub fn port_from(&self, n: usize, cell: usize, from: u16) -> u16 {
-        let index = |port: u16| self.stack.flow((STACK, PORT).into(), (PEER, port).into()).index(n);
+        let index = |port: u16| self.stack.flow((self.ends.dst, PORT).into(), (self.ends.src, port).into()).index(n);
         (from..).find(|port| index(*port) == cell).expect("a port")
     }
 
@@ -234,7 +209,7 @@ impl Bench {
         while !self.scene.state().done.contains(thread) {
             self.driver.poll();
             Observed::yield_now();
-            assert!(start.elapsed() < PATIENCE, "{thread} does not end");
+            assert!(start.elapsed() < HANG, "{thread} does not end");
         }
     }
 
@@ -245,10 +220,7 @@ impl Bench {
 
     /// Lets time pass.
     pub fn pass(&mut self, span: Duration) {
-        for _ in 0..span.as_millis() {
-            self.clock.advance(Duration::from_millis(1));
-            self.settle();
-        }
+        self.node.pass(span, Duration::from_millis(1));
     }
 
     /// What the receive thread does with one batch.

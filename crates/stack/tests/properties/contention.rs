@@ -5,6 +5,7 @@ use every_arch::every_arch;
 use stack::Plan;
 use stack::call::Call;
 use sync::LockClass::{self, ConnTable};
+use testbed::frames::Ends;
 use testbed::node::send;
 
 use crate::bench::Bench;
@@ -33,8 +34,8 @@ fn comes(bench: &Bench, thread: &str) -> Comes {
 
 /// Two connections, of cells `a` and `b` out of 1024. A thread is stopped while it sends for the first; another reads from
 /// the second. `judge` looks at that thread while the first is still stopped.
-fn second_connection(plan: Plan, (a, b): (usize, usize), judge: impl FnOnce(&Bench)) {
-    let mut bench = Bench::with_threads(plan);
+fn second_connection(plan: Plan, ends: Ends, (a, b): (usize, usize), judge: impl FnOnce(&Bench)) {
+    let mut bench = Bench::with_threads(plan, ends);
     let (first, second) = bench.ports(1024, a, b);
     let (one, two) = (bench.connect(first), bench.connect(second));
     // Under `up` the thread that polls owns the stack; it gives it up here, so that callers may enter.
@@ -59,7 +60,9 @@ fn waits(bench: &Bench) {
 /// There is one cell: a thread waits for the thread inside, whichever connections the two want.
 #[every_arch(only(up, giant))]
 fn a_thread_in_the_stack_keeps_all_others_out(plan: Plan) {
-    second_connection(plan, (0, 1), waits);
+    for ends in Ends::BOTH_FAMILIES {
+        second_connection(plan, ends, (0, 1), waits);
+    }
 }
 
 /// "The number of groups may far exceed the number of threads" (Willmann, 3.2.2), and so for shards: cells are independent.
@@ -74,7 +77,9 @@ fn a_thread_in_the_stack_keeps_all_others_out(plan: Plan) {
     squeue_process
 ))]
 fn a_busy_cell_does_not_block_other_cells(plan: Plan) {
-    second_connection(plan, (0, 1), goes_through);
+    for ends in Ends::BOTH_FAMILIES {
+        second_connection(plan, ends, (0, 1), goes_through);
+    }
 }
 
 /// All connections of a cell are served by one lock, thread or flag.
@@ -89,20 +94,24 @@ fn a_busy_cell_does_not_block_other_cells(plan: Plan) {
     squeue_process
 ))]
 fn a_busy_cell_serves_one_connection_at_a_time(plan: Plan) {
-    second_connection(plan, (5, 5), waits);
+    for ends in Ends::BOTH_FAMILIES {
+        second_connection(plan, ends, (5, 5), waits);
+    }
 }
 
 /// Willmann, 3.1: MsgP permits threads "to process messages independently": a connection is a cell of its own, whatever its
 /// hash is. With `+coupled` also, as long as nobody waits for the busy connection.
 #[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
 fn a_busy_connection_does_not_block_other_connections(plan: Plan) {
-    second_connection(plan, (5, 5), goes_through);
+    for ends in Ends::BOTH_FAMILIES {
+        second_connection(plan, ends, (5, 5), goes_through);
+    }
 }
 
 /// Three threads: one is stopped while it sends for a connection, one wants the same connection, and one another
 /// connection. How far the second and the third come.
-fn a_second_for_the_same(plan: Plan) -> [Comes; 2] {
-    let mut bench = Bench::with_threads(plan);
+fn a_second_for_the_same(plan: Plan, ends: Ends) -> [Comes; 2] {
+    let mut bench = Bench::with_threads(plan, ends);
     let (first, second) = bench.ports(1024, 0, 1);
     let (one, two) = (bench.connect(first), bench.connect(second));
     let opens = bench.scene.opens();
@@ -119,21 +128,25 @@ fn a_second_for_the_same(plan: Plan) -> [Comes; 2] {
 /// A thread that waits for a connection has released the table lock, and others look up theirs meanwhile.
 #[every_arch(only(msgp_1, msgp_2, msgp_6))]
 fn a_thread_that_waits_for_a_connection_holds_nothing(plan: Plan) {
-    assert_eq!(a_second_for_the_same(plan), [Comes::UpTo(vec![]), Comes::Through]);
+    for ends in Ends::BOTH_FAMILIES {
+        assert_eq!(a_second_for_the_same(plan, ends), [Comes::UpTo(vec![]), Comes::Through]);
+    }
 }
 
 /// Willmann, 4.1: "when a Connection lock is contended (...), a thread blocks longer holding the global Connection Hashtable
 /// lock, preventing other threads from making progress."
 #[every_arch(only(msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
 fn a_thread_that_waits_for_a_connection_holds_the_table(plan: Plan) {
-    assert_eq!(a_second_for_the_same(plan), [Comes::UpTo(vec![ConnTable]), Comes::UpTo(vec![])]);
+    for ends in Ends::BOTH_FAMILIES {
+        assert_eq!(a_second_for_the_same(plan, ends), [Comes::UpTo(vec![ConnTable]), Comes::UpTo(vec![])]);
+    }
 }
 
 /// "Usually between the kernel's inbound protocol thread and an application's sending thread": a segment of the busy connection
 /// arrives, and a third thread wants another connection. What the receive thread holds while it waits, and how far the third
 /// comes.
-fn a_segment_for_the_same(plan: Plan) -> (Vec<LockClass>, Comes) {
-    let mut bench = Bench::with_threads(plan);
+fn a_segment_for_the_same(plan: Plan, ends: Ends) -> (Vec<LockClass>, Comes) {
+    let mut bench = Bench::with_threads(plan, ends);
     let (first, second) = bench.ports(1024, 0, 1);
     let (mut one, two) = (bench.connect(first), bench.connect(second));
     let writer = bench.stop_in_a_write(WRITER, &one);
@@ -161,18 +174,22 @@ fn a_segment_for_the_same(plan: Plan) -> (Vec<LockClass>, Comes) {
 
 #[every_arch(only(msgp_1, msgp_2, msgp_6))]
 fn a_segment_that_waits_for_its_connection_holds_nothing(plan: Plan) {
-    assert_eq!(a_segment_for_the_same(plan), (vec![], Comes::Through));
+    for ends in Ends::BOTH_FAMILIES {
+        assert_eq!(a_segment_for_the_same(plan, ends), (vec![], Comes::Through));
+    }
 }
 
 /// With two locks or six it waits for the send side, in which the acknowledgement number is processed.
 #[every_arch(only(msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
 fn a_segment_that_waits_for_its_connection_holds_the_table(plan: Plan) {
-    assert_eq!(a_segment_for_the_same(plan), (vec![ConnTable], Comes::UpTo(vec![])));
+    for ends in Ends::BOTH_FAMILIES {
+        assert_eq!(a_segment_for_the_same(plan, ends), (vec![ConnTable], Comes::UpTo(vec![])));
+    }
 }
 
 /// One connection: a thread is stopped while it sends, and another reads. How far that one comes.
-fn reader_beside_a_writer(plan: Plan) -> Comes {
-    let mut bench = Bench::with_threads(plan);
+fn reader_beside_a_writer(plan: Plan, ends: Ends) -> Comes {
+    let mut bench = Bench::with_threads(plan, ends);
     let port = bench.ports(2, 0, 1).0;
     let connection = bench.connect(port);
     let opens = bench.scene.opens();
@@ -188,11 +205,15 @@ fn reader_beside_a_writer(plan: Plan) -> Comes {
 /// TCP-1: the connection is one.
 #[every_arch(only(msgp_1))]
 fn one_lock_keeps_a_reader_from_a_writers_connection(plan: Plan) {
-    assert_eq!(reader_beside_a_writer(plan), Comes::UpTo(vec![]));
+    for ends in Ends::BOTH_FAMILIES {
+        assert_eq!(reader_beside_a_writer(plan, ends), Comes::UpTo(vec![]));
+    }
 }
 
 /// TCP-2 and TCP-6: "send-side state, receive-side state".
 #[every_arch(only(msgp_2, msgp_6, msgp_2_coupled, msgp_6_coupled))]
 fn a_reader_passes_a_writer_of_the_same_connection(plan: Plan) {
-    assert_eq!(reader_beside_a_writer(plan), Comes::Through);
+    for ends in Ends::BOTH_FAMILIES {
+        assert_eq!(reader_beside_a_writer(plan, ends), Comes::Through);
+    }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use stack::Plan;
 use stack::call::{Call, Reply};
 use sync::walk::record;
+use testbed::frames::Ends;
 use testbed::node::send;
 use wire::tcp::TcpFlags;
 
@@ -49,8 +50,8 @@ impl Walks {
 }
 
 /// Records the walks under `plan`. That each has its event in it is seen here; how a read goes is the cell's own affair.
-pub fn walks(plan: Plan) -> Walks {
-    let mut bench = Bench::on_one_thread(plan);
+pub fn walks(plan: Plan, ends: Ends) -> Walks {
+    let mut bench = Bench::on_one_thread(plan, ends);
     let (first, second) = bench.ports(2, 0, 1);
     let (mut one, mut two) = (bench.connect(first), bench.connect(second));
     bench.pass(Duration::from_millis(300));

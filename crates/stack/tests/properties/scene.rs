@@ -14,13 +14,12 @@ use std::time::Duration;
 
 use sync::lock_order::Held;
 use sync::{LockClass, Ordering, Platform, Real, walk};
+use testbed::limit::HANG;
 
 /// The thread that runs the test, which is also the receive thread of its stack.
 pub const TEST: &str = "test";
 /// What the walk of a thread shows when it wakes a sleeper.
 pub const WAKES: &str = "wakes a thread that sleeps";
-/// A test whose threads have all come to rest without what it waits for fails after so long, and does not hang.
-pub const PATIENCE: Duration = Duration::from_secs(30);
 
 thread_local! {
     static HERE: RefCell<Option<(Arc<Scene>, String)>> = const { RefCell::new(None) };
@@ -107,11 +106,11 @@ impl Scene {
     /// Waits until `what` holds.
     ///
     /// # Panics
-    /// With what is known, if nothing changes for half a minute.
+    /// With what is known, if nothing changes for [`HANG`].
     pub fn until(&self, what: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let mut state = self.state();
         while !what(&state) {
-            let (next, time) = self.changed.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner);
+            let (next, time) = self.changed.wait_timeout(state, HANG).unwrap_or_else(PoisonError::into_inner);
             state = next;
             assert!(!time.timed_out() || what(&state), "nothing happens any more: {:?}", *state);
         }

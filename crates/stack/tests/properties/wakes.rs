@@ -8,7 +8,7 @@ use stack::call::Call;
 use stack::socket::readiness::Watch;
 use stack::socket::{PollSet, Readiness};
 use stack::{Plan, Stack};
-use testbed::frames::{STACK, datagram};
+use testbed::frames::{Datagram, Ends};
 use testbed::node::send;
 use wire::tcp::TcpFlags;
 
@@ -19,8 +19,8 @@ use crate::walk::{Moment, What, count, moments};
 const POLLERS: [&str; 2] = ["poller 0", "poller 1"];
 
 /// A batch with two segments for one protocol thread and one for the other, both of which sleep: the receive thread's walk.
-fn batch_for_two_sleepers(plan: Plan) -> Vec<Moment> {
-    let mut bench = Bench::with_threads(plan);
+fn batch_for_two_sleepers(plan: Plan, ends: Ends) -> Vec<Moment> {
+    let mut bench = Bench::with_threads(plan, ends);
     let (a, b) = bench.ports(2, 0, 1);
     let (mut one, mut two) = (bench.connect(a), bench.connect(b));
     drop(bench.scene.until(|state| ["heddle-pt0", "heddle-pt1"].iter().all(|thread| state.sleeps(thread, &[]))));
@@ -35,57 +35,65 @@ fn wakes_and_messages(walk: &[Moment]) -> Vec<What> {
 /// Rings: wakes are held back to the end of a batch, and then each thread that was sent something is woken, and woken once.
 #[every_arch(only(connp_t_spsc))]
 fn each_sleeper_is_woken_once_at_the_end_of_a_batch(plan: Plan) {
-    let walk = batch_for_two_sleepers(plan);
-    use What::{HandsOver, Wakes};
-    assert_eq!(wakes_and_messages(&walk), [HandsOver, HandsOver, HandsOver, Wakes, Wakes]);
+    for ends in Ends::BOTH_FAMILIES {
+        let walk = batch_for_two_sleepers(plan, ends);
+        use What::{HandsOver, Wakes};
+        assert_eq!(wakes_and_messages(&walk), [HandsOver, HandsOver, HandsOver, Wakes, Wakes]);
+    }
 }
 
 /// Mutex and condition variable: every message that finds its thread asleep wakes it, without waiting for the batch.
 #[every_arch(only(connp_t))]
 fn a_message_wakes_its_sleeper_at_once(plan: Plan) {
-    let walk = batch_for_two_sleepers(plan);
-    use What::{HandsOver, Wakes};
-    // A message is counted once it is in the queue and its thread is told.
-    assert_eq!(wakes_and_messages(&walk)[..4], [Wakes, HandsOver, Wakes, HandsOver]);
-    assert_eq!(count(&walk, HandsOver), 3);
-    assert!(walk.iter().all(|moment| moment.what != Wakes || moment.held.is_empty()), "no lock is held: {walk:?}");
+    for ends in Ends::BOTH_FAMILIES {
+        let walk = batch_for_two_sleepers(plan, ends);
+        use What::{HandsOver, Wakes};
+        // A message is counted once it is in the queue and its thread is told.
+        assert_eq!(wakes_and_messages(&walk)[..4], [Wakes, HandsOver, Wakes, HandsOver]);
+        assert_eq!(count(&walk, HandsOver), 3);
+        assert!(walk.iter().all(|moment| moment.what != Wakes || moment.held.is_empty()), "no lock is held: {walk:?}");
+    }
 }
 
 /// One batch makes sockets ready that belong to different poll sets, and one on which a thread sleeps: each is told.
 #[every_arch]
 fn a_batch_wakes_every_poller_that_it_concerns(plan: Plan) {
-    let mut bench = Bench::with_threads(plan);
-    let (a, b) = bench.ports(2, 0, 1);
-    let (mut one, mut two) = (bench.connect(a), bench.connect(b));
-    let mut third = bench.connect(a + 5000);
-    let udp = bench.stack.bind_udp(SocketAddr::new(STACK.into(), 53)).expect("the port is free");
-    let sets = [(); 3].map(|()| PollSet::new(false).expect("a set"));
-    one.socket.ready.register(&one.socket, &sets[0], 1);
-    two.socket.ready.register(&two.socket, &sets[1], 2);
-    udp.ready.register(&udp, &sets[2], 3);
-    let mut events = Vec::new();
-    for set in &sets {
-        while set.try_wait(&mut events, 8) > 0 {}
+    for ends in Ends::BOTH_FAMILIES {
+        let mut bench = Bench::with_threads(plan, ends);
+        let (a, b) = bench.ports(2, 0, 1);
+        let (mut one, mut two) = (bench.connect(a), bench.connect(b));
+        let mut third = bench.connect(a + 5000);
+        let udp = bench.stack.bind_udp(SocketAddr::new(ends.dst, 53)).expect("the port is free");
+        let sets = [(); 3].map(|()| PollSet::new(false).expect("a set"));
+        one.socket.ready.register(&one.socket, &sets[0], 1);
+        two.socket.ready.register(&two.socket, &sets[1], 2);
+        udp.ready.register(&udp, &sets[2], 3);
+        let mut events = Vec::new();
+        for set in &sets {
+            while set.try_wait(&mut events, 8) > 0 {}
+        }
+        let sleeper = third.socket.clone();
+        let sleeps = bench.scene.spawn("sleeper", move || {
+            sleeper.ready.wait(Readiness::PEER_CLOSED, None);
+        });
+        let pollers = [0, 1].map(|n| {
+            let set = sets[n].clone();
+            bench.scene.spawn(POLLERS[n], move || assert_eq!(set.wait(&mut Vec::new(), 8, None), 1))
+        });
+        drop(bench.scene.until(|state| ["sleeper", POLLERS[0], POLLERS[1]].iter().all(|who| state.sleeps(who, &[]))));
+        let end = third.segment(TcpFlags::FIN, b"");
+        for frame in [one.data(b"text"), two.data(b"text"), end, Datagram::new(9, 53, b"text").frame_over(ends)] {
+            bench.put(&frame);
+        }
+        assert_eq!(bench.driver.poll(), 4, "one batch");
+        drop(
+            bench.scene.until(|state| ["sleeper", POLLERS[0], POLLERS[1]].iter().all(|who| state.done.contains(*who))),
+        );
+        pollers.into_iter().chain([sleeps]).for_each(crate::scene::Thread::join);
+        bench.settle();
+        assert_eq!(sets[2].try_wait(&mut events, 8), 1);
+        assert_eq!(events[0].token, 3);
     }
-    let sleeper = third.socket.clone();
-    let sleeps = bench.scene.spawn("sleeper", move || {
-        sleeper.ready.wait(Readiness::PEER_CLOSED, None);
-    });
-    let pollers = [0, 1].map(|n| {
-        let set = sets[n].clone();
-        bench.scene.spawn(POLLERS[n], move || assert_eq!(set.wait(&mut Vec::new(), 8, None), 1))
-    });
-    drop(bench.scene.until(|state| ["sleeper", POLLERS[0], POLLERS[1]].iter().all(|who| state.sleeps(who, &[]))));
-    let end = third.segment(TcpFlags::FIN, b"");
-    for frame in [one.data(b"text"), two.data(b"text"), end, datagram(9, 53, b"text")] {
-        bench.put(&frame);
-    }
-    assert_eq!(bench.driver.poll(), 4, "one batch");
-    drop(bench.scene.until(|state| ["sleeper", POLLERS[0], POLLERS[1]].iter().all(|who| state.done.contains(*who))));
-    pollers.into_iter().chain([sleeps]).for_each(crate::scene::Thread::join);
-    bench.settle();
-    assert_eq!(sets[2].try_wait(&mut events, 8), 1);
-    assert_eq!(events[0].token, 3);
 }
 
 /// When its connection becomes readable it makes calls on two others, on the thread that runs it.
@@ -110,27 +118,29 @@ impl Watch for Reacts {
 /// the device is told of the segments, and a thread that sleeps on a connection wakes when the call closes it.
 #[every_arch]
 fn a_call_from_a_watch_performs_its_effects(plan: Plan) {
-    let mut bench = Bench::with_threads(plan);
-    let (a, b) = bench.ports(1024, 5, 5);
-    let c = bench.port_from(1024, 5, b + 1);
-    let (mut one, two, three) = (bench.connect(a), bench.connect(b), bench.connect(c));
-    let (stack, told) = (bench.stack.clone(), Mutex::default());
-    let reacts = Reacts { stack, writes: two.socket.target(), aborts: three.socket.target(), told };
-    one.socket.ready.watch(Arc::new(reacts));
-    let sleeper = three.socket.clone();
-    let sleeps = bench.scene.spawn("sleeper", move || {
-        sleeper.ready.wait(Readiness::CLOSED, None);
-    });
-    drop(bench.scene.until(|state| state.sleeps("sleeper", &[])));
-    bench.scene.state().sent.clear();
-    let frame = one.data(b"text");
-    bench.put(&frame);
-    bench.driver.poll();
-    let all = |state: &State| !state.unflushed && [b, c].iter().all(|port| !state.senders(*port).is_empty());
-    let state = bench.scene.until(all);
-    let by = state.senders(b)[0].to_owned();
-    assert_eq!(state.senders(c)[0], by, "both on the thread that was told");
-    drop(state);
-    drop(bench.scene.until(|state| state.done.contains("sleeper")));
-    sleeps.join();
+    for ends in Ends::BOTH_FAMILIES {
+        let mut bench = Bench::with_threads(plan, ends);
+        let (a, b) = bench.ports(1024, 5, 5);
+        let c = bench.port_from(1024, 5, b + 1);
+        let (mut one, two, three) = (bench.connect(a), bench.connect(b), bench.connect(c));
+        let (stack, told) = (bench.stack.clone(), Mutex::default());
+        let reacts = Reacts { stack, writes: two.socket.target(), aborts: three.socket.target(), told };
+        one.socket.ready.watch(Arc::new(reacts));
+        let sleeper = three.socket.clone();
+        let sleeps = bench.scene.spawn("sleeper", move || {
+            sleeper.ready.wait(Readiness::CLOSED, None);
+        });
+        drop(bench.scene.until(|state| state.sleeps("sleeper", &[])));
+        bench.scene.state().sent.clear();
+        let frame = one.data(b"text");
+        bench.put(&frame);
+        bench.driver.poll();
+        let all = |state: &State| !state.unflushed && [b, c].iter().all(|port| !state.senders(*port).is_empty());
+        let state = bench.scene.until(all);
+        let by = state.senders(b)[0].to_owned();
+        assert_eq!(state.senders(c)[0], by, "both on the thread that was told");
+        drop(state);
+        drop(bench.scene.until(|state| state.done.contains("sleeper")));
+        sleeps.join();
+    }
 }

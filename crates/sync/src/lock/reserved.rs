@@ -27,9 +27,9 @@ use crate::{Atomic, Platform, Real};
 const NOBODY: u32 = u32::MAX;
 /// Acquisitions in a row by one thread after which it is the owner, as a power of two, at first. One under a checker: it
 /// explores what follows.
-const PATIENCE: u32 = 6;
+const FIRST_STREAK: u32 = 6;
 /// The same at most: nobody comes that far soon.
-const MOST_PATIENCE: u32 = 20;
+const MOST_STREAK: u32 = 20;
 
 /// See the head of this file.
 pub struct Reserved<P: Platform = Real> {
@@ -75,7 +75,7 @@ impl<P: Platform> Reserved<P> {
         if self.owner.load(Relaxed) != NOBODY {
             self.owner.store(NOBODY, Relaxed);
             let patience = ((self.streak.load(Relaxed) & !SETTLED) >> SHIFT) + 1;
-            self.streak.store(SETTLED | patience.min(MOST_PATIENCE) << SHIFT, Relaxed);
+            self.streak.store(SETTLED | patience.min(MOST_STREAK) << SHIFT, Relaxed);
             P::heavy_fence();
         }
         !self.held.load(Acquire)
@@ -134,7 +134,7 @@ impl<P: Platform> RawLock for Reserved<P> {
             word: Blocking::new(),
             by_word: P::AtomicBool::new(false),
             heir: P::AtomicU32::new(NOBODY),
-            streak: P::AtomicU32::new(if P::EXPLORED { 0 } else { PATIENCE << SHIFT }),
+            streak: P::AtomicU32::new(if P::EXPLORED { 0 } else { FIRST_STREAK << SHIFT }),
         }
     }
 
