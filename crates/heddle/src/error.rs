@@ -24,6 +24,8 @@ pub enum BuildError {
     NoInterface,
     /// This device handed out no queues: it is in use already.
     NoQueues(String),
+    /// An interface was laid over a device, by number, that there is not or that another interface has.
+    Device(usize),
     /// An address cannot stand on an interface.
     Address(IpAddr, AddressError),
     /// A lock that must never wait was asked for, and this architecture shares its locks between threads.
@@ -47,6 +49,7 @@ impl From<stack::BuildError> for BuildError {
         match error {
             stack::BuildError::NoInterface => BuildError::NoInterface,
             stack::BuildError::NoQueues(device) => BuildError::NoQueues(device),
+            stack::BuildError::Port(device) => BuildError::Device(device),
             stack::BuildError::Address(address, error) => BuildError::Address(address, error),
             stack::BuildError::NullLock(plan) => BuildError::NullLock(plan),
         }
@@ -60,6 +63,9 @@ impl fmt::Display for BuildError {
             BuildError::NoInterface => f.write_str("a stack needs at least one interface: add one to the builder"),
             BuildError::NoQueues(device) => {
                 write!(f, "device {device} has no queue left: it already belongs to another stack; open it again")
+            }
+            BuildError::Device(device) => {
+                write!(f, "device {device} is not there to be used: give each interface devices of its own")
             }
             BuildError::Address(address, error) => write!(f, "address {address} cannot be used: {error}"),
             BuildError::NullLock(plan) => write!(

@@ -4,6 +4,7 @@
 //!
 //! | file | owns |
 //! |---|---|
+//! | `port.rs` | [`Port`]: a device's queues, capabilities, and whether it is there; [`Ports`]: those that one stack or bridge stands on |
 //! | `transmit_queue.rs` | [`TransmitQueue`]: a device's transmit queue that several threads share, with the frames and the senders that wait for room in it |
 //! | `dirty.rs` | [`Dirty`]: queues that were given frames and receivers that are not notified yet |
 //!
@@ -14,7 +15,9 @@
 #![forbid(unsafe_code)]
 
 mod dirty;
+mod port;
 mod transmit_queue;
 
 pub use dirty::Dirty;
+pub use port::{Port, Ports, index};
 pub use transmit_queue::TransmitQueue;

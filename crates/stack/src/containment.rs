@@ -58,7 +58,7 @@ pub enum Casualty {
     Connection(FourTuple),
     /// What the thread was working on.
     Work,
-    /// An interface, by number: its device panicked too often.
+    /// A device, by the number of its port: it panicked too often.
     Device(usize),
     /// The thread itself.
     Thread,
@@ -74,7 +74,7 @@ impl fmt::Display for Failure {
                 tuple.local_addr, tuple.local_port, tuple.remote_addr, tuple.remote_port
             ),
             Casualty::Work => f.write_str("what it was working on is lost, and it goes on"),
-            Casualty::Device(interface) => write!(f, "device {interface} is given up; open it again"),
+            Casualty::Device(port) => write!(f, "device {port} is given up; open it again"),
             Casualty::Thread => f.write_str("it panics each time and is given up, with its devices; restart the stack"),
         }
     }

@@ -1,5 +1,6 @@
 //! How a connection is named on its way through the stack.
 
+pub use path::index;
 pub use sync::slab::Key;
 use wire::FourTuple;
 
@@ -21,13 +22,6 @@ impl Flow {
     pub fn index(&self, n: usize) -> usize {
         index(self.hash, n)
     }
-}
-
-/// Which of `n` cells or queues serves the flows of this hash. The low bits choose, as a NIC's redirection table does.
-#[inline]
-pub fn index(hash: u32, n: usize) -> usize {
-    // With a bit set at most once, `n & (n - 1)` is 0: no count of bits, which not every processor has an instruction for.
-    if n & (n - 1) == 0 { hash as usize & (n - 1) } else { hash as usize % n }
 }
 
 /// A connection as its user names it, whatever the architecture: where it lies, and which generation of the slot it was.

@@ -178,7 +178,7 @@ impl<P: Platform> Shared<P> {
     /// The MSS of the path that a remembered route leads to.
     fn mss_on(&self, route: &RouteCache, peer: IpAddr, now: Time) -> u16 {
         match route.leaves_by(self.generation()) {
-            Some(interface) => self.mss_by(Some(interface), peer, now),
+            Some(port) => self.mss_by(self.interface_of(port), peer, now),
             None => self.route_mss(peer, now),
         }
     }

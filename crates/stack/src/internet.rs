@@ -36,8 +36,10 @@ pub struct Internet<P: Platform> {
     identifications: Lock<Identifications, P>,
     /// When [`Shared::internet_timeouts`] has work, in nanoseconds.
     deadline: P::AtomicU64,
-    /// A bit for each interface on which a neighbour is in doubt; of many interfaces several share one.
-    doubts: P::AtomicU64,
+    /// By interface, whether a neighbour is in doubt there; written under the lock of its neighbours.
+    doubtful: Box<[P::AtomicBool]>,
+    /// Interfaces on which one is.
+    doubts: P::AtomicUsize,
 }
 
 impl<P: Platform> Internet<P> {
@@ -58,7 +60,8 @@ impl<P: Platform> Internet<P> {
             path_mtu: Lock::new(blocking, LockClass::Neighbours, PathMtuTable::new()),
             icmp_limit: Lock::new(blocking, LockClass::Neighbours, PerDestination::errors(seed)),
             deadline: P::AtomicU64::new(PATH_MTU_SWEEP_NS),
-            doubts: P::AtomicU64::new(0),
+            doubtful: (0..interfaces).map(|_| P::AtomicBool::new(false)).collect(),
+            doubts: P::AtomicUsize::new(0),
         }
     }
 
@@ -86,13 +89,17 @@ impl<P: Platform> Internet<P> {
         self.doubts.load(Ordering::Relaxed) != 0
     }
 
-    /// Notes whether a neighbour of the interface is in doubt.
+    /// Notes whether a neighbour of the interface is in doubt. The caller holds the lock of `neighbours`.
     fn note_doubts(&self, interface: usize, neighbours: &NeighbourTable) {
-        let bit = 1 << (interface % 64);
-        if neighbours.has_doubts() {
-            self.doubts.fetch_or(bit, Ordering::Relaxed);
-        } else if self.has_doubts() {
-            self.doubts.fetch_and(!bit, Ordering::Relaxed);
+        let (noted, doubtful) = (&self.doubtful[interface], neighbours.has_doubts());
+        if noted.load(Ordering::Relaxed) == doubtful {
+            return;
+        }
+        noted.store(doubtful, Ordering::Relaxed);
+        if doubtful {
+            self.doubts.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.doubts.fetch_sub(1, Ordering::Relaxed);
         }
     }
 

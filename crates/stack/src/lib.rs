@@ -11,6 +11,7 @@
 //! | `place/` | where connections are kept: a [`Cell`](place::Cell) behind one `&mut`, or [`Locked`](place::Locked) one by one; `place/connection.rs` has the slab in which they lie; `place/pcb/` a PCB behind one, two or six locks |
 //! | `call.rs`, `handoff.rs` | work as values, and work that crosses threads |
 //! | `after.rs` | effects that wait until the last guard has dropped |
+//! | `interface.rs` | interfaces over ports (`path`): addresses on one side, devices on the other |
 //! | `tx.rs` | from a segment to the device, in the order of its making |
 //! | `route_cache.rs`, `recent_routes.rs` | what connections, and cells, remember of the way there |
 //! | `table/`, `timers.rs`, `replicas.rs` | keyed index of connections, timer wheel, bound sockets |
@@ -39,6 +40,7 @@ pub mod fast_open;
 pub mod flow;
 pub mod handoff;
 pub mod handshakes;
+pub mod interface;
 pub mod internet;
 
 pub mod pings;
@@ -67,4 +69,6 @@ pub use ip::interface::AddressError;
 pub use ip::{Cidr, ParseCidrError, ParseRouteError, Route, RouteAttributes, RouteName};
 pub use rx::Driver;
 pub use shared::SetKnobError;
-pub use stack::{BindRefused, BuildError, ConnectRefused, InterfaceConfig, JoinRefused, Stack, StackConfig};
+pub use stack::{
+    BindRefused, BuildError, ConnectRefused, InterfaceConfig, InterfaceOverPorts, JoinRefused, Stack, StackConfig,
+};

@@ -60,15 +60,15 @@ mod tests {
         IpAddr::from([10, 0, 0, n])
     }
 
-    fn route(generation: u32, interface: u16) -> RouteCache {
-        RouteCache { generation, interface, ..RouteCache::default() }
+    fn route(generation: u32, port: u16) -> RouteCache {
+        RouteCache { generation, port, ..RouteCache::default() }
     }
 
     #[test]
     fn a_route_is_remembered_until_enough_others_were_used() {
         let mut routes = RecentRoutes::default();
         routes.note(address(1), &route(1, 7));
-        assert_eq!(routes.recall(address(1), 1).interface, 7);
+        assert_eq!(routes.recall(address(1), 1).port, 7);
         assert_eq!(routes.recall(address(1), 3).generation, 2, "what is known is of another time");
         assert_eq!(routes.recall(address(2), 3).generation, 2, "nothing is known of it");
         (2..2 + RECENT_ROUTES as u8).for_each(|n| routes.note(address(n), &route(1, 8)));
@@ -82,7 +82,7 @@ mod tests {
         routes.note(address(1), &route(3, 8));
         routes.note(address(1), &route(2, 9));
         let recalled = routes.recall(address(1), 3);
-        assert_eq!((recalled.generation, recalled.interface), (3, 8));
+        assert_eq!((recalled.generation, recalled.port), (3, 8));
         (2..1 + RECENT_ROUTES as u8).for_each(|n| routes.note(address(n), &route(3, 8)));
         assert_eq!(routes.recall(address(1), 3).generation, 3, "it took one place, not two");
     }

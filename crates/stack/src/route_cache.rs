@@ -11,7 +11,8 @@ pub struct RouteCache {
     /// Of routes and neighbours when the way was looked up; 0: never. Less by one if `link` could not be kept, so that it
     /// is looked up each time: generations are odd.
     pub(crate) generation: u32,
-    pub(crate) interface: u16,
+    /// The port that it leaves by.
+    pub(crate) port: u16,
     /// The low bits of the acknowledgement number that was sent last while the neighbour was in doubt.
     pub(crate) acknowledged: u16,
     pub(crate) link: Option<LinkHeader>,
@@ -27,16 +28,16 @@ impl RouteCache {
         RouteCache { generation: generation ^ 1, ..RouteCache::default() }
     }
 
-    /// The interface that it leads to, if that is known for routes of this generation.
+    /// The port that it leaves by, if that is known for routes of this generation.
     #[inline]
     pub fn leaves_by(&self, generation: u32) -> Option<usize> {
-        (self.generation == generation).then_some(usize::from(self.interface))
+        (self.generation == generation).then_some(usize::from(self.port))
     }
 
-    /// Nothing is known of the way but the interface.
+    /// Nothing is known of the way but the port.
     #[inline]
-    pub fn by(interface: u16) -> RouteCache {
-        RouteCache { interface, ..RouteCache::default() }
+    pub fn by(port: u16) -> RouteCache {
+        RouteCache { port, ..RouteCache::default() }
     }
 
     /// It is to be looked up again, as if routes had changed.
@@ -47,9 +48,9 @@ impl RouteCache {
         }
     }
 
-    /// By which interface it leads, as far as it was looked up; else the first.
+    /// The port that it leaves by, as far as it was looked up; else the first.
     #[inline]
-    pub fn interface(&self) -> u16 {
-        self.interface
+    pub fn port(&self) -> u16 {
+        self.port
     }
 }

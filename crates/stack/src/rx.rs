@@ -12,6 +12,7 @@ use ip::Input;
 use ip::icmp::Received;
 use ip::input::{Ipv6Packet, Other};
 use observe::{Counter, Counters, DropReason, Time};
+use path::TransmitQueue;
 use pktbuf::PktBuf;
 use sync::{Atomic, Ordering, Parker, Platform, model_is_over};
 use tcp::Verify;
@@ -23,7 +24,8 @@ use crate::arch::Architecture;
 use crate::arch::declaration::Properties;
 use crate::call::{Control, Datagram, Ingress, Segment};
 use crate::containment::{Casualty, PANICS_IN_A_ROW, Panic, attempt};
-use crate::shared::{Interface, Shared};
+use crate::flow::Target;
+use crate::shared::Shared;
 
 /// Frames taken from a queue at a time: enough to amortise a clock read and a wake, few enough to stay in cache.
 const BATCH: usize = 64;
@@ -40,6 +42,16 @@ fn runs(batch: &[PktBuf]) -> u64 {
     const { assert!(BATCH <= u64::BITS as usize) };
     let pairs = batch.windows(2).enumerate();
     pairs.fold(0, |runs, (at, pair)| runs | u64::from(wire::run::continues(&pair[0], &pair[1])) << at)
+}
+
+/// A receive queue of a driver's.
+pub(crate) struct Source {
+    /// The port that it belongs to.
+    pub port: usize,
+    /// The interface over the port.
+    pub interface: Option<usize>,
+    /// The queue.
+    pub queue: Box<dyn RxQueue>,
 }
 
 /// What a driver took from its queues.
@@ -59,18 +71,19 @@ pub struct Driver<P: Platform> {
     keeps_batches: bool,
     rss: Toeplitz,
     index: usize,
-    /// Interface and queue.
-    queues: Vec<(usize, Box<dyn RxQueue>)>,
+    sources: Vec<Source>,
+    /// It was given queues: when they are all gone, so is what it was made for.
+    has_devices: bool,
     batch: Vec<PktBuf>,
     /// Empty between polls; kept for its memory.
     after: After<P>,
     counters: Arc<Counters>,
     idle: Arc<Idle<P>>,
-    /// Interfaces whose device was found to have vanished.
+    /// Ports whose device was found to have vanished.
     lost: Vec<usize>,
     /// Frames taken from a queue and not dealt with yet.
     unserved: u64,
-    /// The queue that is being looked at; `queues.len()` while none is.
+    /// The source that is being looked at; `sources.len()` while none is.
     at: usize,
     /// Panics since something was last done without one.
     panics: u32,
@@ -100,18 +113,19 @@ impl<P: Platform> Driver<P> {
         arch: &Arc<dyn Architecture<P>>,
         (rss, properties): (&Toeplitz, &Properties),
         index: usize,
-        queues: Vec<(usize, Box<dyn RxQueue>)>,
+        sources: Vec<Source>,
     ) -> Self {
         let idle = Arc::new(Idle(Parker::new()));
         let own: Arc<dyn Wake> = idle.clone();
-        shared.alarms.add_wakers(index, queues.iter().map(|(_, queue)| queue.waker()).chain([own]));
+        shared.alarms.add_wakers(index, sources.iter().map(|source| source.queue.waker()).chain([own]));
         Driver {
             shared: shared.clone(),
             arch: arch.clone(),
             keeps_batches: properties.keeps_batches_together,
             rss: rss.clone(),
             index,
-            queues,
+            has_devices: !sources.is_empty(),
+            sources,
             batch: Vec::with_capacity(BATCH),
             after: After::default(),
             counters: Arc::new(Counters::new()),
@@ -168,10 +182,10 @@ impl<P: Platform> Driver<P> {
     fn survive(&mut self, panic: Panic, after: &mut After<P>) {
         // A frame was dealt with, however badly: the next one may be better.
         self.panics = if self.unserved > 0 { 0 } else { self.panics + 1 };
-        let source = self.queues.get(self.at).map(|(interface, _)| *interface);
+        let source = self.sources.get(self.at).map(|source| source.port);
         let casualty = match source {
             _ if self.panics < PANICS_IN_A_ROW => Casualty::Work,
-            Some(interface) => Casualty::Device(interface),
+            Some(port) => Casualty::Device(port),
             None => Casualty::Thread,
         };
         self.shared.failures.note(panic, casualty.clone(), &self.shared.counters);
@@ -187,27 +201,29 @@ impl<P: Platform> Driver<P> {
         }
         match casualty {
             Casualty::Device(_) => {
-                let (interface, queue) = self.queues.remove(self.at);
-                let _ = attempt(|| drop(queue));
-                self.take_down(interface);
+                let source = self.sources.remove(self.at);
+                self.take_down(source);
                 self.panics = 0;
             }
             Casualty::Thread => {
-                while let Some((interface, queue)) = self.queues.pop() {
-                    let _ = attempt(|| drop(queue));
-                    self.take_down(interface);
+                while let Some(source) = self.sources.pop() {
+                    self.take_down(source);
                 }
                 self.panics = PANICS_IN_A_ROW + 1;
             }
             _ => {}
         }
-        self.at = self.queues.len();
+        self.at = self.sources.len();
     }
 
-    /// Nothing goes by this interface any more: connections that did end, and nothing is opened by way of it.
-    fn take_down(&self, interface: usize) {
-        self.shared.interfaces[interface].down.store(true, Ordering::Release);
-        let _ = attempt(|| self.arch.control(Control::LinkDown(interface)));
+    /// Nothing goes by this device any more: if it was its interface's last, connections that went there end, and nothing is
+    /// opened by way of it.
+    fn take_down(&self, Source { port, interface, queue }: Source) {
+        let _ = attempt(|| drop(queue));
+        let last = self.shared.set_port_down(port, interface, true);
+        if let Some(interface) = interface.filter(|_| last) {
+            let _ = attempt(|| self.arch.control(Control::LinkDown(interface)));
+        }
     }
 
     /// The calling thread stops polling for a while: what it owns may be used by others meanwhile.
@@ -268,9 +284,9 @@ impl<P: Platform> Driver<P> {
         let now = self.shared.clock.now();
         self.shared.begin_batch(now);
         let mut taken = Taken { now, frames: 0, full: false };
-        for index in 0..self.queues.len() {
+        for index in 0..self.sources.len() {
             let mut batch = std::mem::take(&mut self.batch);
-            let (interface, queue) = &mut self.queues[index];
+            let Source { interface, queue, .. } = &mut self.sources[index];
             let interface = *interface;
             self.at = index;
             let count = queue.receive(&mut batch, BATCH);
@@ -280,6 +296,12 @@ impl<P: Platform> Driver<P> {
                 self.counters.increment(Counter::RxBatches);
             }
             taken.full |= count == BATCH;
+            let Some(interface) = interface else {
+                Counters::drop_many(&self.counters, DropReason::NotForUs, count as u64);
+                batch.clear();
+                self.batch = batch;
+                continue;
+            };
             let runs = if self.keeps_batches { runs(&batch) } else { 0 };
             self.unserved = batch.len() as u64;
             for (at, frame) in batch.drain(..).enumerate() {
@@ -288,7 +310,7 @@ impl<P: Platform> Driver<P> {
             }
             self.batch = batch;
         }
-        self.at = self.queues.len();
+        self.at = self.sources.len();
         after.perform(&self.shared);
         self.arch.end_of_batch(after);
         taken
@@ -296,15 +318,17 @@ impl<P: Platform> Driver<P> {
 
     /// A device that has vanished takes its connections with it, and nothing is opened by way of it until it is back.
     fn look_for_devices(&mut self) {
-        for (interface, queue) in &self.queues {
-            let (gone, known) = (queue.gone(), self.lost.contains(interface));
+        for Source { port, interface, queue } in &self.sources {
+            let (gone, known) = (queue.gone(), self.lost.contains(port));
             if gone && !known {
-                self.lost.push(*interface);
-                self.shared.interfaces[*interface].down.store(true, Ordering::Release);
-                self.arch.control(Control::LinkDown(*interface));
+                self.lost.push(*port);
+                let last = self.shared.set_port_down(*port, *interface, true);
+                if let Some(interface) = interface.filter(|_| last) {
+                    self.arch.control(Control::LinkDown(interface));
+                }
             } else if known && !gone {
-                self.lost.retain(|lost| lost != interface);
-                self.shared.interfaces[*interface].down.store(false, Ordering::Release);
+                self.lost.retain(|lost| lost != port);
+                self.shared.set_port_down(*port, *interface, false);
             }
         }
     }
@@ -326,16 +350,15 @@ impl<P: Platform> Driver<P> {
                 self.arch.control(Control::AddressLost(address));
             }
         }
-        for index in 0..self.shared.interfaces.len() {
-            self.serve_waiting(index, now, after);
+        for port in 0..self.shared.ports.iter().len() {
+            self.serve_waiting(port, now, after);
         }
         after.perform(&self.shared);
     }
 
     /// Connections that wait for room in this driver's device queue get their turn, longest waiting first.
-    fn serve_waiting(&self, interface: usize, now: Time, after: &mut After<P>) {
-        let egress = &self.shared.interfaces[interface].egress;
-        let Some(queue) = egress.queues.get(self.index) else { return };
+    fn serve_waiting(&self, port: usize, now: Time, after: &mut After<P>) {
+        let Some(queue) = self.shared.ports[port].queues().get(self.index) else { return };
         if queue.drain() {
             queue.flush();
         }
@@ -353,13 +376,11 @@ impl<P: Platform> Driver<P> {
     /// a connection or a frame that waits for room in a device. Never late; early wakes are harmless.
     pub fn next_deadline(&self) -> Time {
         let now = self.shared.clock.now();
-        let blocked =
-            |interface: &Interface<P>| interface.egress.queues.get(self.index).is_some_and(|queue| queue.has_blocked());
-        if self.shared.interfaces.iter().any(blocked) {
+        if self.transmit_queues().any(|queue| queue.has_blocked()) {
             return now;
         }
         let nap = self.waits_for_room().then(|| now + ROOM_NAP);
-        let devices = self.queues.iter().filter_map(|(_, queue)| queue.next_due());
+        let devices = self.sources.iter().filter_map(|source| source.queue.next_due());
         let others = devices.chain(nap).chain(self.arch.next_deadline()).min().unwrap_or(Time::MAX);
         others.min(self.shared.internet.deadline())
     }
@@ -377,7 +398,7 @@ impl<P: Platform> Driver<P> {
     /// When it must look again whatever happens.
     fn looks_again(&self, now: Time) -> Time {
         // With several devices the first is slept on; the others are looked at often enough.
-        let nap = (self.queues.len() > 1 || self.waits_for_room()).then(|| now + ROOM_NAP);
+        let nap = (self.sources.len() > 1 || self.waits_for_room()).then(|| now + ROOM_NAP);
         let others = nap.into_iter().chain(self.arch.next_deadline()).min().unwrap_or(Time::MAX);
         others.min(self.shared.internet.deadline())
     }
@@ -387,12 +408,12 @@ impl<P: Platform> Driver<P> {
         // is there nothing left to wait for but timers, callers, and a device that comes back.
         if self.gone() {
             let now = self.shared.clock.now();
-            let back = self.queues.iter().filter_map(|(_, queue)| queue.next_due()).map(|due| due - now).min();
+            let back = self.sources.iter().filter_map(|source| source.queue.next_due()).map(|due| due - now).min();
             self.idle.0.park(timeout.into_iter().chain(back).min());
             return WaitOutcome::Gone;
         }
         self.at = 0;
-        let outcome = self.queues.first_mut().map_or(WaitOutcome::Gone, |(_, queue)| queue.wait(timeout));
+        let outcome = self.sources.first_mut().map_or(WaitOutcome::Gone, |source| source.queue.wait(timeout));
         if outcome == WaitOutcome::Gone && !self.gone() {
             self.idle.0.park(timeout);
         }
@@ -401,13 +422,17 @@ impl<P: Platform> Driver<P> {
 
     /// Whether connections or frames wait for room in a device queue of this driver.
     fn waits_for_room(&self) -> bool {
-        let mut queues = self.shared.interfaces.iter().filter_map(|interface| interface.egress.queues.get(self.index));
-        queues.any(|queue| queue.may_wait())
+        self.transmit_queues().any(|queue| queue.may_wait())
+    }
+
+    /// The transmit queues that this driver looks after.
+    fn transmit_queues(&self) -> impl Iterator<Item = &TransmitQueue<P, Target>> {
+        self.shared.ports.iter().filter_map(|port| port.queues().get(self.index))
     }
 
     /// Whether every device has vanished.
     pub fn gone(&self) -> bool {
-        self.queues.iter().all(|(_, queue)| queue.gone())
+        self.has_devices && self.sources.iter().all(|source| source.queue.gone())
     }
 
     #[inline]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ip::icmp::IcmpErrorKind;
 use ip::path_mtu::Estimate;
-use ip::{InterfaceView, Route, RouteAttributes, RouteEntry, RouteName, RouteTable};
+use ip::{Route, RouteAttributes, RouteEntry, RouteName, RouteTable};
 use observe::{Counter, Counters, DropReason, PerThreadCounters, Time};
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, Published, TooManyVersions};
 use tcp::config::MemoryLimits;
@@ -24,12 +24,12 @@ use crate::clock::Clock;
 use crate::containment::Failures;
 use crate::fast_open::Destinations;
 use crate::flow::Flow;
+use crate::interface::{Interface, Ports};
 use crate::internet::Internet;
 use crate::pings::Pings;
 use crate::route_cache::RouteCache;
 use crate::secrets::Secrets;
 use crate::socket::{Readiness, UdpShared};
-use crate::tx::Egress;
 
 const UNSPECIFIED: wire::FourTuple = wire::FourTuple {
     local_addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -37,24 +37,6 @@ const UNSPECIFIED: wire::FourTuple = wire::FourTuple {
     local_port: 0,
     remote_port: 0,
 };
-
-/// One interface of the stack.
-pub struct Interface<P: Platform> {
-    /// Its addresses, and what they imply. Read by every packet, replaced when an address comes or goes.
-    pub view: Published<InterfaceView, P>,
-    /// Its transmit side.
-    pub egress: Egress<P>,
-    /// Its device has vanished; nothing is opened by way of it until it is back.
-    pub(crate) down: P::AtomicBool,
-}
-
-impl<P: Platform> Interface<P> {
-    /// Whether its device has vanished.
-    #[inline]
-    pub fn is_down(&self) -> bool {
-        self.down.load(Ordering::Acquire)
-    }
-}
 
 /// The shared part of one stack.
 pub struct Shared<P: Platform> {
@@ -70,6 +52,10 @@ pub struct Shared<P: Platform> {
     pub rss: Toeplitz,
     /// Interfaces by index.
     pub interfaces: Vec<Interface<P>>,
+    /// Devices, by number.
+    pub ports: Ports<P>,
+    /// By port.
+    interface_of: Box<[Option<usize>]>,
     /// Where packets go.
     pub routes: Lock<RouteTable, P>,
     /// Some route says something of its path.
@@ -155,14 +141,18 @@ impl<P: Platform> Shared<P> {
     /// Everything in place, nothing learnt yet.
     pub fn new(
         settings: Settings<P>,
-        interfaces: Vec<Interface<P>>,
+        (interfaces, ports): (Vec<Interface<P>>, Ports<P>),
         routes: RouteTable,
         addresses: Addresses<P>,
     ) -> Arc<Self> {
         let Settings { clock, secrets, lock_kind, tcp, rss, workers, drivers, resets_per_second, contain } = settings;
         let now = clock.now();
         let internet = Internet::new(interfaces.len(), (workers, resets_per_second), secrets.table_hash(&UNSPECIFIED));
+        let owner = |port| interfaces.iter().position(|interface: &Interface<P>| interface.ports().contains(&port));
+        let interface_of = (0..ports.iter().len()).map(owner).collect();
         Arc::new(Shared {
+            ports,
+            interface_of,
             batch: CachePadded::new(P::AtomicU64::new(now.as_nanos())),
             clock,
             secrets,
@@ -256,10 +246,14 @@ impl<P: Platform> Shared<P> {
     /// The outbox for an event of `flow`. Always inlined: it is built where it is used, not moved there.
     #[inline(always)]
     pub fn outbox<'a>(&'a self, flow: &Flow, route: &RouteCache, counters: &'a Counters) -> Outbox<'a> {
-        let egress = self.egress_of(route);
-        let credit = egress.credit(flow.hash);
-        let cuts = egress.capabilities.segmentation.unwrap_or(0);
+        let (credit, cuts) = self.room(flow, route);
         Outbox::for_device(self.tcp.get(), counters, credit, cuts).with_routes(self.generation())
+    }
+
+    /// The interface over a port.
+    #[inline]
+    pub fn interface_of(&self, port: usize) -> Option<usize> {
+        self.interface_of.get(port).copied().flatten()
     }
 
     /// The interface and next hop towards `destination`.
@@ -286,8 +280,9 @@ impl<P: Platform> Shared<P> {
 
     /// Whether every device that could bring a packet to `address` has vanished.
     pub fn is_down_at(&self, address: IpAddr) -> bool {
-        let brings = |interface: &&Interface<P>| address.is_unspecified() || interface.view.get().is_local(address);
-        self.interfaces.iter().filter(brings).all(Interface::is_down)
+        let view = |interface: usize| self.interfaces[interface].view.get();
+        let brings = |interface: &usize| address.is_unspecified() || view(*interface).is_local(address);
+        (0..self.interfaces.len()).filter(brings).all(|interface| self.is_down(interface))
     }
 
     /// Whether a single host can have `address`: it is no broadcast of a network of ours, no group, and not unspecified.

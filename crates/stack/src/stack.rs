@@ -1,40 +1,32 @@
 //! A stack put together: interfaces, an architecture, the drivers that poll the devices; and the calls of the control
 //! plane. The public library wraps this; everything here is for any thread unless it says otherwise.
 
+mod build;
 mod datagrams;
 mod opening;
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dev::{Device, QueuePair};
-use ip::autoconf::{Autoconf, Identifiers};
-use ip::{InterfaceView, RouteTable};
-use path::TransmitQueue;
-use sync::{Atomic, LockKind, Platform, Published, model_is_over};
+use sync::{LockKind, Platform, model_is_over};
 use tcp::config::ConnectionOptions;
 use wire::FourTuple;
 
-use crate::addresses::{Addresses, Addressing};
 use crate::after::After;
 use crate::arch::Architecture;
-use crate::arch::select::{self, Plan, Staffing};
+use crate::arch::select::Plan;
 use crate::call::{Call, Control, Reply};
 use crate::clock::Clock;
 use crate::connections::Census;
 use crate::containment::Failure;
 use crate::flow::{Flow, Target};
 use crate::pings::EchoReply;
-use crate::place::Contents;
 use crate::ports::{Ports, Transport};
-use crate::rx::Driver;
-use crate::secrets::Secrets;
-use crate::shared::{Interface, Settings, Shared};
+use crate::shared::Shared;
 use crate::socket::ListenerShared;
-use crate::tx::Egress;
 
+pub use build::{BuildError, InterfaceConfig, InterfaceOverPorts};
 pub use datagrams::JoinRefused;
 pub use opening::ConnectRefused;
 
@@ -46,7 +38,7 @@ pub struct StackConfig<P: Platform> {
     pub lock_kind: LockKind,
     /// CPUs to spread cells and threads over; at least 1.
     pub cpus: usize,
-    /// Whether an architecture with threads of its own starts them (see [`Staffing`]).
+    /// Whether an architecture with threads of its own starts them (see [`Staffing`](crate::arch::select::Staffing)).
     pub own_threads: bool,
     /// TCP's parameters.
     pub tcp: tcp::Config,
@@ -79,49 +71,6 @@ impl<P: Platform> StackConfig<P> {
     }
 }
 
-/// One interface to build.
-pub struct InterfaceConfig {
-    /// Its device.
-    pub device: Box<dyn Device>,
-    /// Addresses with their prefix lengths.
-    pub addresses: Vec<(IpAddr, u8)>,
-    /// Default routers on its link.
-    pub gateways: Vec<IpAddr>,
-    /// Whether the addresses are tested, and whether it finds some for itself.
-    pub addressing: Addressing,
-}
-
-/// Why a stack cannot be built.
-#[derive(Debug)]
-pub enum BuildError {
-    /// There is no interface.
-    NoInterface,
-    /// The device handed out no queues: it is in use already.
-    NoQueues(String),
-    /// An address cannot stand on an interface.
-    Address(IpAddr, ip::interface::AddressError),
-    /// A lock that must never wait was asked for where threads share it.
-    NullLock(Plan),
-}
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BuildError::NoInterface => f.write_str("a stack needs at least one interface: add a device"),
-            BuildError::NoQueues(name) => {
-                write!(f, "device {name} has no queue left: it already belongs to another stack; open it again")
-            }
-            BuildError::Address(address, error) => write!(f, "address {address} cannot be used: {error}"),
-            BuildError::NullLock(plan) => write!(
-                f,
-                "the null lock excludes nobody, and {plan} shares its locks between threads: choose another lock kind"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for BuildError {}
-
 /// One stack. Clones name the same stack.
 pub struct Stack<P: Platform> {
     core: Arc<Core<P>>,
@@ -150,66 +99,6 @@ impl<P: Platform> Drop for Core<P> {
 }
 
 impl<P: Platform> Stack<P> {
-    /// Builds a stack, and one driver for each queue pair of the device that has most; see [`Driver`].
-    ///
-    /// # Errors
-    /// See [`BuildError`].
-    pub fn build(
-        mut config: StackConfig<P>,
-        interfaces: Vec<InterfaceConfig>,
-    ) -> Result<(Stack<P>, Vec<Driver<P>>), BuildError> {
-        if config.lock_kind == LockKind::Null && !config.plan.properties().single_thread {
-            return Err(BuildError::NullLock(config.plan));
-        }
-        let key = interfaces.first().ok_or(BuildError::NoInterface)?.device.capabilities().rss_key;
-        let rss = wire::rss::Toeplitz::new(&key.unwrap_or(wire::rss::SYMMETRIC_KEY));
-        let mut routes = RouteTable::new();
-        let secrets = config.seed.map_or_else(Secrets::draw::<P>, Secrets::from_seed);
-        let (mut built, mut machines) = (Vec::new(), Vec::new());
-        let mut receivers: Vec<Vec<_>> = Vec::new();
-        let mut first_queue = 0;
-        // With one thread for everything the queue is that thread's, but for rare calls of others.
-        let tx_lock = if config.plan.properties().single_thread { LockKind::Reserved } else { LockKind::Blocking };
-        for (index, interface) in interfaces.into_iter().enumerate() {
-            let seed = secrets.timing_seed(index);
-            let Built { interface, queues, addresses } =
-                build_interface::<P>(interface, (index, first_queue, seed), &mut routes, tx_lock)?;
-            machines.push(addresses);
-            first_queue += queues.len();
-            for (driver, queue) in queues.into_iter().enumerate() {
-                if receivers.len() <= driver {
-                    receivers.push(Vec::new());
-                }
-                receivers[driver].push((index, queue));
-            }
-            built.push(interface);
-        }
-        // Limits are this stack's alone, though its configuration may have served another.
-        config.tcp.gauges = Default::default();
-        let (workers, drivers) = (config.cpus.max(1), receivers.len());
-        let (clock, lock_kind, tcp) = (config.clock, config.lock_kind, config.tcp);
-        let (resets_per_second, contain) = (config.resets_per_second, config.contain);
-        let settings =
-            Settings { clock, secrets, lock_kind, tcp, rss: rss.clone(), workers, drivers, resets_per_second, contain };
-        let shared = Shared::new(settings, built, routes, Addresses::new(machines));
-        let staffing = Staffing { cpus: config.cpus.max(1), own_threads: config.own_threads };
-        let arch = select::build(config.plan, &shared, staffing, Contents::empty());
-        let core = Core { shared, arch, plan: config.plan, ports: Ports::default(), rss };
-        let stack = Stack { core: Arc::new(core) };
-        let mut after = After::default();
-        stack.core.shared.start_addresses(&mut after);
-        after.perform(&stack.core.shared);
-        let drivers = receivers
-            .into_iter()
-            .enumerate()
-            .map(|(index, queues)| {
-                let Core { shared, arch, plan, rss, .. } = &*stack.core;
-                Driver::new(shared, arch, (rss, plan.properties()), index, queues)
-            })
-            .collect();
-        Ok((stack, drivers))
-    }
-
     /// The architecture it runs under.
     pub fn plan(&self) -> Plan {
         self.core.plan
@@ -276,8 +165,8 @@ impl<P: Platform> Stack<P> {
     /// more. Where several machines share a device by other rules than the hash of the flow, they decide.
     pub fn driver_of(&self, flow: &Flow) -> Option<usize> {
         let (interface, _) = self.core.shared.route(flow.tuple.remote_addr)?;
-        let queues = self.core.shared.interfaces.get(interface)?.egress.queues.len();
-        Some(flow.index(queues.max(1)))
+        let port = self.core.shared.port_of(interface, flow.hash)?;
+        Some(flow.index(self.core.shared.ports[port].queues().len()))
     }
 
     /// Listens on `address` (port 0: any). Complete when every cell has its replica.
@@ -322,7 +211,7 @@ impl<P: Platform> Stack<P> {
     ) -> Result<Option<(EchoReply, Duration)>, ConnectRefused> {
         let shared = &self.core.shared;
         let (interface, _) = shared.route(destination).ok_or(ConnectRefused::NoRoute)?;
-        if shared.interfaces[interface].is_down() {
+        if shared.is_down(interface) {
             return Err(ConnectRefused::NetworkDown);
         }
         let view = shared.interfaces[interface].view.get();
@@ -364,55 +253,4 @@ pub enum BindRefused {
     NotLocal,
     /// Every device that could bring anything to it has vanished.
     NetworkDown,
-}
-
-type Receivers = Vec<Box<dyn dev::RxQueue>>;
-
-struct Built<P: Platform> {
-    interface: Interface<P>,
-    queues: Receivers,
-    addresses: (Addressing, Autoconf),
-}
-
-fn build_interface<P: Platform>(
-    config: InterfaceConfig,
-    (index, first_queue, seed): (usize, usize, u64),
-    routes: &mut RouteTable,
-    tx_lock: LockKind,
-) -> Result<Built<P>, BuildError> {
-    let InterfaceConfig { mut device, addresses, gateways, addressing } = config;
-    let capabilities = device.capabilities().clone();
-    let mut view = InterfaceView::new(index as u16, capabilities.mac, capabilities.mtu);
-    for (address, prefix) in &addresses {
-        view.add_address(*address, *prefix).map_err(|error| BuildError::Address(*address, error))?;
-    }
-    let autoconf = if addressing.is_checked() {
-        let settings = ip::autoconf::Settings {
-            addresses,
-            from_routers: addressing.from_routers,
-            identifiers: addressing.stable_key.map_or(Identifiers::Eui64, |key| Identifiers::Stable { key }),
-            keep_contested: addressing.keep_contested,
-            own_default_route: gateways.iter().any(IpAddr::is_ipv6),
-            seed,
-        };
-        Autoconf::new(settings, view)
-    } else {
-        Autoconf::fixed(view, seed)
-    };
-    // Under test no address is there yet.
-    let view = autoconf.view().clone();
-    routes.insert_connected(&view);
-    for gateway in gateways {
-        routes.insert_default(gateway, index as u16);
-    }
-    let pairs = device.take_queues();
-    if pairs.is_empty() {
-        return Err(BuildError::NoQueues(device.name().to_owned()));
-    }
-    let number =
-        |(index, pair): (usize, QueuePair)| (pair.rx, TransmitQueue::new(pair.tx, tx_lock, first_queue + index));
-    let (receivers, queues) = pairs.into_iter().enumerate().map(number).unzip();
-    let egress = Egress { capabilities, queues, first_queue };
-    let interface = Interface { view: Published::new(view), egress, down: P::AtomicBool::new(false) };
-    Ok(Built { interface, queues: receivers, addresses: (addressing, autoconf) })
 }

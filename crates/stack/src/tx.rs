@@ -9,7 +9,6 @@
 
 use std::net::IpAddr;
 
-use dev::Capabilities;
 use ip::LinkHeader;
 use ip::output::DEFAULT_TTL;
 use observe::{Counters, DropReason};
@@ -20,7 +19,7 @@ use sync::Platform;
 use tcp::{Outbox, PathNews};
 
 use crate::after::After;
-use crate::flow::{self, Flow, Target};
+use crate::flow::{Flow, Target};
 use crate::route_cache::RouteCache;
 use crate::rx::ROOM_NAP;
 use crate::shared::Shared;
@@ -67,30 +66,6 @@ fn fits(segment: &PktBuf, most: usize, cuts: usize) -> bool {
     }
 }
 
-/// One device as the output path sees it.
-pub struct Egress<P: Platform> {
-    /// What the device can do.
-    pub capabilities: Capabilities,
-    /// Its transmit queues, by index. Connections wait for room in them.
-    pub queues: Vec<TransmitQueue<P, Target>>,
-    /// The number of the first among those of all devices.
-    pub first_queue: usize,
-}
-
-impl<P: Platform> Egress<P> {
-    /// The queue that serves flows of this hash.
-    #[inline]
-    pub fn queue(&self, hash: u32) -> &TransmitQueue<P, Target> {
-        &self.queues[flow::index(hash, self.queues.len())]
-    }
-
-    /// How many data segments an event of a flow of this hash may emit now.
-    #[inline]
-    pub fn credit(&self, hash: u32) -> u32 {
-        self.queue(hash).credit().min(BURST) as u32
-    }
-}
-
 /// Gives several segments IP and link headers, and then to the device.
 #[inline(never)]
 fn transmit_all<P: Platform>(
@@ -118,7 +93,7 @@ impl<P: Platform> Shared<P> {
         let (segments, counters) = (&mut out.segments, out.counters);
         // By reference: a copy of fourteen bytes is made in other pieces than it is read back in.
         let Some(link) = &route.link else { return };
-        let queue = self.interfaces[route.interface as usize].egress.queue(flow.hash);
+        let queue = self.ports[usize::from(route.port)].queue(flow.hash);
         let dirty = after.dirty();
         // Most events send one segment, and loops cost more than that.
         if segments.len() == 1
@@ -154,10 +129,11 @@ impl<P: Platform> Shared<P> {
             out.path = PathNews::Changed { lost, suspect };
             return false;
         };
+        let Some(port) = self.port_of(interface, flow.hash) else { return false };
         if changed {
-            out.path = PathNews::Changed { lost: self.drop_oversized(remote, interface, out) || lost, suspect };
+            out.path = PathNews::Changed { lost: self.drop_oversized(remote, port, out) || lost, suspect };
         }
-        route.interface = interface as u16;
+        route.port = port as u16;
         if self.may_be_fragmented(remote, self.batch_now()) {
             // Every packet needs an identification of its own, and so goes the long way.
             return false;
@@ -168,15 +144,15 @@ impl<P: Platform> Shared<P> {
         let found = self.link_header_in_use(interface, next_hop, remote, progress, after);
         let Some((link, in_doubt)) = found else { return false };
         let generation = if in_doubt || changed { generation ^ 1 } else { generation };
-        *route = RouteCache { generation, interface: interface as u16, acknowledged, link: Some(link), in_doubt };
+        *route = RouteCache { generation, port: port as u16, acknowledged, link: Some(link), in_doubt };
         true
     }
 
     /// Drops the segments that were made for a wider path, or for a device that cuts what its successor does not. Whether
     /// there were any.
-    fn drop_oversized(&self, remote: IpAddr, interface: usize, out: &mut Outbox<'_>) -> bool {
+    fn drop_oversized(&self, remote: IpAddr, port: usize, out: &mut Outbox<'_>) -> bool {
         let most = usize::from(self.route_mss(remote, self.batch_now())) + wire::tcp::HEADER_LEN;
-        let cuts = self.interfaces[interface].egress.capabilities.segmentation.unwrap_or(0);
+        let cuts = self.ports[port].capabilities().segmentation.unwrap_or(0);
         let before = out.segments.len();
         out.segments.retain(|segment| fits(segment, most, cuts));
         let dropped = before - out.segments.len();
@@ -235,19 +211,26 @@ impl<P: Platform> Shared<P> {
         if frames.is_empty() {
             return;
         }
-        self.interfaces[interface].egress.queue(hash).transmit(frames.drain(..), counters, after.dirty());
+        match self.port_of(interface, hash) {
+            Some(port) => self.ports[port].queue(hash).transmit(frames.drain(..), counters, after.dirty()),
+            None => frames.drain(..).for_each(|_| counters.drop(DropReason::InterfaceDown)),
+        }
     }
 
-    /// The device of a connection, as far as its route is known.
-    #[inline]
-    pub fn egress_of(&self, route: &RouteCache) -> &Egress<P> {
-        &self.interfaces[usize::from(route.interface)].egress
+    /// How many data segments an event of `flow` may emit now, and how much text its device cuts into segments.
+    #[inline(always)]
+    pub(crate) fn room(&self, flow: &Flow, route: &RouteCache) -> (u32, usize) {
+        // Without any device nothing is sent, and nothing waits for room.
+        let Some(port) = self.ports.get(route.port.into()) else { return (BURST as u32, 0) };
+        let credit = port.queue(flow.hash).credit().min(BURST) as u32;
+        (credit, port.capabilities().segmentation.unwrap_or(0))
     }
 
     /// A connection has data and found no room in its device: it gets its turn from the queue's driver.
     #[cold]
     pub fn wait_for_room(&self, flow: &Flow, route: &RouteCache, target: Target, after: &mut After<P>) {
-        let queue = self.egress_of(route).queue(flow.hash);
+        let Some(port) = self.ports.get(route.port.into()) else { return };
+        let queue = port.queue(flow.hash);
         queue.wait_for_room(target);
         // The thread that notifies looks whether the driver sleeps.
         after.dirty().mark(queue.number());
@@ -257,7 +240,7 @@ impl<P: Platform> Shared<P> {
     #[inline]
     pub fn notify(&self, dirty: &mut Dirty) {
         while let Some((number, receivers)) = dirty.next_queue() {
-            let Some((index, queue)) = self.transmit_queue(number) else { continue };
+            let Some((index, queue)) = self.ports.transmit_queue(number) else { continue };
             queue.notify(receivers);
             // Nobody tells when there is room: the queue's own driver has to look, and may be asleep.
             if queue.may_wait() {
@@ -265,14 +248,5 @@ impl<P: Platform> Shared<P> {
             }
         }
         dirty.finish();
-    }
-
-    /// The transmit queue of this number among those of all devices, and its index in its own.
-    #[inline]
-    fn transmit_queue(&self, number: usize) -> Option<(usize, &TransmitQueue<P, Target>)> {
-        self.interfaces.iter().find_map(|interface| {
-            let index = number.checked_sub(interface.egress.first_queue)?;
-            Some((index, interface.egress.queues.get(index)?))
-        })
     }
 }

@@ -112,11 +112,11 @@ impl<P: Platform> Stack<P> {
         let shared = &self.core.shared;
         let destination = to.or(socket.remote()).ok_or(udp::SendError::NoDestination)?;
         let (interface, _) = shared.route(destination.ip()).ok_or(udp::SendError::Unreachable)?;
-        let interface = &shared.interfaces[interface];
-        if interface.is_down() {
+        if shared.is_down(interface) {
             return Err(udp::SendError::NetworkDown);
         }
-        let source = interface.view.get().source_for(destination.ip()).ok_or(udp::SendError::Unreachable)?;
+        let source =
+            shared.interfaces[interface].view.get().source_for(destination.ip()).ok_or(udp::SendError::Unreachable)?;
         let (length, datagrams) = socket.send(payload, to, source, &shared.counters)?;
         let mut after = After::default();
         for datagram in datagrams {

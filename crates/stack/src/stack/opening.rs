@@ -13,7 +13,6 @@ use tcp::fast_open::Start;
 use super::Stack;
 use crate::call::{Call, OpenRefused, OpenRequest, Reply};
 use crate::flow::Flow;
-use crate::shared::Interface;
 use crate::socket::TcpSocket;
 
 /// The most text that an open takes: what a pooled buffer holds, and an empty send buffer takes, however small it is.
@@ -130,7 +129,7 @@ impl<P: Platform> Stack<P> {
         // Read before the routes are: what changes in between is then found at the first emission.
         let generation = self.core.shared.generation();
         let leaves_by = self.core.shared.route(remote.ip()).map(|(interface, _)| interface);
-        let way = leaves_by.map(|interface| &self.core.shared.interfaces[interface]);
+        let is_down = || leaves_by.is_some_and(|interface| self.core.shared.is_down(interface));
         let source = match local.map(|local| local.ip()) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
             //# The optional "local IP address" parameter MUST be supported to allow the specification of the local IP
@@ -140,19 +139,22 @@ impl<P: Platform> Stack<P> {
             //# If an application on a multihomed host does not specify the local IP address when actively opening a TCP
             //# connection, then the TCP implementation MUST ask the IP layer to select a local IP address before
             //# sending the (first) SYN (MUST-44).
-            _ => way.and_then(|way| way.view.get().source_for(remote.ip())).ok_or(ConnectRefused::NoRoute)?,
+            _ => {
+                let way = leaves_by.map(|interface| &self.core.shared.interfaces[interface]);
+                way.and_then(|way| way.view.get().source_for(remote.ip())).ok_or(ConnectRefused::NoRoute)?
+            }
         };
         if self.core.shared.is_local(remote.ip()) {
             return Err(ConnectRefused::OwnAddress);
         }
-        if way.is_some_and(Interface::is_down) {
+        if is_down() {
             return Err(ConnectRefused::NetworkDown);
         }
         let (socket, taken) =
             self.open_somewhere((local, source), remote, options, text, Way { generation, leaves_by })?;
         // The device may have vanished between the look and the entry in the table, and the round of those that go by it
         // have come in between.
-        if way.is_some_and(Interface::is_down) {
+        if is_down() {
             self.call(&socket.target(), Call::Abort(tcp::Abort));
             return Err(ConnectRefused::NetworkDown);
         }

@@ -21,7 +21,7 @@ pub struct Connection<P: Platform> {
     hash: Absent,
     pub(super) flow: Flow,
     pub(super) pcb: SharedPcb<P>,
-    /// The interface by which its segments leave; 0 until the first has left.
+    /// The port by which its segments leave; 0 until the first has left.
     pub(super) leaves_by: P::AtomicU32,
     pub(super) socket: Arc<TcpSocket<P>>,
     /// When its entry in the wheel fires, in nanoseconds; `u64::MAX` when it has none.
@@ -100,7 +100,7 @@ impl<P: Platform> SharedTable<P> {
     ) -> Arc<Connection<P>> {
         let NewConnection { flow, pcb, route, socket } = new;
         let kind = site.shared.lock_kind;
-        let leaves_by = P::AtomicU32::new(route.interface().into());
+        let leaves_by = P::AtomicU32::new(route.port().into());
         let (key, pcb) = match site.layout {
             LockPlan::One => {
                 let whole = connection::Connection::new(hash, flow, socket.clone(), route, *pcb);

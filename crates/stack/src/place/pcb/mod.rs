@@ -73,9 +73,9 @@ pub struct Way<'a, P: Platform> {
     pub shared: &'a Shared<P>,
     /// The connection's flow.
     pub flow: &'a Flow,
-    /// The interface by which the connection's segments leave, for whoever begins an event before it holds the route.
+    /// The port by which the connection's segments leave, for whoever begins an event before it holds the route.
     pub leaves_by: &'a P::AtomicU32,
-    /// The interface for which the event's outbox was made.
+    /// The port for which the event's outbox was made.
     pub made_for: u16,
     /// What is left for when the guards are gone.
     pub after: &'a mut After<P>,
@@ -85,15 +85,15 @@ impl<P: Platform> Way<'_, P> {
     /// Gives the segments in `out` to the device. Phase *inside*: called with the guard that orders them.
     #[inline]
     pub fn emit(&mut self, route: &mut RouteCache, out: &mut Outbox<'_>) {
-        if route.interface() != self.made_for {
+        if route.port() != self.made_for {
             // Another event has moved the route since: what was made for the other device is looked at again.
             route.outdate();
         }
         self.shared.emit(self.flow, route, out, self.after);
-        self.made_for = route.interface();
-        let interface = u32::from(route.interface());
-        if self.leaves_by.load(Ordering::Relaxed) != interface {
-            self.leaves_by.store(interface, Ordering::Relaxed);
+        self.made_for = route.port();
+        let port = u32::from(route.port());
+        if self.leaves_by.load(Ordering::Relaxed) != port {
+            self.leaves_by.store(port, Ordering::Relaxed);
         }
     }
 }

@@ -1,0 +1,138 @@
+//! A device as what stands above it sees it: its transmit queues, what it can do, whether it is there.
+//!
+//! A port has no address and no route. Above one may stand an interface of a stack, several under one interface (a bond), a
+//! bridge, or nothing. Its receive queues are handed out when it is [opened](Port::open), each to the thread that polls it.
+//! Any thread.
+
+use dev::{Capabilities, Device, QueuePair, RxQueue};
+use sync::{Atomic, LockKind, Ordering, Platform};
+
+use crate::TransmitQueue;
+
+/// See the head of the file. `W` names a sender that waits for room in a transmit queue.
+pub struct Port<P: Platform, W> {
+    capabilities: Capabilities,
+    queues: Vec<TransmitQueue<P, W>>,
+    /// The device has vanished.
+    down: P::AtomicBool,
+}
+
+impl<P: Platform, W> Port<P, W> {
+    /// Takes over a device's queues, at least one of them; the receiving halves are returned by index. The transmit queues are
+    /// numbered from `first_queue`, and locked by locks of this kind. `None`: the device has no queue left.
+    pub fn open(device: &mut dyn Device, lock: LockKind, first_queue: usize) -> Option<(Self, Vec<Box<dyn RxQueue>>)> {
+        let capabilities = device.capabilities().clone();
+        let pairs = device.take_queues();
+        if pairs.is_empty() {
+            return None;
+        }
+        let numbered = pairs.into_iter().zip(first_queue..);
+        let halves = |(pair, number): (QueuePair, usize)| (pair.rx, TransmitQueue::new(pair.tx, lock, number));
+        let (receivers, queues) = numbered.map(halves).unzip();
+        Some((Port { capabilities, queues, down: P::AtomicBool::new(false) }, receivers))
+    }
+
+    /// What the device can do.
+    #[inline]
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// The transmit queues, by index.
+    #[inline]
+    pub fn queues(&self) -> &[TransmitQueue<P, W>] {
+        &self.queues
+    }
+
+    /// The transmit queue that serves flows of this hash: the one whose receive queue the device gives their frames to.
+    #[inline]
+    pub fn queue(&self, hash: u32) -> &TransmitQueue<P, W> {
+        &self.queues[index(hash, self.queues.len())]
+    }
+
+    /// Whether the device has vanished.
+    #[inline]
+    pub fn is_down(&self) -> bool {
+        self.down.load(Ordering::Acquire)
+    }
+
+    /// The device has vanished, or is back.
+    pub fn set_down(&self, down: bool) {
+        self.down.store(down, Ordering::Release);
+    }
+}
+
+/// Which of `n` queues, ports or cells serves the flows of this hash; `n` must not be 0. The low bits choose, as a network
+/// interface's redirection table does.
+#[inline]
+pub fn index(hash: u32, n: usize) -> usize {
+    // With a bit set at most once, `n & (n - 1)` is 0: no count of bits, which not every processor has an instruction for.
+    if n & (n - 1) == 0 { hash as usize & (n - 1) } else { hash as usize % n }
+}
+
+/// All ports that one stack or bridge stands on, by number. Their transmit queues are numbered through.
+pub struct Ports<P: Platform, W>(Vec<Port<P, W>>);
+
+impl<P: Platform, W> Ports<P, W> {
+    /// Of these ports, each opened with the number that follows the last queue of the one before.
+    pub fn new(ports: Vec<Port<P, W>>) -> Self {
+        debug_assert!(ports.iter().flat_map(Port::queues).map(TransmitQueue::number).eq(0..Self::count(&ports)));
+        Ports(ports)
+    }
+
+    fn count(ports: &[Port<P, W>]) -> usize {
+        ports.iter().map(|port| port.queues.len()).sum()
+    }
+
+    /// The port of this number.
+    #[inline]
+    pub fn get(&self, port: usize) -> Option<&Port<P, W>> {
+        self.0.get(port)
+    }
+
+    /// All of them, by number.
+    pub fn iter(&self) -> std::slice::Iter<'_, Port<P, W>> {
+        self.0.iter()
+    }
+
+    /// The transmit queue of this number, and its index in its port.
+    #[inline]
+    pub fn transmit_queue(&self, number: usize) -> Option<(usize, &TransmitQueue<P, W>)> {
+        self.0.iter().find_map(|port| {
+            let index = number.checked_sub(port.queues.first()?.number())?;
+            Some((index, port.queues.get(index)?))
+        })
+    }
+
+    /// Which of several ports carries the flows of this hash: of those that are up, always the same one, so that no frame of a
+    /// flow overtakes another. If none is up, of all. `None`: there are no candidates.
+    #[inline]
+    pub fn choose(&self, candidates: &[usize], hash: u32) -> Option<usize> {
+        match candidates {
+            [only] => Some(*only),
+            _ => self.choose_among(candidates, hash),
+        }
+    }
+
+    #[cold]
+    fn choose_among(&self, candidates: &[usize], hash: u32) -> Option<usize> {
+        let is_up = |port: &&usize| self.get(**port).is_some_and(|port| !port.is_down());
+        // Other bits than those that choose the queue.
+        let hash = hash.rotate_right(16);
+        let up: Vec<&usize> = candidates.iter().filter(is_up).collect();
+        match (up.len(), candidates.len()) {
+            (0, 0) => None,
+            (0, all) => Some(candidates[index(hash, all)]),
+            (some, _) => Some(*up[index(hash, some)]),
+        }
+    }
+}
+
+impl<P: Platform, W> std::ops::Index<usize> for Ports<P, W> {
+    type Output = Port<P, W>;
+
+    #[inline]
+    fn index(&self, port: usize) -> &Port<P, W> {
+        &self.0[port]
+    }
+}

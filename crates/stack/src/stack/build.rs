@@ -1,0 +1,238 @@
+//! A stack put together: devices are opened as ports, interfaces laid over them, drivers made for the receive queues.
+//!
+//! Usually each interface has a device of its own, and both have the same number ([`Stack::build`]);
+//! [`Stack::build_over_ports`] keeps them apart. Called once, by any thread.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use dev::Device;
+use ip::autoconf::{Autoconf, Identifiers};
+use ip::{InterfaceView, RouteTable};
+use sync::{LockKind, Platform};
+use wire::ethernet::MacAddr;
+
+use super::{Core, Stack, StackConfig};
+use crate::addresses::{Addresses, Addressing};
+use crate::after::After;
+use crate::arch::select::{self, Plan, Staffing};
+use crate::interface::{Interface, Port, Ports};
+use crate::place::Contents;
+use crate::ports;
+use crate::rx::{Driver, Source};
+use crate::secrets::Secrets;
+use crate::shared::{Settings, Shared};
+
+/// The MTU of an interface without devices.
+const MTU_WITHOUT_PORT: usize = 65_535;
+
+/// One interface to build, over a device of its own: the usual case.
+pub struct InterfaceConfig {
+    /// Its device.
+    pub device: Box<dyn Device>,
+    /// Addresses with their prefix lengths.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Default routers on its link.
+    pub gateways: Vec<IpAddr>,
+    /// Whether the addresses are tested, and whether it finds some for itself.
+    pub addressing: Addressing,
+}
+
+/// One interface to build, over any number of devices that are given beside it: none, or several as a bond.
+pub struct InterfaceOverPorts {
+    /// Its devices, by their place in the list. The first gives the hardware address, and the one that carries least the MTU.
+    pub ports: Vec<usize>,
+    /// As [`InterfaceConfig::addresses`].
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// As [`InterfaceConfig::gateways`].
+    pub gateways: Vec<IpAddr>,
+    /// As [`InterfaceConfig::addressing`].
+    pub addressing: Addressing,
+}
+
+/// Why a stack cannot be built.
+#[derive(Debug)]
+pub enum BuildError {
+    /// There is no interface.
+    NoInterface,
+    /// The device handed out no queues: it is in use already.
+    NoQueues(String),
+    /// An interface names a device, by its place in the list, that there is not or that another interface has.
+    Port(usize),
+    /// An address cannot stand on an interface.
+    Address(IpAddr, ip::interface::AddressError),
+    /// A lock that must never wait was asked for where threads share it.
+    NullLock(Plan),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BuildError::NoInterface => f.write_str("a stack needs at least one interface: add a device"),
+            BuildError::NoQueues(name) => {
+                write!(f, "device {name} has no queue left: it already belongs to another stack; open it again")
+            }
+            BuildError::Port(port) => {
+                write!(f, "device {port} is not there to be used: name each device of the list once, counted from 0")
+            }
+            BuildError::Address(address, error) => write!(f, "address {address} cannot be used: {error}"),
+            BuildError::NullLock(plan) => write!(
+                f,
+                "the null lock excludes nobody, and {plan} shares its locks between threads: choose another lock kind"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+/// Receive queues by the driver that polls them.
+type Sources = Vec<Vec<Source>>;
+
+impl<P: Platform> Stack<P> {
+    /// Builds a stack of interfaces that have a device each, and one driver for each queue pair of the device that has most;
+    /// see [`Driver`].
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn build(
+        config: StackConfig<P>,
+        interfaces: Vec<InterfaceConfig>,
+    ) -> Result<(Stack<P>, Vec<Driver<P>>), BuildError> {
+        let (mut devices, mut over) = (Vec::new(), Vec::new());
+        for InterfaceConfig { device, addresses, gateways, addressing } in interfaces {
+            over.push(InterfaceOverPorts { ports: vec![devices.len()], addresses, gateways, addressing });
+            devices.push(device);
+        }
+        Self::build_over_ports(config, devices, over)
+    }
+
+    /// The same of devices and of interfaces that are laid over them. What arrives by a device that no interface has is
+    /// dropped.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn build_over_ports(
+        mut config: StackConfig<P>,
+        devices: Vec<Box<dyn Device>>,
+        interfaces: Vec<InterfaceOverPorts>,
+    ) -> Result<(Stack<P>, Vec<Driver<P>>), BuildError> {
+        let single_thread = config.plan.properties().single_thread;
+        if config.lock_kind == LockKind::Null && !single_thread {
+            return Err(BuildError::NullLock(config.plan));
+        }
+        if interfaces.is_empty() {
+            return Err(BuildError::NoInterface);
+        }
+        let key = devices.first().and_then(|device| device.capabilities().rss_key);
+        let rss = wire::rss::Toeplitz::new(&key.unwrap_or(wire::rss::SYMMETRIC_KEY));
+        let secrets = config.seed.map_or_else(Secrets::draw::<P>, Secrets::from_seed);
+        // With one thread for everything the queue is that thread's, but for rare calls of others.
+        let tx_lock = if single_thread { LockKind::Reserved } else { LockKind::Blocking };
+        let (ports, sources) = open_ports::<P>(devices, &interfaces, tx_lock)?;
+        let (mut routes, mut built, mut machines) = (RouteTable::new(), Vec::new(), Vec::new());
+        for (index, interface) in interfaces.into_iter().enumerate() {
+            let seed = secrets.timing_seed(index);
+            let (interface, addresses) = build_interface::<P>(interface, &ports, (index, seed), &mut routes)?;
+            machines.push(addresses);
+            built.push(interface);
+        }
+        // Limits are this stack's alone, though its configuration may have served another.
+        config.tcp.gauges = Default::default();
+        let (workers, drivers) = (config.cpus.max(1), sources.len());
+        let (clock, lock_kind, tcp) = (config.clock, config.lock_kind, config.tcp);
+        let (resets_per_second, contain) = (config.resets_per_second, config.contain);
+        let settings =
+            Settings { clock, secrets, lock_kind, tcp, rss: rss.clone(), workers, drivers, resets_per_second, contain };
+        let shared = Shared::new(settings, (built, ports), routes, Addresses::new(machines));
+        let staffing = Staffing { cpus: config.cpus.max(1), own_threads: config.own_threads };
+        let arch = select::build(config.plan, &shared, staffing, Contents::empty());
+        let core = Core { shared, arch, plan: config.plan, ports: ports::Ports::default(), rss };
+        let stack = Stack { core: Arc::new(core) };
+        let mut after = After::default();
+        stack.core.shared.start_addresses(&mut after);
+        after.perform(&stack.core.shared);
+        let drivers = sources
+            .into_iter()
+            .enumerate()
+            .map(|(index, sources)| {
+                let Core { shared, arch, plan, rss, .. } = &*stack.core;
+                Driver::new(shared, arch, (rss, plan.properties()), index, sources)
+            })
+            .collect();
+        Ok((stack, drivers))
+    }
+}
+
+/// Opens all devices. Queue `n` of each is driver `n`'s; without any device there is a driver for timers and callers.
+fn open_ports<P: Platform>(
+    devices: Vec<Box<dyn Device>>,
+    interfaces: &[InterfaceOverPorts],
+    tx_lock: LockKind,
+) -> Result<(Ports<P>, Sources), BuildError> {
+    let mut interface_of = vec![None; devices.len()];
+    for (index, interface) in interfaces.iter().enumerate() {
+        for port in &interface.ports {
+            match interface_of.get_mut(*port) {
+                Some(owner @ None) => *owner = Some(index),
+                _ => return Err(BuildError::Port(*port)),
+            }
+        }
+    }
+    let (mut ports, mut sources, mut queues): (Vec<Port<P>>, Sources, usize) = (Vec::new(), vec![Vec::new()], 0);
+    for (port, (mut device, interface)) in devices.into_iter().zip(interface_of).enumerate() {
+        let (opened, receivers) =
+            Port::open(&mut *device, tx_lock, queues).ok_or_else(|| BuildError::NoQueues(device.name().to_owned()))?;
+        queues += receivers.len();
+        for (driver, queue) in receivers.into_iter().enumerate() {
+            if sources.len() <= driver {
+                sources.push(Vec::new());
+            }
+            sources[driver].push(Source { port, interface, queue });
+        }
+        ports.push(opened);
+    }
+    Ok((Ports::new(ports), sources))
+}
+
+/// What an interface over these ports knows of its link: the hardware address and the MTU.
+fn link_of<P: Platform>(ports: &Ports<P>, numbers: &[usize]) -> (MacAddr, usize) {
+    let capabilities = || numbers.iter().map(|port| ports[*port].capabilities());
+    let mac = capabilities().next().map_or(MacAddr::UNSPECIFIED, |first| first.mac);
+    (mac, capabilities().map(|capabilities| capabilities.mtu).min().unwrap_or(MTU_WITHOUT_PORT))
+}
+
+fn build_interface<P: Platform>(
+    config: InterfaceOverPorts,
+    ports: &Ports<P>,
+    (index, seed): (usize, u64),
+    routes: &mut RouteTable,
+) -> Result<(Interface<P>, (Addressing, Autoconf)), BuildError> {
+    let InterfaceOverPorts { ports: numbers, addresses, gateways, addressing } = config;
+    let (mac, mtu) = link_of(ports, &numbers);
+    let mut view = InterfaceView::new(index as u16, mac, mtu);
+    for (address, prefix) in &addresses {
+        view.add_address(*address, *prefix).map_err(|error| BuildError::Address(*address, error))?;
+    }
+    let autoconf = if addressing.is_checked() {
+        let settings = ip::autoconf::Settings {
+            addresses,
+            from_routers: addressing.from_routers,
+            identifiers: addressing.stable_key.map_or(Identifiers::Eui64, |key| Identifiers::Stable { key }),
+            keep_contested: addressing.keep_contested,
+            own_default_route: gateways.iter().any(IpAddr::is_ipv6),
+            seed,
+        };
+        Autoconf::new(settings, view)
+    } else {
+        Autoconf::fixed(view, seed)
+    };
+    // Addresses that are still being tested for duplicates are not assigned yet.
+    let view = autoconf.view().clone();
+    routes.insert_connected(&view);
+    for gateway in gateways {
+        routes.insert_default(gateway, index as u16);
+    }
+    Ok((Interface::new(view, numbers), (addressing, autoconf)))
+}

@@ -1,0 +1,234 @@
+//! Interfaces over ports: one, none, several, and more queues than a word has bits. Two whole stacks in virtual time.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dev::fault::Fault;
+use dev::{Device, mem};
+use every_arch::every_arch;
+use observe::{Counter, DropReason, Time};
+use pktbuf::{Chunk, PktBuf};
+use stack::call::{Call, Reply};
+use stack::socket::{ListenerShared, TcpSocket};
+use stack::{
+    Addressing, BuildError, Clock, Driver, InterfaceConfig, InterfaceOverPorts, Plan, Stack, StackConfig, VirtualClock,
+};
+use sync::Real;
+
+type Socket = Arc<TcpSocket<Real>>;
+
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+/// On no link.
+const INNER: Ipv4Addr = Ipv4Addr::new(192, 168, 9, 1);
+const PORT: u16 = 80;
+
+struct End {
+    stack: Stack<Real>,
+    drivers: Vec<Driver<Real>>,
+}
+
+impl End {
+    fn counter(&self, counter: Counter) -> u64 {
+        self.stack.census().counters.get(counter)
+    }
+}
+
+fn config(plan: Plan, clock: &Arc<VirtualClock<Real>>, seed: u64, cpus: usize) -> StackConfig<Real> {
+    let clock = Clock::Virtual(clock.clone());
+    StackConfig { own_threads: false, seed: Some(seed), clock, cpus, ..StackConfig::new(plan) }
+}
+
+fn over(ports: &[usize], address: Ipv4Addr) -> InterfaceOverPorts {
+    let addresses = vec![(address.into(), 24)];
+    InterfaceOverPorts { ports: ports.to_vec(), addresses, gateways: vec![], addressing: Addressing::default() }
+}
+
+struct World {
+    clock: Arc<VirtualClock<Real>>,
+    client: End,
+    server: End,
+}
+
+impl World {
+    /// A client over all of its devices, and a server with these interfaces over its.
+    fn new(
+        plan: Plan,
+        links: impl Fn(usize, mem::MemDevice, &Arc<VirtualClock<Real>>) -> Box<dyn Device>,
+        (count, queues, cpus): (usize, usize, usize),
+        server: Vec<InterfaceOverPorts>,
+    ) -> World {
+        let clock = VirtualClock::new(Time::from_secs(1));
+        let (mut near, mut far) = (Vec::new(), Vec::new());
+        for link in 0..count {
+            let memory = mem::MemConfig { queues, ring_frames: 64, ..Default::default() };
+            let (left, right) = mem::pair::<Real>(memory);
+            near.push(links(link, left, &clock));
+            far.push(links(link, right, &clock));
+        }
+        let all: Vec<usize> = (0..count).collect();
+        let end = |devices, interfaces, seed| {
+            let built = Stack::build_over_ports(config(plan, &clock, seed, cpus), devices, interfaces);
+            let (stack, drivers) = built.expect("the stack builds");
+            End { stack, drivers }
+        };
+        let client = end(near, vec![over(&all, CLIENT)], 1);
+        let server = end(far, server, 2);
+        World { clock, client, server }
+    }
+
+    fn rest(&mut self) {
+        let poll = |end: &mut End| end.drivers.iter_mut().map(Driver::poll).sum::<usize>();
+        while poll(&mut self.client) + poll(&mut self.server) > 0 {}
+    }
+
+    fn pass(&mut self, span: Duration) {
+        let end = self.clock.now() + span;
+        while self.clock.now() < end {
+            self.rest();
+            self.clock.advance(Duration::from_millis(10));
+        }
+        self.rest();
+    }
+
+    fn open(&mut self, listener: &ListenerShared<Real>, to: Ipv4Addr) -> (Socket, Socket) {
+        let client = self.client.stack.connect(None, SocketAddr::new(to.into(), PORT), &Default::default());
+        let client = client.expect("a free port and a route");
+        self.rest();
+        (client, listener.accept().expect("the handshake is complete"))
+    }
+}
+
+fn listen(end: &End, address: Ipv4Addr) -> Arc<ListenerShared<Real>> {
+    end.stack.listen(SocketAddr::new(address.into(), PORT), 1024, Default::default()).expect("a free port")
+}
+
+fn send(end: &End, socket: &Socket, len: usize) {
+    let mut buffer = PktBuf::alloc(len).expect("a buffer");
+    buffer.append(len).fill(7);
+    let mut chunks = tcp::Chunks::new();
+    chunks.push(Chunk::Pooled(buffer));
+    let reply = end.stack.call(&socket.target(), Call::Send(tcp::Send { chunks }));
+    assert!(matches!(reply, Reply::Sent(Ok(sent)) if sent.rest.is_empty()));
+}
+
+fn receive(end: &End, socket: &Socket) -> usize {
+    match end.stack.call(&socket.target(), Call::Receive(tcp::Receive { max: usize::MAX })) {
+        Reply::Received(Ok(received)) => received.data.iter().map(|buffer| buffer.len()).sum(),
+        _ => 0,
+    }
+}
+
+fn plain(_: usize, device: mem::MemDevice, _: &Arc<VirtualClock<Real>>) -> Box<dyn Device> {
+    Box::new(device)
+}
+
+#[every_arch]
+fn an_interface_without_ports_has_an_address_that_is_reached_by_others(plan: Plan) {
+    let mut world = World::new(plan, plain, (1, 1, 1), vec![over(&[0], SERVER), over(&[], INNER)]);
+    let route = format!("{INNER}/32 via {SERVER}").parse().expect("a route");
+    world.client.stack.shared().state_route(&route, 0);
+    let listener = listen(&world.server, INNER);
+    let (client, server) = world.open(&listener, INNER);
+    send(&world.client, &client, 3000);
+    world.rest();
+    assert_eq!(receive(&world.server, &server), 3000);
+    // What is routed there goes nowhere, and is counted.
+    let lost = Ipv4Addr::new(192, 168, 9, 77);
+    world.server.stack.connect(None, SocketAddr::new(lost.into(), 9), &Default::default()).expect("a route");
+    world.pass(Duration::from_secs(2));
+    assert!(world.server.stack.census().counters.dropped(DropReason::InterfaceDown) > 0);
+}
+
+#[every_arch]
+fn a_stack_without_any_device_keeps_time(plan: Plan) {
+    let clock = VirtualClock::new(Time::from_secs(1));
+    let built = Stack::build_over_ports(config(plan, &clock, 1, 1), vec![], vec![over(&[], INNER)]);
+    let (stack, mut drivers) = built.expect("the stack builds");
+    let lost = SocketAddr::new(IpAddr::from([192, 168, 9, 77]), 9);
+    stack.connect(None, lost, &Default::default()).expect("a route");
+    assert!(drivers.len() == 1 && !drivers[0].gone());
+    for _ in 0..500 {
+        clock.advance(Duration::from_millis(10));
+        while drivers[0].poll() > 0 {}
+    }
+    assert!(stack.census().counters.get(Counter::Retransmits) >= 1, "the SYN was repeated");
+}
+
+#[every_arch]
+fn flows_are_spread_over_two_ports_and_go_on_by_the_one_that_is_left(plan: Plan) {
+    let links = |link, device, clock: &Arc<VirtualClock<Real>>| -> Box<dyn Device> {
+        let clock = clock.clone();
+        let faults = if link == 0 { "unplug 3s" } else { "" };
+        Box::new(Fault::new(Box::new(device), faults.parse().expect("a plan"), move || clock.now()))
+    };
+    let mut world = World::new(plan, links, (2, 1, 1), vec![over(&[0, 1], SERVER)]);
+    let listener = listen(&world.server, SERVER);
+    let pairs: Vec<_> = (0..16).map(|_| world.open(&listener, SERVER)).collect();
+    let port_of = |world: &World, socket: &Socket| world.client.stack.shared().port_of(0, socket.target().hash);
+    let by_first = pairs.iter().filter(|(client, _)| port_of(&world, client) == Some(0)).count();
+    assert!((1..16).contains(&by_first), "{by_first} of 16 go by the first");
+    let through = |world: &mut World| {
+        pairs.iter().for_each(|(client, _)| send(&world.client, client, 2000));
+        world.pass(Duration::from_secs(4));
+        pairs.iter().all(|(_, server)| receive(&world.server, server) == 2000)
+    };
+    assert!(through(&mut world), "all arrives by both links");
+    let down = [0, 1].map(|port| world.client.stack.shared().ports[port].is_down());
+    assert_eq!(down, [true, false], "the first link was pulled out");
+    assert!(pairs.iter().all(|(client, _)| port_of(&world, client) == Some(1)));
+    assert!(through(&mut world), "all arrives by the link that is left");
+    assert_eq!(world.server.stack.census().counters.get(Counter::ResetsOut), 0);
+}
+
+#[test]
+fn a_port_belongs_to_one_interface() {
+    let clock = VirtualClock::new(Time::from_secs(1));
+    let build = |interfaces| {
+        let (device, _far) = mem::pair::<Real>(mem::MemConfig::default());
+        Stack::build_over_ports(config(Plan::named("giant"), &clock, 1, 1), vec![Box::new(device)], interfaces).err()
+    };
+    let twice = build(vec![over(&[0], CLIENT), over(&[0], INNER)]);
+    assert!(matches!(twice, Some(BuildError::Port(0))));
+    assert!(matches!(build(vec![over(&[1], CLIENT)]), Some(BuildError::Port(1))));
+    assert!(matches!(build(vec![]), Some(BuildError::NoInterface)));
+    assert!(build(vec![over(&[], CLIENT)]).is_none(), "a device without an interface is no error");
+}
+
+/// As many queues, cells and owners as this; more than a word has bits.
+const MANY: usize = 70;
+
+/// 70 queue pairs and 70 cells: each connection's frames are polled by the driver of its own queue, and its segments run in
+/// its own cell. A notification that went to another queue or cell, or to none, would leave frames or messages behind.
+#[every_arch]
+fn seventy_queues_and_cells_serve_their_own_flows(plan: Plan) {
+    let mut world = World::new(plan, plain, (1, MANY, MANY), vec![over(&[0], SERVER)]);
+    assert_eq!(world.server.drivers.len(), MANY);
+    let listener = listen(&world.server, SERVER);
+    let pairs: Vec<_> = (0..200).map(|_| world.open(&listener, SERVER)).collect();
+    let beyond = pairs.iter().filter(|(client, _)| client.target().index(MANY) >= 64).count();
+    assert!(beyond > 0, "some flow has a queue beyond a word");
+    for (client, _) in &pairs {
+        send(&world.client, client, 5000);
+    }
+    world.pass(Duration::from_millis(500));
+    assert!(pairs.iter().all(|(_, server)| receive(&world.server, server) == 5000));
+    assert!(world.client.stack.is_quiescent() && world.server.stack.is_quiescent());
+    assert_eq!(world.client.counter(Counter::Retransmits), 0, "nothing was left lying");
+}
+
+#[test]
+fn the_usual_interface_has_the_port_of_its_number() {
+    let clock = VirtualClock::new(Time::from_secs(1));
+    let interface = |address: Ipv4Addr| {
+        let (device, _far) = mem::pair::<Real>(mem::MemConfig::default());
+        let addresses = vec![(address.into(), 24)];
+        InterfaceConfig { device: Box::new(device), addresses, gateways: vec![], addressing: Addressing::default() }
+    };
+    let interfaces = vec![interface(CLIENT), interface(INNER)];
+    let (stack, _) = Stack::build(config(Plan::named("giant"), &clock, 1, 1), interfaces).expect("it builds");
+    let ports = |interface: usize| stack.shared().interfaces[interface].ports().to_vec();
+    assert_eq!([ports(0), ports(1)], [[0], [1]]);
+    assert_eq!([0, 1].map(|port| stack.shared().interface_of(port)), [Some(0), Some(1)]);
+}
