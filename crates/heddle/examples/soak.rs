@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use heddle::Counter;
 use heddle::device::fault::Pcg;
-use observe::Counter;
 use sha2::{Digest, Sha256};
 
 use cell::Cell;

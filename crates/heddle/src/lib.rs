@@ -49,7 +49,7 @@ pub use connect::Connect;
 pub use error::{AcceptError, BindError, BuildError, ConnectError, RouteError};
 pub use interface::Interface;
 pub use listener::{Incoming, TcpListener};
-pub use observe::Counter;
+pub use observe::{Counter, CounterSnapshot, DropReason};
 pub use poller::{Event, Poller, Source};
 pub use stack::socket::Readiness;
 pub use stack::{
@@ -76,9 +76,21 @@ pub mod tap {
     pub use dev_tap::*;
 }
 
-/// Devices around devices, and the device traits.
+/// What the report of a connection ([`TcpStream::status`]) is made of.
+pub mod status {
+    pub use tcp::ecn::{EcnCounts, EcnMode};
+    pub use tcp::fast_open::FastOpenFailure;
+    pub use tcp::{Limited, Rate, RecoveryState, State, StatusReport, TcpInfo, Traffic};
+}
+
+/// The device traits with every type in their signatures, and devices around devices. `examples/channel_device.rs` is a
+/// device of one's own.
 pub mod device {
-    pub use dev::{Capabilities, Device, RxQueue, TxQueue};
+    pub use dev::{BitSet, Capabilities, Device, Notify, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
+    pub use observe::{Counters, DropReason, Time};
+    pub use pktbuf::{Checksum, Meta, PktBuf};
+    pub use wire::ethernet::MacAddr;
+
     pub use dev::{fault, pcap, peer};
 
     /// `device` with the faults of `plan`, on the machine's clock.
