@@ -1,6 +1,9 @@
-//! Packets made and read by hand, independent of the stack's own code.
+//! Packets made and read independently of the stack's own code.
 
 use std::net::IpAddr;
+
+use frames::{Packet, TcpOptions, sum};
+use wire::tcp::TcpFlags;
 
 pub const FIN: u8 = 1;
 pub const SYN: u8 = 2;
@@ -19,56 +22,11 @@ pub struct Segment {
     pub text: Vec<u8>,
 }
 
-fn sum(octets: &[u8]) -> u64 {
-    octets.chunks(2).map(|pair| u64::from(pair[0]) << 8 | u64::from(*pair.get(1).unwrap_or(&0))).sum()
-}
-
-fn checksum(octets: &[&[u8]]) -> u16 {
-    let mut total: u64 = octets.iter().map(|part| sum(part)).sum();
-    while total > 0xffff {
-        total = (total >> 16) + (total & 0xffff);
-    }
-    !(total as u16)
-}
-
-fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(ip) => ip.octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
-    }
-}
-
 /// An IP packet with `segment`.
 pub fn packet(from: IpAddr, to: IpAddr, segment: &Segment) -> Vec<u8> {
-    let (from, to) = (octets(from), octets(to));
-    let header_len = 20 + segment.options.len();
-    let len = header_len + segment.text.len();
-    let mut tcp = Vec::new();
-    tcp.extend(segment.ports.0.to_be_bytes());
-    tcp.extend(segment.ports.1.to_be_bytes());
-    tcp.extend(segment.seq.to_be_bytes());
-    tcp.extend(segment.ack.to_be_bytes());
-    tcp.extend([((header_len / 4) << 4) as u8, segment.flags]);
-    tcp.extend(32768_u16.to_be_bytes());
-    tcp.extend([0; 4]);
-    tcp.extend(&segment.options);
-    tcp.extend(&segment.text);
-    let check = checksum(&[&from, &to, &[0, 6], &(len as u16).to_be_bytes(), &tcp]);
-    tcp[16..18].copy_from_slice(&check.to_be_bytes());
-    let mut ip = if from.len() == 4 {
-        let total = (20 + len) as u16;
-        let mut ip = vec![0x45, 0, (total >> 8) as u8, total as u8, 0, 0, 0x40, 0, 64, 6, 0, 0];
-        ip.extend(from.iter().chain(&to));
-        let check = checksum(&[&ip]);
-        ip[10..12].copy_from_slice(&check.to_be_bytes());
-        ip
-    } else {
-        let mut ip = vec![0x60, 0, 0, 0, (len >> 8) as u8, len as u8, 6, 64];
-        ip.extend(from.iter().chain(&to));
-        ip
-    };
-    ip.extend(tcp);
-    ip
+    let Segment { ports, flags, seq, ack, options, text } = segment;
+    let built = frames::Segment { flags: TcpFlags((*flags).into()), text, ..frames::Segment::ack(*ports, *seq, *ack) };
+    Packet::new(from, to, built.window(32_768).options(TcpOptions::new(options))).bytes()
 }
 
 /// The segment in an IP packet, whose checksum must be right.
@@ -80,8 +38,8 @@ pub fn read(packet: &[u8]) -> Segment {
     };
     assert_eq!(protocol, 6, "not TCP: {packet:02x?}");
     let tcp = &packet[start..];
-    let check = checksum(&[addresses, &[0, 6], &(tcp.len() as u16).to_be_bytes(), tcp]);
-    assert_eq!(check, 0, "a wrong checksum: {packet:02x?}");
+    let pseudo = sum(addresses, sum(&[0, 6], tcp.len() as u16));
+    assert_eq!(sum(tcp, pseudo), 0xffff, "a wrong checksum: {packet:02x?}");
     let word = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().expect("four octets"));
     let header_len = usize::from(tcp[12] >> 4) * 4;
     Segment {
