@@ -107,6 +107,7 @@ declare! {
         RxRingFull "The device's receive ring was full when the frame arrived."
         InputQueueFull "The queue to the protocol thread, shard or group is full."
         RateLimited "More packets of this kind were generated than the rate limit allows."
+        MemoryShort "The connections' buffers hold as much memory as they may, and no new connection is begun."
         NoBuffer "The packet pool has reached its limit and no buffer could be had."
         TxRingFull "The device's transmit ring was full and its overflow queue too."
         NoRoute "No route leads to the destination."

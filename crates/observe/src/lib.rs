@@ -14,7 +14,6 @@
 //! | `declare.rs` | the macro behind the three declared enums |
 //! | `counter.rs` | [`Counter`], [`Counters`], [`CounterSnapshot`] |
 //! | `drop_reason.rs` | [`DropReason`] |
-//! | `gauge.rs` | [`Gauges`]: what is alive now, for limits |
 //! | `per_thread.rs` | [`PerThreadCounters`]: a block of counters for each thread |
 //!
 //! The atomics here are relaxed and order nothing, so a model checker has nothing to learn from them and they are those of
@@ -25,12 +24,10 @@
 mod declare;
 mod counter;
 mod drop_reason;
-mod gauge;
 mod per_thread;
 mod time;
 
 pub use counter::{Counter, CounterSnapshot, Counters};
 pub use drop_reason::DropReason;
-pub use gauge::{Gauge, Gauges, Pressure};
 pub use per_thread::PerThreadCounters;
 pub use time::Time;

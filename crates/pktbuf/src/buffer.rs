@@ -7,7 +7,7 @@
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
-use crate::block::{Block, Class};
+use crate::block::{Block, Class, Header};
 use crate::meta::Meta;
 use crate::pool;
 use crate::region::{self, Access, RegionId};
@@ -227,6 +227,12 @@ impl PktBuf {
     #[inline]
     pub fn tailroom(&self) -> usize {
         (self.block.header().data_len - self.window.end()) as usize
+    }
+
+    /// Bytes of memory that the buffer keeps from other uses: its whole block, however little of it the packet fills.
+    #[inline]
+    pub fn memory(&self) -> usize {
+        self.block.header().data_len as usize + size_of::<Header>()
     }
 
     /// Takes `n` bytes of headroom into the packet and returns them, to be filled: their contents are unspecified, and

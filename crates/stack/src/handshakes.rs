@@ -165,7 +165,7 @@ impl<P: Platform> Shared<P> {
             let set = listener.fast_open_keys().unwrap_or(config.fast_open_keys);
             CookieKeys::new(set, &self.secrets.handshake().fast_open)
         });
-        let answer = handshake::admit(syn, &listener.take_place(), keys.as_ref(), config);
+        let answer = handshake::admit(syn, &listener.take_place(), keys.as_ref(), (config, self.scarcity()));
         if !answer.is_ok_and(|answer| answer.is_remembered()) {
             listener.abandon();
         }

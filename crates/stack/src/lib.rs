@@ -28,6 +28,7 @@
 
 #![forbid(unsafe_code)]
 
+mod account;
 pub mod addresses;
 pub mod after;
 pub mod alarm;

@@ -12,10 +12,10 @@ use ip::path_mtu::Estimate;
 use ip::{Route, RouteAttributes, RouteEntry, RouteName, RouteTable};
 use observe::{Counter, Counters, DropReason, PerThreadCounters, Time};
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, Published, TooManyVersions};
-use tcp::config::MemoryLimits;
 use tcp::{ConnectionOptions, OpenParams, Outbox, PathNews, RouteChanged};
 use wire::rss::Toeplitz;
 
+use crate::account::{Account, Resource};
 use crate::addresses::Addresses;
 use crate::after::After;
 use crate::alarm::Alarms;
@@ -76,8 +76,8 @@ pub struct Shared<P: Platform> {
     generation: P::AtomicU32,
     /// Time of the latest receive batch, in nanoseconds: spares a clock read for each segment.
     batch: CachePadded<P::AtomicU64>,
-    /// When memory is to be measured again, in nanoseconds.
-    weighed: P::AtomicU64,
+    /// What connections have taken of what they share.
+    pub(crate) account: Account<P>,
     /// The sleep of the receive threads.
     pub alarms: Alarms<P>,
 }
@@ -150,6 +150,7 @@ impl<P: Platform> Shared<P> {
         let internet = Internet::new(interfaces.len(), (workers, resets_per_second), secrets.table_hash(&UNSPECIFIED));
         let owner = |port| interfaces.iter().position(|interface: &Interface<P>| interface.ports().contains(&port));
         let interface_of = (0..ports.iter().len()).map(owner).collect();
+        let account = Account::new(&tcp);
         Arc::new(Shared {
             ports,
             interface_of,
@@ -169,7 +170,7 @@ impl<P: Platform> Shared<P> {
             failures: Failures::new(contain),
             counters: PerThreadCounters::new(),
             generation: P::AtomicU32::new(3),
-            weighed: P::AtomicU64::new(0),
+            account,
             alarms: Alarms::new(drivers),
         })
     }
@@ -187,7 +188,9 @@ impl<P: Platform> Shared<P> {
     /// # Errors
     /// See [`SetKnobError`].
     pub fn set_knob(&self, name: &str, value: &str) -> Result<(), SetKnobError> {
-        self.tcp.update(|config| tcp::knobs::set(config, name, value).map_err(SetKnobError::Knob))
+        self.tcp.update(|config| tcp::knobs::set(config, name, value).map_err(SetKnobError::Knob))?;
+        self.account.limits_changed(self.tcp());
+        Ok(())
     }
 
     /// Time of the batch that is being worked on.
@@ -205,25 +208,20 @@ impl<P: Platform> Shared<P> {
         }
     }
 
-    /// Measures how short memory is, every millisecond at most, if there is a limit. The pool of packet buffers is the
-    /// process's: stacks that share it feel each other.
+    /// Judges anew what is scarce, every millisecond at most.
     #[inline]
     pub fn weigh_memory(&self, now: Time) {
-        if self.tcp().memory.pressure < MemoryLimits::UNLIMITED {
-            self.weigh(now);
-        }
+        self.account.review(now, self.tcp());
     }
 
-    #[cold]
-    fn weigh(&self, now: Time) {
-        let next = self.weighed.load(Ordering::Relaxed);
-        if now.as_nanos() < next {
-            return;
-        }
-        self.weighed.store(now.as_nanos() + 1_000_000, Ordering::Relaxed);
-        let config = self.tcp();
-        let pressure = config.memory.judge(pktbuf::in_use() as u64, config.gauges.pressure());
-        config.gauges.set_pressure(pressure);
+    /// What is scarce at present.
+    pub fn scarcity(&self) -> tcp::Scarcity {
+        self.account.scarcity()
+    }
+
+    /// Bytes of memory that the buffers of connections hold, sent and received; exact at rest.
+    pub fn memory(&self) -> u64 {
+        self.account.sum(Resource::Memory)
     }
 
     /// Generation of routes and neighbours; odd.
@@ -247,7 +245,9 @@ impl<P: Platform> Shared<P> {
     #[inline(always)]
     pub fn outbox<'a>(&'a self, flow: &Flow, route: &RouteCache, counters: &'a Counters) -> Outbox<'a> {
         let (credit, cuts) = self.room(flow, route);
-        Outbox::for_device(self.tcp.get(), counters, credit, cuts).with_routes(self.generation())
+        Outbox::for_device(self.tcp.get(), counters, credit, cuts)
+            .with_routes(self.generation())
+            .with_scarcity(self.account.scarcity())
     }
 
     /// The interface over a port.

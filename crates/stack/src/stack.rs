@@ -13,6 +13,7 @@ use sync::{LockKind, Platform, model_is_over};
 use tcp::config::ConnectionOptions;
 use wire::FourTuple;
 
+use crate::account::Resource;
 use crate::after::After;
 use crate::arch::Architecture;
 use crate::arch::select::Plan;
@@ -113,7 +114,7 @@ impl<P: Platform> Stack<P> {
     pub fn census(&self) -> Census {
         let mut census = self.core.arch.census();
         census.counters = census.counters.clone() + self.core.shared.counters.snapshot();
-        census.time_wait = self.core.shared.tcp().gauges.get(observe::Gauge::TimeWaits) as usize;
+        census.time_wait = self.core.shared.account.sum(Resource::TimeWaits) as usize;
         census
     }
 

@@ -167,6 +167,11 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
         Self::thread_index()
     }
 
+    /// Bytes of memory that the process may use: the machine's, or less where it is limited. `None` where nobody knows.
+    fn memory() -> Option<u64> {
+        None
+    }
+
     /// As [`std::sync::atomic::fence`].
     fn fence(order: Ordering);
 

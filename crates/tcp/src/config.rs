@@ -6,9 +6,7 @@ mod features;
 mod share;
 
 use core::time::Duration;
-use std::sync::Arc;
 
-use observe::{Gauges, Pressure};
 use wire::tcp::OptionOrder;
 use wire::{FourTuple, SeqNumber};
 
@@ -19,6 +17,7 @@ pub use crate::pcb::WindowRule;
 
 use crate::congestion::Kind;
 use crate::rtt::RttConfig;
+use crate::scarcity::Pressure;
 
 /// Where the check of a received segment's checksum is done, relative to the exclusive use of the connection.
 ///
@@ -97,45 +96,31 @@ impl core::fmt::Debug for FastOpenKeys {
     }
 }
 
-/// Memory of all packet buffers together, in octets, as `tcp_mem` of Linux has it.
+/// Memory of the buffers of all connections together, sent and received, in bytes, as `tcp_mem` of Linux has it. A buffer counts
+/// with its whole block; of memory shared with the application counts what waits to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
     /// Pressure that began at `pressure` ends here.
     pub low: u64,
     /// From here on buffers stop growing.
     pub pressure: u64,
-    /// From here on receive buffers shrink to the least as their windows are used up, text out of order is given up, and
-    /// text is turned away where as much as the least buffer is unread.
+    /// From here on receive buffers shrink to the least as their windows are used up, text out of order is given up, text is
+    /// turned away where as much as the least buffer is unread, send buffers take no more than the least, and no new
+    /// connection is begun.
     pub high: u64,
 }
 
-/// One value that all versions of a configuration have in common.
-#[derive(Debug, Default)]
-pub struct Shared<T>(Arc<T>);
-
-impl<T> Clone for Shared<T> {
-    fn clone(&self) -> Self {
-        Shared(self.0.clone())
-    }
-}
-
-impl<T> PartialEq for Shared<T> {
-    /// Is it the same one?
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl<T> core::ops::Deref for Shared<T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
 impl MemoryLimits {
-    /// So much that memory is not measured: 2^40 octets.
-    pub const UNLIMITED: u64 = 1 << 40;
+    /// No limit.
+    pub const UNLIMITED: MemoryLimits = MemoryLimits { low: u64::MAX, pressure: u64::MAX, high: u64::MAX };
+
+    /// Linux's for a machine with so many bytes of memory: pressure begins at a sixteenth, the limit is one and a half times
+    /// that, and pressure ends at three quarters of it; 512 KiB at least.
+    pub const fn of_machine(bytes: u64) -> MemoryLimits {
+        let pressure = if bytes / 16 > 512 << 10 { bytes / 16 } else { 512 << 10 };
+        let low = pressure / 4 * 3;
+        MemoryLimits { low, pressure, high: 2 * low }
+    }
 
     /// How short memory is when `used` octets are in use and it was `before`.
     pub fn judge(&self, used: u64, before: Pressure) -> Pressure {
@@ -287,8 +272,9 @@ pub struct Config {
     pub not_sent_low_water: u32,
     /// Whether receive buffers grow by themselves.
     pub receive_growth: bool,
-    /// Memory of all packet buffers.
-    pub memory: MemoryLimits,
+    /// Memory of the buffers of all connections; `None`: a part of the machine's memory ([`MemoryLimits::of_machine`]), which
+    /// the stack fills in when it is built.
+    pub memory: Option<MemoryLimits>,
     /// Keep account of what limits each sender (`tcpi_busy_time`, `tcpi_rwnd_limited`, `tcpi_sndbuf_limited`) and of how fast
     /// its text is delivered (`tcpi_delivery_rate`). Costs some
     /// memory per connection and a few instructions per segment.
@@ -298,8 +284,6 @@ pub struct Config {
     /// Let an ICMP error that reports a missing service end an established connection too, if it quotes what is in flight
     /// (RFC 9293 SHLD-26). Off, such an error only explains a time-out, because it is easily forged (RFC 5927).
     pub hard_errors_abort: bool,
-    /// What is alive in this stack, for the limits above. Every stack puts its own here.
-    pub gauges: Shared<Gauges>,
     /// Every super-segment that the device cuts carries PSH, as Linux's do, so that a receiver that gathers segments hands
     /// over what belongs together. Off, PSH stands only where the text ends.
     pub push_super_segments: bool,
@@ -391,15 +375,10 @@ impl Default for Config {
             pacing: Pacing { on: false, slow_start: 200, avoidance: 120 },
             not_sent_low_water: u32::MAX,
             receive_growth: true,
-            memory: MemoryLimits {
-                low: MemoryLimits::UNLIMITED,
-                pressure: MemoryLimits::UNLIMITED,
-                high: MemoryLimits::UNLIMITED,
-            },
+            memory: None,
             measure_limits: false,
             reset_on_timeout: false,
             hard_errors_abort: false,
-            gauges: Shared::default(),
             push_super_segments: false,
             tx_checksum_offload: false,
             checksum_placement: ChecksumPlacement::Before,
@@ -417,6 +396,12 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Memory of the buffers of all connections, as far as it is limited.
+    #[inline]
+    pub fn memory_limits(&self) -> MemoryLimits {
+        self.memory.unwrap_or(MemoryLimits::UNLIMITED)
+    }
+
     /// May an active open take over a tuple in TIME-WAIT, if timestamps allow it?
     pub fn reclaims_time_wait(&self) -> bool {
         self.reuse_time_wait == 1

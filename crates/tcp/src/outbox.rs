@@ -10,6 +10,7 @@ use pktbuf::PktBuf;
 use smallvec::SmallVec;
 
 use crate::config::Config;
+use crate::scarcity::{Scarcity, Standing};
 
 /// Readiness of a socket as a set of bits. In [`Outbox::ready`]: bits that rose during the event. In a status report:
 /// the level.
@@ -142,6 +143,12 @@ pub struct Outbox<'c> {
     /// Number of the routes as the event finds them: another one whenever they have changed. Connections that search for
     /// their path's MTU ask what it carries now before they try more; 0: the caller cannot say.
     pub routes: u32,
+    /// What is scarce in the stack as the event finds it.
+    pub scarcity: Scarcity,
+    /// Phase AFTER: bytes of memory by which the connection's buffers, sent and received, have grown; negative: shrunk.
+    pub memory: i64,
+    /// Phase AFTER: how the connection counts from now on, if that may have changed.
+    pub standing: Option<Standing>,
 }
 
 impl<'c> Outbox<'c> {
@@ -168,6 +175,9 @@ impl<'c> Outbox<'c> {
             table: TableChange::None,
             prefer_super_segments,
             routes: 0,
+            scarcity: Scarcity::NONE,
+            memory: 0,
+            standing: None,
         }
     }
 
@@ -175,6 +185,13 @@ impl<'c> Outbox<'c> {
     #[inline(always)]
     pub fn with_routes(mut self, routes: u32) -> Self {
         self.routes = routes;
+        self
+    }
+
+    /// The same, where this is scarce.
+    #[inline(always)]
+    pub fn with_scarcity(mut self, scarcity: Scarcity) -> Self {
+        self.scarcity = scarcity;
         self
     }
 

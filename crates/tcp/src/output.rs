@@ -101,7 +101,7 @@ pub(crate) fn send_text(
 /// After a transmission of a sender with limits of its own: update the account, and wake waiting writers.
 #[cold]
 fn shaped(sw: &mut SendWindow, rq: &RetransmitQueue, (from, hold): (SeqNumber, Hold), out: &mut Outbox<'_>, now: Time) {
-    if sw.blocked && sw.is_writable(rq, out.config) {
+    if sw.blocked && sw.is_writable(rq, out.config, out.scarcity) {
         sw.blocked = false;
         out.ready |= Readiness::WRITABLE;
     }
@@ -133,7 +133,7 @@ fn shaped(sw: &mut SendWindow, rq: &RetransmitQueue, (from, hold): (SeqNumber, H
 }
 
 /// New octets left from `from` on: remember when.
-#[inline]
+#[inline(always)]
 fn note_sent(sw: &SendWindow, rq: &mut RetransmitQueue, from: SeqNumber, out: &mut Outbox<'_>, now: Time) {
     if sw.nxt == from {
         return;

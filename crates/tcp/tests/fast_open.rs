@@ -46,6 +46,7 @@ fn accept(setup: Setup, syn: Peer, given: Option<FastOpen>) -> Script {
     drop(out);
     t.us.sent = segments;
     t.us.wake = wake;
+    t.us.memory = pcb.memory();
     t.us.driver = Some(Driver::Whole(pcb));
     t
 }
@@ -80,6 +81,7 @@ fn open_with(setup: Setup, offer: Offer, len: usize, more: bool) -> Script {
     drop(out);
     t.us.sent = segments;
     t.us.wake = wake;
+    t.us.memory = pcb.memory();
     t.us.driver = Some(Driver::Whole(Box::new(pcb)));
     t
 }

@@ -3,12 +3,12 @@
 
 mod support;
 
-use observe::{Counter, Pressure};
+use observe::Counter;
 use support::endpoint::Setup;
 use support::ms;
 use support::script::{Peer, Script, peer};
 use tcp::config::{BufferSizes, MtuProbing};
-use tcp::{Error, SetOption, SocketOption, State};
+use tcp::{Error, Pressure, Scarcity, SetOption, SocketOption, State};
 
 fn connected(change: impl FnOnce(&mut Setup)) -> Script {
     let mut setup = Setup::default();
@@ -113,10 +113,10 @@ fn a_receive_buffer_stops_growing_under_pressure_and_shrinks_without_taking_a_wi
     receive(&mut t, 40);
     let grown = t.us.status().receive_buffer;
     assert!(grown > 10_000, "without pressure it grows: {grown}");
-    t.us.setup.config.gauges.set_pressure(Pressure::Moderate);
+    t.us.setup.scarcity = Scarcity::new(Pressure::Moderate, false, false);
     receive(&mut t, 200);
     assert_eq!(t.us.status().receive_buffer, grown);
-    t.us.setup.config.gauges.set_pressure(Pressure::Severe);
+    t.us.setup.scarcity = Scarcity::new(Pressure::Severe, false, false);
     let mut edge = 0;
     for _ in 0..300 {
         receive(&mut t, 1);
@@ -126,7 +126,7 @@ fn a_receive_buffer_stops_growing_under_pressure_and_shrinks_without_taking_a_wi
         edge = now;
     }
     assert_eq!(t.us.status().receive_buffer, 2000);
-    t.us.setup.config.gauges.set_pressure(Pressure::None);
+    t.us.setup.scarcity = Scarcity::new(Pressure::None, false, false);
     receive(&mut t, 100);
     assert!(t.us.status().receive_buffer > 2000, "and it recovers");
 }
@@ -139,11 +139,11 @@ fn text_out_of_order_is_given_up_when_memory_is_short_and_never_called_a_duplica
     }
     assert!(t.us.status().out_of_order == 5000);
     t.take();
-    t.us.setup.config.gauges.set_pressure(Pressure::Severe);
+    t.us.setup.scarcity = Scarcity::new(Pressure::Severe, false, false);
     t.inject(peer("P.").seq(7001).len(1000));
     assert_eq!((t.us.status().out_of_order, t.us.count(Counter::ReassemblyPruned)), (1000, 1));
     assert!(t.take().last().is_some_and(|ack| ack.contains("sack 7001:8001")), "only what is held is reported");
-    t.us.setup.config.gauges.set_pressure(Pressure::None);
+    t.us.setup.scarcity = Scarcity::new(Pressure::None, false, false);
     for n in 0..8 {
         t.inject(peer("P.").seq(1 + n * 1000).len(1000));
     }

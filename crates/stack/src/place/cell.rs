@@ -9,12 +9,13 @@
 use std::sync::Arc;
 
 use observe::{Counters, DropReason, Time};
-use sync::Platform;
+use sync::{CachePadded, Platform};
 use tcp::{Event, Pcb};
 use wire::FourTuple;
 
 use super::connection::{Connection, Connections, OwnedTable};
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
+use crate::account;
 use crate::after::After;
 use crate::call::{OpenRefused, OpenRequest, Reply, Segment};
 use crate::connections::Events;
@@ -33,6 +34,8 @@ pub struct Cell<P: Platform> {
     /// Memory for the slots that are due, kept from one time to the next.
     due: Vec<u32>,
     counters: Counters,
+    /// Where the account of its connections is kept.
+    account: Arc<CachePadded<account::Entry<P>>>,
 }
 
 impl<P: Platform> Cell<P> {
@@ -44,6 +47,7 @@ impl<P: Platform> Cell<P> {
             wheel: Wheel::new(shared.clock.now()),
             due: Vec::new(),
             counters: Counters::new(),
+            account: shared.account.open(),
         }
     }
 
@@ -65,7 +69,7 @@ impl<P: Platform> Cell<P> {
 #[inline(always)]
 fn work<P: Platform, E: Event>(
     connection: &mut Connection<P>,
-    (shared, counters): (&Shared<P>, &Counters),
+    (shared, counters, account): (&Shared<P>, &Counters, &account::Entry<P>),
     event: E,
     now: Time,
     after: &mut After<P>,
@@ -75,6 +79,12 @@ fn work<P: Platform, E: Event>(
     let reply = event.run(&mut connection.pcb.parts(), &mut out, now);
     shared.emit(&connection.flow, &mut connection.route, &mut out, after);
     let effects = conclude(shared, &connection.flow, &connection.route, &connection.socket, &out, after);
+    if out.memory != 0 {
+        shared.account.take_memory(account, &mut connection.charge, out.memory, out.config);
+    }
+    if let Some(standing) = out.standing {
+        shared.account.count(account, &mut connection.charge, standing, out.config);
+    }
     // It owns nothing then, and to drop it is a call that finds nothing to do.
     if out.segments.is_empty() && !out.segments.spilled() {
         std::mem::forget(out);
@@ -119,7 +129,10 @@ impl<P: Platform> Place for Cell<P> {
 
     #[inline(always)]
     fn with_directory<R>(&mut self, f: impl FnOnce(&mut DirectoryOf<Self>, &Site<'_, Self>) -> R) -> R {
-        f(&mut self.directory, &Site { shared: &self.shared, counters: &self.counters, layout: () })
+        f(
+            &mut self.directory,
+            &Site { shared: &self.shared, counters: &self.counters, layout: (), account: &self.account },
+        )
     }
 
     #[inline]
@@ -148,12 +161,14 @@ impl<P: Platform> Place for Cell<P> {
     #[inline(always)]
     fn insert(
         directory: &mut DirectoryOf<Self>,
-        _: &Site<'_, Self>,
+        site: &Site<'_, Self>,
         new: NewConnection<P>,
         absent: Absent,
     ) -> (u32, Key) {
         let NewConnection { flow, pcb, route, socket } = new;
-        let key = directory.connections.insert(Connection::new(absent, flow, socket, route, *pcb));
+        let mut connection = Connection::new(absent, flow, socket, route, *pcb);
+        site.shared.account.begin(site.account, &mut connection.charge, &connection.pcb, site.shared.tcp());
+        let key = directory.connections.insert(connection);
         (key.slot, key)
     }
 
@@ -174,11 +189,12 @@ impl<P: Platform> Place for Cell<P> {
         let key = directory.connections.insert(Connection::new(absent, flow, socket, route, pcb));
         let connection = directory.connections.at(key.slot).ok_or(OpenRefused::Fault)?;
         connection.socket.placed(key);
-        let around = (site.shared, site.counters);
+        let around = (site.shared, site.counters, site.account);
         match attempt(|| work(connection, around, tcp::Open(fast_open), now, after)) {
             Ok(((), effects)) => Ok(Opened { id: key.slot, key, route: connection.route, effects }),
             Err(panic) => {
                 connection.socket.condemn();
+                site.shared.account.discharge(site.account, connection.charge, site.shared.tcp());
                 directory.connections.free(key.slot);
                 site.shared.failures.note(panic, Casualty::Connection(flow.tuple), site.counters);
                 Err(OpenRefused::Fault)
@@ -196,7 +212,7 @@ impl<P: Platform> Place for Cell<P> {
         after: &mut After<P>,
     ) -> Option<(E::Reply, Effects)> {
         let connection = self.directory.connections.at(*slot)?;
-        Some(work(connection, (&self.shared, &self.counters), event, now, after))
+        Some(work(connection, (&self.shared, &self.counters, &self.account), event, now, after))
     }
 
     /// Not in a cell: while one thread holds it, no other changes the table.
@@ -219,7 +235,12 @@ impl<P: Platform> Place for Cell<P> {
         *reply = Reply::Received(Ok(tcp::Received::default()));
         let Reply::Received(Ok(received)) = reply else { return };
         let Some(connection) = self.directory.connections.at(slot) else { return };
-        match attempt(|| event.take(&mut connection.pcb.parts(), received)) {
+        let taken = attempt(|| event.take(&mut connection.pcb.parts(), received));
+        if received.memory != 0 {
+            let given_back = -i64::from(received.memory);
+            self.shared.account.take_memory(&self.account, &mut connection.charge, given_back, self.shared.tcp());
+        }
+        match taken {
             Ok(Ok(())) => {}
             Ok(Err(rest)) => self.receive_rest(slot, rest, now, after, reply),
             Err(panic) => {
@@ -274,6 +295,7 @@ impl<P: Platform> Place for Cell<P> {
     fn unlink(&mut self, slot: &u32) -> Option<Admission<P>> {
         if let Some(connection) = self.directory.connections.at(*slot) {
             self.wheel.cancel(connection.timer, *slot);
+            self.shared.account.discharge(&self.account, connection.charge, self.shared.tcp());
         }
         let owed = self.directory.owed(*slot);
         self.directory.connections.free(*slot);

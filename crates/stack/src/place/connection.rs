@@ -10,6 +10,7 @@ use sync::{LockClass, Platform, model_is_over};
 use tcp::Pcb;
 use wire::FourTuple;
 
+use crate::account::Charge;
 use crate::flow::Flow;
 use crate::route_cache::RouteCache;
 use crate::secrets::Secrets;
@@ -27,6 +28,8 @@ pub struct Connection<P: Platform> {
     pub(super) flow: Flow,
     pub(super) socket: Arc<TcpSocket<P>>,
     pub(super) route: RouteCache,
+    /// What it has in the stack's account.
+    pub(super) charge: Charge,
     pub(super) pcb: Pcb,
 }
 
@@ -34,7 +37,7 @@ impl<P: Platform> Connection<P> {
     /// Not in a table yet, and without a timer.
     #[inline(always)]
     pub(super) fn new(hash: Absent, flow: Flow, socket: Arc<TcpSocket<P>>, route: RouteCache, pcb: Pcb) -> Self {
-        Connection { hash, timer: Timer::UNARMED, flow, socket, route, pcb }
+        Connection { hash, timer: Timer::UNARMED, flow, socket, route, charge: Charge::default(), pcb }
     }
 }
 

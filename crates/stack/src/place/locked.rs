@@ -181,7 +181,12 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
 
     fn with_directory<R>(&mut self, f: impl FnOnce(&mut DirectoryOf<Self>, &Site<'_, Self>) -> R) -> R {
         let mut directory = self.table.lock();
-        let site = Site { shared: &self.shared, counters: &self.counters, layout: self.locks };
+        let site = Site {
+            shared: &self.shared,
+            counters: &self.counters,
+            layout: self.locks,
+            account: self.shared.account.here(),
+        };
         let result = f(&mut directory, &site);
         let deadline = directory.half_open.cached_deadline();
         if self.half_open_deadline.load(Ordering::Relaxed) != deadline {
@@ -267,6 +272,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         sync::walk::note(file!(), "runs the event (tcp/src/event); hold-sets take their locks");
         let reply = pass(&connection.pcb, way, &mut held, event, &mut out, now);
         held.release();
+        connection.charge(&self.shared, out.memory, out.standing);
         Some((reply, conclude(&self.shared, &connection.flow, &route, &connection.socket, &out, after)))
     }
 
@@ -332,6 +338,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         let slot = Self::slot(&mut directory, id)?;
         self.timers.lock().cancel(slot);
         directory.connections.remove(slot);
+        id.discharge(&self.shared);
         directory.owed(slot)
     }
 }

@@ -22,6 +22,7 @@ use sync::Platform;
 use tcp::{Event, Outbox, PathNews, Pcb, TableChange};
 use wire::FourTuple;
 
+use crate::account;
 use crate::after::After;
 use crate::call::{OpenRequest, Reply, Segment};
 use crate::flow::{Flow, Key};
@@ -88,6 +89,8 @@ pub struct Site<'a, L: Place> {
     pub counters: &'a Counters,
     /// How a connection is laid out here.
     pub layout: L::Layout,
+    /// Where the account of its connections is kept.
+    pub(crate) account: &'a account::Entry<L::Platform>,
 }
 
 /// A new connection before it has its place.

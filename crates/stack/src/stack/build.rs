@@ -11,6 +11,7 @@ use dev::Device;
 use ip::autoconf::{Autoconf, Identifiers};
 use ip::{InterfaceView, RouteTable};
 use sync::{LockKind, Platform};
+use tcp::config::MemoryLimits;
 use wire::ethernet::MacAddr;
 
 use super::{Core, Stack, StackConfig};
@@ -138,8 +139,7 @@ impl<P: Platform> Stack<P> {
             machines.push(addresses);
             built.push(interface);
         }
-        // Limits are this stack's alone, though its configuration may have served another.
-        config.tcp.gauges = Default::default();
+        config.tcp.memory = config.tcp.memory.or_else(|| P::memory().map(MemoryLimits::of_machine));
         let (workers, drivers) = (config.cpus.max(1), sources.len());
         let (clock, lock_kind, tcp) = (config.clock, config.lock_kind, config.tcp);
         let (resets_per_second, contain) = (config.resets_per_second, config.contain);

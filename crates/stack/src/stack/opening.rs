@@ -51,7 +51,7 @@ pub enum ConnectRefused {
     AddressInUse,
     /// Every local port has a connection to that remote.
     NoPort,
-    /// No packet buffer is left.
+    /// No packet buffer is left, or the connections' buffers hold as much memory as they may (`tcp_mem`).
     NoBuffer,
     /// The device that leads there has vanished.
     NetworkDown,
@@ -125,6 +125,9 @@ impl<P: Platform> Stack<P> {
         //# broadcast or multicast address) (MUST-46).
         if !self.core.shared.may_be_host(remote.ip()) {
             return Err(ConnectRefused::NotAHost);
+        }
+        if self.core.shared.scarcity().is_severe() {
+            return Err(ConnectRefused::NoBuffer);
         }
         // Read before the routes are: what changes in between is then found at the first emission.
         let generation = self.core.shared.generation();

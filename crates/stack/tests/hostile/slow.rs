@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use every_arch::every_arch;
-use observe::Counter;
+use observe::{Counter, DropReason};
 use stack::Plan;
 use stack::call::{Call, Reply};
 use sync::Real;
@@ -182,15 +182,13 @@ fn keep_alives_end_those_who_have_vanished(plan: Plan) {
 fn full_buffers_that_nobody_reads_stop_at_the_limit_for_all(plan: Plan) {
     const LIMIT: u64 = 3 << 20;
     const WINDOW: u32 = 256 << 10;
-    // What is taken before the measurement shows it, the least buffer of each, and what is larger than its text.
-    const SLACK: u64 = 60 * 3 * (4096 + 1400);
+    // The least buffer of each connection, the segment that goes beyond it, and what blocks are larger than their text.
+    const SLACK: u64 = 60 * 2 * (4096 + 1400);
     let _turn = turn();
     let live = pktbuf::live();
-    let before = pktbuf::in_use() as u64;
     let mut node = routed(plan, |terms| {
         terms.tcp.receive_buffer = BufferSizes { min: 4096, initial: WINDOW, max: WINDOW };
-        let (low, pressure) = (before + LIMIT / 2, before + LIMIT * 3 / 4);
-        terms.tcp.memory = MemoryLimits { low, pressure, high: before + LIMIT };
+        terms.tcp.memory = Some(MemoryLimits { low: LIMIT / 2, pressure: LIMIT * 3 / 4, high: LIMIT });
     });
     let mut held = open(&mut node, 60, 60_000);
     let mut most = 0;
@@ -203,7 +201,7 @@ fn full_buffers_that_nobody_reads_stop_at_the_limit_for_all(plan: Plan) {
             peer.sent += text.len() as u32;
         }
         node.settle();
-        most = most.max(pktbuf::in_use() as u64 - before);
+        most = most.max(node.stack.shared().memory());
         node.clock.advance(Duration::from_millis(2));
     }
     let all = 60 * u64::from(WINDOW);
@@ -215,6 +213,54 @@ fn full_buffers_that_nobody_reads_stop_at_the_limit_for_all(plan: Plan) {
         node.call(socket, Call::Abort(tcp::Abort));
     }
     node.settle();
+    assert_eq!(node.stack.shared().memory(), 0, "all of it is given back");
     drop(held);
     assert_eq!(pktbuf::live(), live);
+}
+
+/// Memory that the application shares with the stack counts as well. Beyond the limit send buffers take no more than the
+/// least, and nobody new is let in; who is connected stays, and when memory is given back all goes on.
+#[every_arch]
+fn memory_shared_with_the_application_stops_at_the_limit_for_all(plan: Plan) {
+    const LIMIT: u64 = 1 << 20;
+    const WINDOW: u32 = 256 << 10;
+    // The least buffer of each, and a call that began below the limit.
+    const SLACK: u64 = 40 * 4096 + (128 << 10);
+    let _turn = turn();
+    let mut node = routed(plan, |terms| {
+        terms.tcp.send_buffer = BufferSizes { min: 4096, initial: WINDOW, max: WINDOW };
+        terms.tcp.memory = Some(MemoryLimits { low: LIMIT / 2, pressure: LIMIT * 3 / 4, high: LIMIT });
+    });
+    let held = open(&mut node, 40, 1);
+    let file: std::sync::Arc<[u8]> = vec![7; 32 << 10].into();
+    let mut most = 0;
+    for _ in 0..8 {
+        for Held { socket, .. } in &held {
+            let chunks = tcp::Chunks::from_iter([pktbuf::Chunk::shared(file.clone())]);
+            let sent = node.call(socket, Call::Send(tcp::Send { chunks }));
+            assert!(matches!(sent, Reply::Sent(Ok(_))), "it is connected");
+            most = most.max(node.stack.shared().memory());
+        }
+        node.settle();
+        node.clock.advance(Duration::from_millis(2));
+    }
+    assert!(most <= LIMIT + SLACK, "{most} bytes, {LIMIT} are the limit");
+    assert!(most >= LIMIT, "{most} bytes: the limit was reached");
+    assert_eq!(node.stack.census().connections, 40, "nobody is cut off for it");
+    let _listener = node.listen(PORT, 8);
+    let mut syn = |port| node.answers(&Segment::syn(port, PORT).frame_from(frames::PEER)).len();
+    assert_eq!(syn(7000), 0, "nobody new is let in");
+    assert!(node.stack.census().counters.dropped(DropReason::MemoryShort) > 0);
+    let remote = (frames::PEER, 99).into();
+    let refused = node.stack.connect(None, remote, &Default::default());
+    assert_eq!(refused.err(), Some(stack::stack::ConnectRefused::NoBuffer));
+    for Held { socket, .. } in &held {
+        node.call(socket, Call::Abort(tcp::Abort));
+    }
+    node.settle();
+    node.clock.advance(Duration::from_millis(2));
+    node.settle();
+    assert_eq!(node.stack.shared().memory(), 0, "all of it is given back");
+    let mut syn = |port| node.answers(&Segment::syn(port, PORT).frame_from(frames::PEER)).len();
+    assert_eq!(syn(7001), 1, "and new clients are welcome");
 }

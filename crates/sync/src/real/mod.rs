@@ -8,6 +8,7 @@ mod clock;
 mod doorbell;
 mod fences;
 mod index;
+mod memory;
 mod random;
 
 pub use doorbell::Doorbell;
@@ -163,6 +164,10 @@ impl Platform for Real {
     }
 
     #[inline(always)]
+    fn memory() -> Option<u64> {
+        memory::limit()
+    }
+
     fn fence(order: Ordering) {
         fence(order);
     }

@@ -1,6 +1,6 @@
 //! CLOSE (RFC 9293 section 3.10.4) and its halves.
 
-use observe::{Counter, Gauge, Time};
+use observe::{Counter, Time};
 
 use super::Event;
 use super::segment_arrives::release;
@@ -58,8 +58,7 @@ impl Event for Close {
 
 /// More connections without a user than the configuration allows: this one would be another.
 fn one_too_many(parts: &PcbMut<'_>, out: &Outbox<'_>) -> bool {
-    let limit = u64::from(out.config.max_orphans);
-    let many = parts.header_in.is_orphan() && out.config.gauges.get(Gauge::Orphans) > limit;
+    let many = parts.header_in.is_orphan() && out.scarcity.no_more_orphans();
     out.count(Counter::OrphansReset, many.into());
     many
 }
@@ -77,19 +76,18 @@ impl Event for Shutdown {
             }
             match self {
                 Shutdown::Write => close(&mut parts, out, now),
-                Shutdown::Read => discard(&mut parts),
+                Shutdown::Read => discard(&mut parts, out),
             }
             Ok(())
         })
     }
 }
 
-fn discard(parts: &mut PcbMut<'_>) {
+fn discard(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
     let rw = &mut *parts.receive_window;
     rw.discard = true;
-    rw.queued = 0;
     rw.kept = 0;
-    rw.queue.clear();
+    rw.drop_queue(out);
     rw.urgent_valid = false;
 }
 
@@ -106,8 +104,7 @@ pub(super) fn reset(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     }
     parts.header_in.error.get_or_insert(Error::Aborted);
     out.count(Counter::ConnectionsReset, 1);
-    parts.receive_window.queue.clear();
-    parts.receive_window.queued = 0;
+    parts.receive_window.drop_queue(out);
     parts.enter(Cause::Reset, out, now);
 }
 

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::{Ack, Reassembly, ReceiveWindow, RecvSnapshot};
+use crate::scarcity::of_buffer;
 use crate::state::State;
 
 /// Take about `max` octets of text: whole buffers, at least one if there is any, so it may be more. The caller copies
@@ -32,6 +33,8 @@ pub struct Received {
     pub pinched: bool,
     /// The end of the stream follows `data`: the peer closed.
     pub end: bool,
+    /// Bytes of memory that the connection's buffers have shrunk by: those of `data`.
+    pub memory: u32,
     /// Where the urgent mark falls, if it does: octets from the beginning of `data` to the octet after the urgent one
     /// (RFC 6093 section 3.1). It may lie behind `data`.
     pub urgent: Option<usize>,
@@ -103,7 +106,9 @@ impl Event for Receive {
     #[inline]
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Received, Error> {
         let mut received = Received::default();
-        if let Err(unfinished) = self.take(pcb, &mut received) {
+        let taken = self.take(pcb, &mut received);
+        out.memory -= i64::from(received.memory);
+        if let Err(unfinished) = taken {
             unfinished.run(pcb, out, now)?;
         }
         Ok(received)
@@ -203,6 +208,7 @@ fn take(rw: &mut ReceiveWindow, max: usize, received: &mut Received) {
         && let Some(buf) = rw.queue.pop()
     {
         taken += buf.len();
+        received.memory += of_buffer(&buf);
         received.data.push(buf);
     }
     rw.queued -= taken as u32;

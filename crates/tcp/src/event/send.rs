@@ -92,6 +92,7 @@ fn send<A: PcbAccess>(
         may_send(sw)?;
         sw.hold.set_push(push);
         if let [chunk] = &chunks[..]
+            && !out.scarcity.is_severe()
             && sw.fits_easily(rq, chunk.len(), out.config)
         {
             accepted = chunk.len();
@@ -129,7 +130,7 @@ impl Event for SendUrgent {
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Sent, Error> {
         let len: usize = self.0.chunks.iter().map(Chunk::len).sum();
         pcb.send_side(|sw, rq| {
-            let fits = len > 0 && len <= sw.space(rq, out.config) as usize && sw.state.accepts_send() && !sw.fin_queued;
+            let fits = len > 0 && len <= sw.space(rq, out.config, out.scarcity) as usize && may_send(sw).is_ok();
             if fits {
                 // Before the text is queued, or the segments that it leaves in would not know.
                 let end = sw.una + rq.len + len as u32;
@@ -151,7 +152,7 @@ impl Event for SendRecord {
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Sent, Error> {
         let len: usize = self.0.chunks.iter().map(Chunk::len).sum();
         pcb.send_side(|sw, rq| {
-            if len > 0 && len <= sw.space(rq, out.config) as usize && sw.state.accepts_send() && !sw.fin_queued {
+            if len > 0 && len <= sw.space(rq, out.config, out.scarcity) as usize && may_send(sw).is_ok() {
                 // Before the text is queued, or the segments that it leaves in would not know.
                 let end = sw.una + rq.len + len as u32;
                 sw.shaping(out.config).records.push_back(end);
@@ -222,16 +223,18 @@ fn append(
 /// Octets to take now of `len` that are wanted, or more. A buffer that is too small for the beginning of a connection grows
 /// first.
 fn room(sw: &mut SendWindow, rq: &RetransmitQueue, len: usize, out: &Outbox<'_>) -> usize {
-    if sw.space(rq, out.config) == 0 {
-        sw.grow_to_begin(out.config);
+    if sw.space(rq, out.config, out.scarcity) == 0 {
+        sw.grow_to_begin(out.config, out.scarcity);
     }
-    let space = sw.space(rq, out.config);
+    let space = sw.space(rq, out.config, out.scarcity);
     if len <= space as usize { space as usize } else { sw.portion(rq, space, out.config) as usize }
 }
 
-#[inline]
+#[inline(always)]
 fn enqueue(rq: &mut RetransmitQueue, chunk: Chunk, out: &mut Outbox<'_>, now: Time) {
-    if rq.push(chunk) {
+    let pushed = rq.push(chunk);
+    out.memory += i64::from(pushed.memory);
+    if pushed.spilled {
         out.wake_by(now + IDLE_CHECK);
     }
 }

@@ -6,7 +6,6 @@ use observe::Time;
 
 use super::{Event, OptionValues};
 use crate::access::{PcbAccess, PcbMut};
-use crate::config::Config;
 use crate::congestion::Kind;
 use crate::ecn::{EcnCounts, EcnMode};
 use crate::error::Error;
@@ -227,7 +226,7 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
     let again = if sw.mode.recovers() { 0 } else { fast_open::sent_again(parts.header_in, sw.una) };
     StatusReport {
         state: parts.header_in.state,
-        ready: level(parts, out.config),
+        ready: level(parts, out),
         error: parts.header_in.error,
         soft_error: parts.header_in.soft_error(),
         send_queue: rq.len,
@@ -333,7 +332,7 @@ fn delivered(parts: &PcbMut<'_>) -> u32 {
         .saturating_add(u32::from(parts.header_in.state != State::SynReceived))
 }
 
-fn level(parts: &PcbMut<'_>, config: &Config) -> Readiness {
+fn level(parts: &PcbMut<'_>, out: &Outbox<'_>) -> Readiness {
     let state = parts.header_in.state;
     let mut ready = Readiness::NONE;
     let mut set = |condition, bit| {
@@ -346,8 +345,8 @@ fn level(parts: &PcbMut<'_>, config: &Config) -> Readiness {
     set(parts.header_in.error.is_some(), Readiness::ERROR);
     set(closed || parts.receive_window.is_readable() || parts.receive_window.discard, Readiness::READABLE);
     // The send window's copy: a connection may be open before its handshake is complete.
-    let writable =
-        parts.send_window.state.is_synchronised() && parts.send_window.is_writable(parts.retransmit_queue, config);
+    let sw = &*parts.send_window;
+    let writable = sw.state.is_synchronised() && sw.is_writable(parts.retransmit_queue, out.config, out.scarcity);
     set(closed || parts.send_window.fin_queued || writable, Readiness::WRITABLE);
     set(parts.receive_window.finished, Readiness::PEER_CLOSED);
     set(state.is_synchronised(), Readiness::CONNECTED);

@@ -6,7 +6,7 @@ use wire::SeqNumber;
 use wire::tcp::{FastOpen, TcpFlags};
 
 use crate::access::{PcbAccess, PcbMut};
-use crate::config::{Config, OpenParams};
+use crate::config::OpenParams;
 use crate::event::{Chunks, Event, Open, Send};
 use crate::outbox::{Outbox, TableChange};
 use crate::output;
@@ -201,10 +201,10 @@ pub(crate) fn silent(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
 /// kept it (RFC 7413 section 4.2.2), and leaves again at once. It stays a segment of its own, pushed however often it leaves,
 /// as in Linux.
 #[cold]
-pub(crate) fn settle_text(parts: &mut PcbMut<'_>, ack: SeqNumber, config: &Config) {
+pub(crate) fn settle_text(parts: &mut PcbMut<'_>, ack: SeqNumber, out: &mut Outbox<'_>) {
     let (sw, rq) = (&mut *parts.send_window, &mut *parts.retransmit_queue);
     let taken = ((ack - sw.una).max(0) as u32).min(sw.flight());
-    rq.acknowledge(taken);
+    out.memory -= rq.acknowledge(taken);
     rq.rewind();
     sw.bytes_acked += u64::from(taken);
     sw.una += taken;
@@ -213,7 +213,7 @@ pub(crate) fn settle_text(parts: &mut PcbMut<'_>, ack: SeqNumber, config: &Confi
     if left > 0 {
         let (una, segments) = (sw.una, left.div_ceil(sw.mss.into()));
         sw.loss.get_or_insert_with(|| Loss::new(una)).totals.left_with_syn(segments, left);
-        sw.shaping(config).records.push_back(end);
+        sw.shaping(out.config).records.push_back(end);
         if let Some(asked) = parts.header_in.settings.as_deref_mut().and_then(|settings| settings.fast_open.as_mut()) {
             asked.again = Some(end);
         }

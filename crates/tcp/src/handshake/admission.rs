@@ -10,6 +10,7 @@ use wire::tcp::FastOpen;
 
 use crate::config::{Config, SynCookies};
 use crate::fast_open::{CookieKeys, Verdict};
+use crate::scarcity::Scarcity;
 use crate::segment::Segment;
 
 /// SYN-ACKs are sent again at most this often while a listener is crowded.
@@ -102,8 +103,12 @@ pub fn admit(
     syn: &Segment,
     backlog: &Backlog,
     fast_open: Option<&CookieKeys>,
-    config: &Config,
+    (config, scarcity): (&Config, Scarcity),
 ) -> Result<Answer, DropReason> {
+    if scarcity.is_severe() {
+        // Open connections come first; the peer asks again.
+        return Err(DropReason::MemoryShort);
+    }
     if backlog.accept_queue.is_full() {
         return Err(DropReason::AcceptQueueFull);
     }
@@ -150,7 +155,7 @@ mod tests {
     fn answer(accept_queue: usize, handshakes: usize, syn_cookies: SynCookies) -> Result<Answer, DropReason> {
         let occupancy = |used| Occupancy { used, limit: 4 };
         let backlog = Backlog { accept_queue: occupancy(accept_queue), handshakes: occupancy(handshakes) };
-        admit(&syn(&[]), &backlog, None, &Config { syn_cookies, ..Config::default() })
+        admit(&syn(&[]), &backlog, None, (&Config { syn_cookies, ..Config::default() }, Scarcity::NONE))
     }
 
     #[test]
@@ -188,7 +193,7 @@ mod tests {
         let answer = |payload: &[u8], handshakes, keys| {
             let occupancy = |used| Occupancy { used, limit: 4 };
             let backlog = Backlog { accept_queue: occupancy(0), handshakes: occupancy(handshakes) };
-            admit(&syn(payload), &backlog, keys, &config).unwrap()
+            admit(&syn(payload), &backlog, keys, (&config, Scarcity::NONE)).unwrap()
         };
         let regular = Answer::HalfOpen { cookie: None };
         assert_eq!(answer(b"GET", 3, Some(&keys)), Answer::Early { cookie: None });

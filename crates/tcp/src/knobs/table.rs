@@ -3,7 +3,9 @@
 use core::time::Duration;
 
 use super::{Form, Knob};
-use crate::config::{BufferSizes, Config, Ecn, EcnOption, FastOpenKeys, MtuProbing, SynCookies, TextShare};
+use crate::config::{
+    BufferSizes, Config, Ecn, EcnOption, FastOpenKeys, MemoryLimits, MtuProbing, SynCookies, TextShare,
+};
 use crate::congestion::Kind;
 
 /// Octets of a page, in which `tcp_mem` counts.
@@ -114,7 +116,7 @@ fn set_discipline(config: &mut Config, text: &str) -> bool {
 
 fn set_memory(config: &mut Config, pages: [i64; 3]) {
     let [low, pressure, high] = pages.map(|pages| pages as u64 * PAGE);
-    config.memory = crate::config::MemoryLimits { low, pressure, high };
+    config.memory = (high > 0).then_some(MemoryLimits { low, pressure, high });
 }
 
 fn set_probing(config: &mut Config, value: i64) {
@@ -325,11 +327,15 @@ pub static KNOBS: &[Knob] = &[
     ),
     Knob {
         name: "tcp_mem",
-        meaning: "memory of all packet buffers, pages of 4096 octets: pressure ends, pressure begins, limit",
+        meaning: "memory of the buffers of all connections, pages of 4096 octets: pressure ends, pressure begins, limit; 0 0 0: \
+                  derived from the machine's memory when a stack is built",
         idle: None,
         form: Form::Triple {
-            range: (1, 1 << 40),
-            get: |c| [c.memory.low, c.memory.pressure, c.memory.high].map(|octets| (octets / PAGE) as i64),
+            range: (0, 1 << 40),
+            get: |c| {
+                let memory = c.memory.unwrap_or(MemoryLimits { low: 0, pressure: 0, high: 0 });
+                [memory.low, memory.pressure, memory.high].map(|octets| (octets / PAGE) as i64)
+            },
             set: set_memory,
         },
     },

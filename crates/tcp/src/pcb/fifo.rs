@@ -5,6 +5,20 @@
 
 use std::collections::VecDeque;
 
+/// What appending to a queue of a connection took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Appended {
+    /// Bytes of memory that the queue holds more than before.
+    pub(crate) memory: u32,
+    /// Heap memory was taken for the queue itself, which [`Fifo::shrink`] must give back one day.
+    pub(crate) spilled: bool,
+}
+
+impl Appended {
+    /// What was appended found room in memory that the queue held before.
+    pub(crate) const NOTHING: Appended = Appended { memory: 0, spilled: false };
+}
+
 /// First-in first-out queue for buffers.
 #[derive(Debug)]
 pub(crate) struct Fifo<T> {

@@ -4,7 +4,7 @@
 
 use core::time::Duration;
 
-use observe::{Gauge, Time};
+use observe::Time;
 use wire::tcp::{HEADER_LEN, TcpFlags};
 
 use super::{Settings, Tick, mebinanos};
@@ -12,6 +12,7 @@ use crate::config::{Config, ConnectionOptions};
 use crate::ecn::{CE, NOT_ECT};
 use crate::error::Error;
 use crate::outbox::{Outbox, Readiness};
+use crate::scarcity::Standing;
 use crate::segment::Segment;
 use crate::state::State;
 
@@ -29,24 +30,6 @@ const NOTABLE_SHIFT: u32 = 6;
 /// Octets of a header with timestamps alone.
 const USUAL_LEN: usize = HEADER_LEN + 12;
 
-/// Under which gauge a connection is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counted {
-    No,
-    Orphan,
-    TimeWait,
-}
-
-impl Counted {
-    fn gauge(self) -> Option<Gauge> {
-        match self {
-            Counted::No => None,
-            Counted::Orphan => Some(Gauge::Orphans),
-            Counted::TimeWait => Some(Gauge::TimeWaits),
-        }
-    }
-}
-
 /// See the module documentation.
 #[derive(Debug)]
 pub struct HeaderIn {
@@ -57,7 +40,6 @@ pub struct HeaderIn {
     /// Of [`PASSIVE`], [`TEXT_ON_SYN`], [`EXCHANGES`], [`IPV6`] and [`HELD`]; above them what [`HeaderIn::notice`] was told, marked segments to
     /// begin with.
     traits: u8,
-    counted: Counted,
     /// Segments that arrived, modulo 2^32.
     pub(crate) segments_in: u32,
     /// When a segment of this connection last arrived, in units of 2^20 ns modulo 2^32.
@@ -93,7 +75,6 @@ impl HeaderIn {
             state,
             error: None,
             traits: CE << NOTABLE_SHIFT | HELD | if exchanges { EXCHANGES } else { 0 } | if ipv6 { IPV6 } else { 0 },
-            counted: Counted::No,
             segments_in: 0,
             last_heard: mebinanos(now),
             challenged: Tick::long_before(now),
@@ -156,21 +137,14 @@ impl HeaderIn {
         self.settings.get_or_insert_with(|| Settings::new(config))
     }
 
-    /// After a change of the state or of who holds the connection: be counted under the right gauge. Idempotent, so the gauges balance.
-    pub(crate) fn recount(&mut self, out: &Outbox<'_>) {
-        let counted = match self.state {
-            State::TimeWait => Counted::TimeWait,
-            State::Closed | State::Listen => Counted::No,
-            _ if self.is_orphan() => Counted::Orphan,
-            _ => Counted::No,
-        };
-        if counted == self.counted {
-            return;
-        }
-        let gauges = &out.config.gauges;
-        self.counted.gauge().into_iter().for_each(|gauge| gauges.change(gauge, -1));
-        counted.gauge().into_iter().for_each(|gauge| gauges.change(gauge, 1));
-        self.counted = counted;
+    /// After a change of the state or of who holds the connection: how it counts against the stack's limits now.
+    pub(crate) fn recount(&self, out: &mut Outbox<'_>) {
+        out.standing = Some(match self.state {
+            State::TimeWait => Standing::TimeWait,
+            State::Closed | State::Listen => Standing::Free,
+            _ if self.is_orphan() => Standing::Orphan,
+            _ => Standing::Free,
+        });
     }
 
     /// Is the peer's address one of IPv6?

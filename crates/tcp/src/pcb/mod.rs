@@ -49,7 +49,7 @@ use window_rule::Room;
 
 use core::time::Duration;
 
-use observe::{Counter, Gauge, Time};
+use observe::{Counter, Time};
 
 use crate::access::PcbMut;
 use crate::error::Error;
@@ -90,6 +90,12 @@ impl Pcb {
         }
     }
 
+    /// Bytes of memory that its buffers hold, sent and received: what the events of its life have left in
+    /// [`Outbox::memory`], added up. Walks its queues.
+    pub fn memory(&self) -> i64 {
+        i64::from(self.receive_window.memory() + self.reassembly.memory()) + self.retransmit_queue.memory()
+    }
+
     /// Take the connection apart.
     pub fn into_parts(self) -> Parts {
         (self.header_in, self.receive_window, self.reassembly, self.send_window, self.retransmit_queue, self.header_out)
@@ -127,14 +133,14 @@ impl PcbMut<'_> {
     //# Lifetime) (MUST-13).
     fn enter_time_wait(&mut self, out: &mut Outbox<'_>, now: Time) {
         out.count(Counter::TimeWaitEntered, 1);
-        let crowded = out.config.gauges.get(Gauge::TimeWaits) > u64::from(out.config.max_time_wait);
+        let crowded = out.scarcity.no_more_time_waits();
         out.count(Counter::TimeWaitsCut, crowded.into());
         let stay = if crowded { Duration::ZERO } else { out.config.time_wait };
         self.header_in.state_deadline = now + stay;
         self.header_in.settings = None;
         self.header_in.arm(out);
-        self.drop_send_side();
-        self.reassembly.clear();
+        self.drop_send_side(out);
+        self.reassembly.give_up(out);
         self.receive_window.sizing = None;
     }
 
@@ -142,13 +148,13 @@ impl PcbMut<'_> {
         self.header_in.state_deadline = Time::MAX;
         self.header_in.settings = None;
         self.receive_window.ack_deadline = Time::MAX;
-        self.drop_send_side();
-        self.reassembly.clear();
+        self.drop_send_side(out);
+        self.reassembly.give_up(out);
         out.ready |= Readiness::CLOSED | Readiness::READABLE | Readiness::WRITABLE;
     }
 
-    fn drop_send_side(&mut self) {
-        self.retransmit_queue.clear();
+    fn drop_send_side(&mut self, out: &mut Outbox<'_>) {
+        out.memory -= self.retransmit_queue.clear();
         self.send_window.stop_timer();
         self.send_window.una = self.send_window.nxt;
         self.send_window.mode = Mode::Open;

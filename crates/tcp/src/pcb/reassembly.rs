@@ -21,6 +21,7 @@ use wire::SeqNumber;
 use wire::tcp::SackBlocks;
 
 use self::queue::{Incoming, Queue, fitted};
+use crate::outbox::Outbox;
 
 /// The most runs, and so holes, of one connection. A segment that would begin one more is dropped.
 pub const MAX_RUNS: usize = 512;
@@ -113,6 +114,12 @@ impl Reassembly {
     /// Drops everything: the connection is reset or the user will not read.
     pub fn clear(&mut self) {
         *self = Reassembly::new();
+    }
+
+    /// The same, and says how much memory that gives back.
+    pub(crate) fn give_up(&mut self, out: &mut Outbox<'_>) {
+        out.memory -= i64::from(self.memory());
+        self.clear();
     }
 
     /// Remembers that the peer sent `[left, right)` although it was received before, for the next

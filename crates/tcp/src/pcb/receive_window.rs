@@ -11,11 +11,12 @@ use pktbuf::PktBuf;
 use wire::SeqNumber;
 use wire::tcp::SackBlocks;
 
-use super::fifo::Fifo;
+use super::fifo::{Appended, Fifo};
 use super::sizing::opening;
 use super::{Reassembly, Room, Sizing, WindowRule};
 use crate::config::{Config, ConnectionOptions};
 use crate::outbox::Outbox;
+use crate::scarcity::of_buffer;
 use crate::state::State;
 
 /// Text of up to this many octets is copied into the buffer before it, if that has room, so that a peer that sends one
@@ -259,13 +260,13 @@ impl ReceiveWindow {
         Duration::from_nanos(u64::from(quarters(now).wrapping_sub(self.last_text)) << 18)
     }
 
-    /// Append in-order text. True if heap memory was taken for the queue.
+    /// Append in-order text.
     #[inline]
-    pub(crate) fn append(&mut self, text: PktBuf) -> bool {
+    pub(crate) fn append(&mut self, text: PktBuf) -> Appended {
         let len = text.len();
         self.nxt += len as u32;
         if self.discard {
-            return false;
+            return Appended::NOTHING;
         }
         self.queued += len as u32;
         if len <= COALESCE
@@ -273,9 +274,22 @@ impl ReceiveWindow {
             && tail.tailroom() >= len
             && tail.extend_from_slice(&text)
         {
-            return false;
+            return Appended::NOTHING;
         }
-        self.queue.push(text)
+        let memory = of_buffer(&text);
+        Appended { memory, spilled: self.queue.push(text) }
+    }
+
+    /// Drop the text that the user has not taken.
+    pub(crate) fn drop_queue(&mut self, out: &mut Outbox<'_>) {
+        out.memory -= i64::from(self.memory());
+        self.queue.clear();
+        self.queued = 0;
+    }
+
+    /// Bytes of memory that the text which the user has not taken occupies.
+    pub(crate) fn memory(&self) -> u32 {
+        (0..).map_while(|index| self.queue.get(index)).map(of_buffer).sum()
     }
 
     /// Free space for text from RCV.NXT on, in octets. Text out of order lies inside of it, and takes none away.

@@ -7,8 +7,9 @@
 use pktbuf::{Chunk, copy_and_sum};
 use wire::checksum::Sum;
 
-use super::fifo::Fifo;
+use super::fifo::{Appended, Fifo};
 use super::send_log::SendLog;
+use crate::scarcity::of_chunk;
 
 /// Writes of up to this many octets are copied into the tail of the queue if that is pooled and has room.
 const COALESCE: usize = 4096;
@@ -41,12 +42,12 @@ impl RetransmitQueue {
         RetransmitQueue { log: SendLog::new(), len: 0, largest, unsent, chunks: Fifo::new() }
     }
 
-    /// Append `chunk`; small ones are copied behind the last one. True if heap memory was taken for the queue.
+    /// Append `chunk`; small ones are copied behind the last one.
     #[inline(always)]
-    pub(crate) fn push(&mut self, chunk: Chunk) -> bool {
+    pub(crate) fn push(&mut self, chunk: Chunk) -> Appended {
         let len = chunk.len();
         if len == 0 {
-            return false;
+            return Appended::NOTHING;
         }
         self.len += len as u32;
         if len <= COALESCE
@@ -54,34 +55,42 @@ impl RetransmitQueue {
             && tail.tailroom() >= len
             && tail.extend_from_slice(chunk.as_slice())
         {
-            return false;
+            return Appended::NOTHING;
         }
-        self.chunks.push(chunk)
+        let memory = of_chunk(&chunk);
+        Appended { memory, spilled: self.chunks.push(chunk) }
     }
 
-    /// Drop the first `octets`: they are acknowledged.
+    /// Drop the first `octets`: they are acknowledged. Returns the bytes of memory that this has given back.
     #[inline(always)]
-    pub(crate) fn acknowledge(&mut self, octets: u32) {
+    pub(crate) fn acknowledge(&mut self, octets: u32) -> i64 {
+        let mut given_back = 0;
         let mut left = octets.min(self.len) as usize;
         self.len -= left as u32;
         while left > 0 {
-            let Some(front) = self.chunks.front_mut() else { return };
+            let Some(front) = self.chunks.front_mut() else { break };
             let len = front.len();
             if len > left {
                 front.advance(left);
+                if matches!(front, Chunk::Shared { .. }) {
+                    given_back += left as i64;
+                }
                 if self.unsent.chunk == 0 {
                     self.unsent.octet = self.unsent.octet.saturating_sub(left as u32);
                 }
-                return;
+                return given_back;
             }
             left -= len;
-            self.chunks.pop();
+            if let Some(chunk) = self.chunks.pop() {
+                given_back += i64::from(of_chunk(&chunk));
+            }
             match self.unsent.chunk {
                 0 => self.unsent.octet = 0,
                 _ => self.unsent.chunk -= 1,
             }
         }
         self.close_gap();
+        given_back
     }
 
     /// When the queue is empty, the cursor points before the text that is queued next.
@@ -161,9 +170,16 @@ impl RetransmitQueue {
         self.unsent = Cursor::default();
     }
 
-    /// Drop everything, memory included.
-    pub(crate) fn clear(&mut self) {
+    /// Drop everything, memory included, and return the bytes of memory that this has given back.
+    pub(crate) fn clear(&mut self) -> i64 {
+        let given_back = self.memory();
         *self = RetransmitQueue::new(self.largest);
+        given_back
+    }
+
+    /// Bytes of memory that the text in the queue occupies.
+    pub(crate) fn memory(&self) -> i64 {
+        (0..).map_while(|index| self.chunks.get(index)).map(|chunk| i64::from(of_chunk(chunk))).sum()
     }
 
     /// Is heap memory held by the queue itself?

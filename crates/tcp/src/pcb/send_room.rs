@@ -7,10 +7,9 @@
 //! use, and what was begun may be filled. Linux's runs are its socket buffers; here they exist only in this reckoning,
 //! which takes what is in flight and what is unsent as as few runs as can hold them.
 
-use observe::Pressure;
-
 use super::{RetransmitQueue, SendWindow};
 use crate::config::{Config, SendAccounting};
+use crate::scarcity::{Pressure, Scarcity};
 
 /// The most text of a run: 65 535 less the longest headers that it can have to be sent with.
 const LARGEST_RUN: u32 = 65_215;
@@ -33,13 +32,15 @@ impl SendWindow {
         queue.len.saturating_sub(self.sent_text())
     }
 
-    /// Octets that certainly fit into the send buffer.
+    /// Octets that certainly fit into the send buffer. Where memory is short beyond what is allowed, the least buffer is all
+    /// that there is, whatever size the connection has set or grown to.
     #[inline]
-    pub(crate) fn space(&self, queue: &RetransmitQueue, config: &Config) -> u32 {
-        match config.send_accounting {
+    pub(crate) fn space(&self, queue: &RetransmitQueue, config: &Config, scarcity: Scarcity) -> u32 {
+        let space = match config.send_accounting {
             SendAccounting::Octets => self.free_octets(queue),
             SendAccounting::Runs { overhead } => self.acceptable(queue, overhead),
-        }
+        };
+        if scarcity.is_severe() { space.min(config.send_buffer.min.saturating_sub(queue.len)) } else { space }
     }
 
     /// Does text of `len` octets fit without any reckoning? Runs are as long as a segment at least, so that with their
@@ -119,14 +120,19 @@ impl SendWindow {
 
     /// Is there enough space to wake a writer: a third of the buffer, and of what is unsent less than half of the mark
     /// that the user has set.
-    pub(crate) fn is_writable(&self, queue: &RetransmitQueue, config: &Config) -> bool {
-        self.state.accepts_send() && !self.fin_queued && self.has_room(queue, config)
+    // Of interest to a writer that waits, and to few others: not a part of the code of every segment.
+    #[inline(never)]
+    pub(crate) fn is_writable(&self, queue: &RetransmitQueue, config: &Config, scarcity: Scarcity) -> bool {
+        self.state.accepts_send()
+            && !self.fin_queued
+            && self.has_room(queue, config)
+            && (!scarcity.is_severe() || queue.len < config.send_buffer.min)
     }
 
     /// A writer waits, and something was acknowledged: let the user fill twice what the network takes, unless the
     /// buffer is not what limits the sender.
-    pub(crate) fn grow(&mut self, queue: &RetransmitQueue, config: &Config) {
-        if !self.grows || config.gauges.pressure() != Pressure::None {
+    pub(crate) fn grow(&mut self, queue: &RetransmitQueue, config: &Config, scarcity: Scarcity) {
+        if !self.grows || scarcity.memory() != Pressure::None {
             return;
         }
         let (cwnd, mss) = (self.congestion.cwnd(), u32::from(self.mss));
@@ -143,9 +149,8 @@ impl SendWindow {
     }
 
     /// A buffer that grows by itself has room for the first segments of a connection, regardless of its initial size.
-    pub(crate) fn grow_to_begin(&mut self, config: &Config) {
-        if self.grows && config.send_accounting != SendAccounting::Octets && config.gauges.pressure() == Pressure::None
-        {
+    pub(crate) fn grow_to_begin(&mut self, config: &Config, scarcity: Scarcity) {
+        if self.grows && config.send_accounting != SendAccounting::Octets && scarcity.memory() == Pressure::None {
             self.limit = self.room_for(LEAST_SEGMENTS).min(config.send_buffer.max).max(self.limit);
         }
     }

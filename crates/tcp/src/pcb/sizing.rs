@@ -10,11 +10,12 @@
 
 use core::time::Duration;
 
-use observe::{Pressure, Time};
+use observe::Time;
 use wire::SeqNumber;
 
 use super::ReceiveWindow;
 use crate::config::Config;
+use crate::scarcity::{Pressure, Scarcity};
 
 /// A shorter round trip counts as this long: then it is threads that are waited for, and not the path.
 const LEAST_RTT: Duration = Duration::from_millis(1);
@@ -63,14 +64,14 @@ impl Sizing {
 impl ReceiveWindow {
     /// Size the buffer anew if a round is over.
     #[inline]
-    pub(crate) fn grow(&mut self, config: &Config, now: Time) {
+    pub(crate) fn grow(&mut self, config: &Config, scarcity: Scarcity, now: Time) {
         if self.nxt.ge(self.round_end) {
-            self.end_round(config, now);
+            self.end_round(config, scarcity, now);
         }
     }
 
     #[cold]
-    fn end_round(&mut self, config: &Config, now: Time) {
+    fn end_round(&mut self, config: &Config, scarcity: Scarcity, now: Time) {
         let read_to = self.nxt - self.unread();
         let first = first_space(self.limit, self.peer_segment);
         let segment = u32::from(self.peer_segment);
@@ -80,7 +81,7 @@ impl ReceiveWindow {
             // Nothing is measured yet, but a sender in slow start that has come so far is a round trip from the window's end.
             let came = opening(self.limit) + (self.nxt - self.round_end).max(0) as u32;
             let keeps_up = self.unread() <= came / 2;
-            self.resize(if keeps_up { self.limit.saturating_mul(2) } else { 0 }, config);
+            self.resize(if keeps_up { self.limit.saturating_mul(2) } else { 0 }, config, scarcity);
             return self.begin_round();
         };
         // A thread with an older batch may look back from before the beginning.
@@ -95,7 +96,7 @@ impl ReceiveWindow {
         } else {
             0
         };
-        self.resize(wanted, config);
+        self.resize(wanted, config, scarcity);
         self.begin_round();
     }
 
@@ -107,11 +108,11 @@ impl ReceiveWindow {
     }
 
     /// `wanted`: the buffer that would be right, in octets; 0: as it is.
-    fn resize(&mut self, wanted: u32, config: &Config) {
+    fn resize(&mut self, wanted: u32, config: &Config, scarcity: Scarcity) {
         if !self.grows {
             return;
         }
-        match config.gauges.pressure() {
+        match scarcity.memory() {
             // The window that was announced stays; it is not opened again beyond the new limit. What was read with a larger
             // one is forgotten, or the buffer would never grow again.
             Pressure::Severe => {
@@ -196,7 +197,7 @@ mod tests {
         for round in 0..count {
             rw.bytes_received += u64::from((rw.round_end - rw.nxt) as u32);
             rw.nxt = rw.round_end;
-            rw.grow(config, Time::from_millis(1000) + rtt * round);
+            rw.grow(config, Scarcity::NONE, Time::from_millis(1000) + rtt * round);
             rw.open_window();
             rw.told_edge = rw.edge;
         }
@@ -230,7 +231,7 @@ mod tests {
         for round in 1..5 {
             rw.nxt = rw.round_end;
             rw.queued = (rw.nxt - first) as u32;
-            rw.grow(&config, Time::from_millis(1000 + 100 * round));
+            rw.grow(&config, Scarcity::NONE, Time::from_millis(1000 + 100 * round));
         }
         assert_eq!(rw.limit, limit, "nothing was read");
         let mut rw = window(&config);

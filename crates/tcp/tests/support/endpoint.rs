@@ -7,7 +7,8 @@ use pktbuf::{Chunk, PktBuf};
 use tcp::config::WindowRule;
 use tcp::{
     Config, Disposition, Error, Event, HalfOpen, Isn, ListenParams, OpenParams, Outbox, Pcb, Progress, Readiness,
-    Receive, Segment, SegmentArrives, Send, State, Status, StatusReport, TableChange, Timeouts, Verify, listen,
+    Receive, Scarcity, Segment, SegmentArrives, Send, State, Status, StatusReport, TableChange, Timeouts, Verify,
+    listen,
 };
 use wire::{FourTuple, SeqNumber};
 
@@ -24,6 +25,8 @@ pub enum Driver {
 #[derive(Clone)]
 pub struct Setup {
     pub config: Config,
+    /// What every event is told of the stack.
+    pub scarcity: Scarcity,
     pub options: tcp::config::ConnectionOptions,
     pub tuple: FourTuple,
     pub iss: u32,
@@ -56,6 +59,7 @@ impl Default for Setup {
         Setup {
             // The octets that are free, not what a profile rounds them to: its own tests say that.
             config: Config { window_rule: WindowRule::Rfc, ..Config::default() },
+            scarcity: Scarcity::NONE,
             options: Default::default(),
             tuple: tuple(),
             iss: 0x1000_0000,
@@ -92,6 +96,8 @@ pub struct Endpoint {
     pub received: Vec<u8>,
     pub end: bool,
     pub last: Option<Disposition>,
+    /// Bytes of memory that its events have taken, less those that they have given back.
+    pub memory: i64,
 }
 
 impl Endpoint {
@@ -115,12 +121,13 @@ impl Endpoint {
             received: Vec::new(),
             end: false,
             last: None,
+            memory: 0,
         }
     }
 
     /// Do something with an outbox, and perform its effects.
     fn with_outbox<R>(&mut self, f: impl FnOnce(&mut Option<Driver>, &mut Outbox<'_>, &Setup) -> R) -> R {
-        let mut out = Outbox::new(&self.setup.config, &self.counters);
+        let mut out = Outbox::new(&self.setup.config, &self.counters).with_scarcity(self.setup.scarcity);
         out.credit = self.credit;
         out.prefer_super_segments = self.setup.super_segments;
         let reply = f(&mut self.driver, &mut out, &self.setup);
@@ -134,6 +141,10 @@ impl Endpoint {
                 self.removed |= effects.table.contains(&TableChange::Remove);
             }
             _ => {}
+        }
+        self.memory += out.memory;
+        if let Some(Driver::Whole(pcb)) = &self.driver {
+            assert_eq!(self.memory, pcb.memory(), "what was taken and not given back is what the queues hold");
         }
         self.sent.extend(out.segments.drain(..));
         if self.credit != u32::MAX {

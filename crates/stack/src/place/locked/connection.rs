@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use sync::slab::Key;
 use sync::{Atomic, Ordering, Platform};
+use tcp::Standing;
 use wire::FourTuple;
 
 use super::super::connection::{self, Connections};
 use super::super::pcb::{LockPlan, SharedPcb};
 use super::super::{NewConnection, Site};
 use super::Locked;
+use crate::account::Charge;
 use crate::flow::Flow;
 use crate::secrets::Secrets;
+use crate::shared::Shared;
 use crate::socket::TcpSocket;
 use crate::table::index::{Absent, Index};
 
@@ -26,9 +29,34 @@ pub struct Connection<P: Platform> {
     pub(super) socket: Arc<TcpSocket<P>>,
     /// When its entry in the wheel fires, in nanoseconds; `u64::MAX` when it has none.
     pub(super) armed: P::AtomicU64,
+    /// What it has in the stack's account: bytes, in two's complement, and how it counts ([`Standing`] as a number).
+    memory: P::AtomicU64,
+    standing: P::AtomicU32,
 }
 
 impl<P: Platform> Connection<P> {
+    /// Enters what an event has left in its outbox into the stack's account. Two threads may do so at once: each enters what
+    /// it has changed.
+    #[inline]
+    pub(super) fn charge(&self, shared: &Shared<P>, memory: i64, standing: Option<Standing>) {
+        let (account, config) = (&shared.account, shared.tcp());
+        if memory != 0 {
+            self.memory.fetch_add(memory as u64, Ordering::Relaxed);
+            account.take_memory(account.here(), &mut Charge::default(), memory, config);
+        }
+        if let Some(standing) = standing {
+            let before = self.standing.swap(standing as u32, Ordering::Relaxed);
+            account.count(account.here(), &mut Charge { memory: 0, standing: standing_of(before) }, standing, config);
+        }
+    }
+
+    /// It is gone: what it has in the account is taken back.
+    pub(super) fn discharge(&self, shared: &Shared<P>) {
+        let memory = self.memory.swap(0, Ordering::Relaxed) as i64;
+        let standing = standing_of(self.standing.swap(Standing::Free as u32, Ordering::Relaxed));
+        shared.account.discharge(shared.account.here(), Charge { memory, standing }, shared.tcp());
+    }
+
     /// Notes an entry in the wheel that fires at `nanos`. False: one fires earlier and is kept; it will find nothing due and
     /// arm the later one.
     pub(super) fn takes_entry(&self, nanos: u64) -> bool {
@@ -42,6 +70,11 @@ impl<P: Platform> Connection<P> {
             }
         }
     }
+}
+
+/// The standing that has this number.
+fn standing_of(number: u32) -> Standing {
+    [Standing::Free, Standing::Orphan, Standing::TimeWait].into_iter().find(|s| *s as u32 == number).unwrap_or_default()
 }
 
 /// All connections of the stack, by slot, key and tuple, and the slab in which they have their slots.
@@ -100,6 +133,8 @@ impl<P: Platform> SharedTable<P> {
     ) -> Arc<Connection<P>> {
         let NewConnection { flow, pcb, route, socket } = new;
         let kind = site.shared.lock_kind;
+        let mut charge = Charge::default();
+        site.shared.account.begin(site.account, &mut charge, &pcb, site.shared.tcp());
         let leaves_by = P::AtomicU32::new(route.port().into());
         let (key, pcb) = match site.layout {
             LockPlan::One => {
@@ -113,7 +148,9 @@ impl<P: Platform> SharedTable<P> {
             }
         };
         let armed = P::AtomicU64::new(u64::MAX);
-        let connection = Arc::new(Connection { key, hash, flow, pcb, leaves_by, socket, armed });
+        let memory = P::AtomicU64::new(charge.memory as u64);
+        let standing = P::AtomicU32::new(charge.standing as u32);
+        let connection = Arc::new(Connection { key, hash, flow, pcb, leaves_by, socket, armed, memory, standing });
         self.enter(connection.clone());
         connection
     }

@@ -137,7 +137,7 @@ fn acknowledge(
     //= https://www.rfc-editor.org/rfc/rfc6675#section-4
     //# SACK information is advisory and therefore SACKed data MUST NOT be removed from the TCP's retransmission buffer
     //# until the data is cumulatively acknowledged [RFC2018].
-    rq.acknowledge(text);
+    out.memory -= rq.acknowledge(text);
     sw.bytes_acked += u64::from(text);
     sw.una = header.ack;
     out.progress = true;
@@ -171,8 +171,8 @@ fn acknowledge(
 /// A writer waits, and there is more room than before.
 #[cold]
 fn make_room(sw: &mut SendWindow, rq: &RetransmitQueue, out: &mut Outbox<'_>) {
-    sw.grow(rq, out.config);
-    if sw.is_writable(rq, out.config) {
+    sw.grow(rq, out.config, out.scarcity);
+    if sw.is_writable(rq, out.config, out.scarcity) {
         sw.blocked = false;
         out.ready |= Readiness::WRITABLE;
     }

@@ -226,7 +226,7 @@ fn take_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Ack {
     if rw.edge.lt(rw.nxt) {
         rw.edge = rw.nxt;
     }
-    parts.reassembly.clear();
+    parts.reassembly.give_up(out);
     let snapshot = parts.receive_window.snapshot(parts.reassembly);
     parts.receive_window.acked(snapshot.nxt, snapshot.edge);
     parts.header_out.merge_last(snapshot);

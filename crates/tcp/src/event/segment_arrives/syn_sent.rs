@@ -125,10 +125,10 @@ fn connected(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Out
 
 /// Our SYN is acknowledged by the segment with this `header`: its octet leaves the sequence space, its timer stops, and its
 /// round trip is a sample.
-pub(super) fn establish(parts: &mut PcbMut<'_>, header: &Header, out: &Outbox<'_>, now: Time) {
+pub(super) fn establish(parts: &mut PcbMut<'_>, header: &Header, out: &mut Outbox<'_>, now: Time) {
     parts.send_window.una += 1;
     if parts.send_window.flight() > 0 {
-        fast_open::settle_text(parts, header.ack, out.config);
+        fast_open::settle_text(parts, header.ack, out);
     }
     let sw = &mut *parts.send_window;
     sw.wl2 = sw.una;

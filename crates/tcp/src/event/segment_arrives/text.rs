@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use observe::{Counter, DropReason, Pressure, Time};
+use observe::{Counter, DropReason, Time};
 use pktbuf::PktBuf;
 use wire::SeqNumber;
 
@@ -35,20 +35,20 @@ pub(crate) fn accept(
     now: Time,
 ) -> Taken {
     let mut dropped = None;
-    let ack = if out.config.gauges.pressure() == Pressure::Severe && hoards(rw, out) && !text.is_empty() {
+    let ack = if out.scarcity.is_severe() && hoards(rw, out) && !text.is_empty() {
         dropped = Some(DropReason::TcpReceiveBufferFull);
         Ack::Pure
     } else if seq == rw.nxt && ra.is_empty() && text.len() as u32 <= rw.window() && rw.state.accepts_text() {
         out.count(Counter::FastPathIn, 1);
         in_order(rw, text, out, now);
         rw.fin_next |= fin;
-        rw.grow(out.config, now);
+        rw.grow(out.config, out.scarcity, now);
         rw.open_window();
         rw.schedule_ack(followed, out, now)
     } else {
         let (ack, reason) = in_disorder(rw, ra, (seq, text, fin), out, now);
         dropped = reason;
-        rw.grow(out.config, now);
+        rw.grow(out.config, out.scarcity, now);
         rw.open_window();
         ack
     };
@@ -81,7 +81,9 @@ fn in_order(rw: &mut ReceiveWindow, text: PktBuf, out: &mut Outbox<'_>, now: Tim
     }
     out.count(Counter::TextBytesIn, len as u64);
     rw.tally(len, now);
-    if rw.append(text) {
+    let appended = rw.append(text);
+    out.memory += i64::from(appended.memory);
+    if appended.spilled {
         out.wake_by(now + IDLE_CHECK);
     }
 }
@@ -174,7 +176,7 @@ pub(crate) fn deliver_syn_text(
     if rw.nxt == before && !rw.fin_next {
         return None;
     }
-    rw.grow(out.config, now);
+    rw.grow(out.config, out.scarcity, now);
     rw.open_window();
     let snapshot = rw.snapshot(ra);
     rw.acked(snapshot.nxt, snapshot.edge);
@@ -219,24 +221,29 @@ fn hold(
 ) -> Inserted {
     // Twice the buffer in memory: blocks are larger than the text in them.
     let mut limit = rw.limit.saturating_mul(2);
-    if out.config.gauges.pressure() == Pressure::Severe {
+    if out.scarcity.is_severe() {
         limit = out.config.receive_buffer.min.saturating_mul(2).min(limit);
         if ra.bytes() > out.config.receive_buffer.min {
             // The peer must count on that (RFC 2018 section 8). It will send the text again, and as the whole queue is
             // gone none of it is reported, neither as held nor, when it comes, as a duplicate.
-            ra.clear();
+            ra.give_up(out);
             out.count(Counter::ReassemblyPruned, 1);
         }
     }
-    ra.insert(seq, text, fin, rw.nxt, rw.accept_edge(), limit)
+    let before = ra.memory();
+    let inserted = ra.insert(seq, text, fin, rw.nxt, rw.accept_edge(), limit);
+    out.memory += i64::from(ra.memory()) - i64::from(before);
+    inserted
 }
 
 /// Move what has become contiguous into the receive queue.
 fn drain(rw: &mut ReceiveWindow, ra: &mut Reassembly, out: &mut Outbox<'_>, now: Time) {
+    let before = ra.memory();
     while !rw.fin_next
         && let Some((text, fin)) = ra.pop_ready(rw.nxt)
     {
         in_order(rw, text, out, now);
         rw.fin_next |= fin;
     }
+    out.memory += i64::from(ra.memory()) - i64::from(before);
 }

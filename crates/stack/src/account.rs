@@ -1,0 +1,285 @@
+//! The account of what the connections of one stack share: memory of their buffers, orphans, connections in TIME-WAIT.
+//!
+//! An event leaves in its outbox what it has taken or given back; the thread that ran it enters that here, and the next event
+//! is told what is scarce ([`Account::scarcity`], one load).
+//!
+//! Each cell has an [`Entry`] of its own, and so has each thread where connections are behind locks. An entry has one writer at
+//! a time and is written by plain loads and stores. Only when an amount has moved by more than a *quantum* since it was last
+//! settled is it added to the stack's total, and what is scarce judged anew; with a single entry there is no other that it
+//! could be added to, and no read-modify-write at all. A quantum is a small part of the limit, and 0 where the limit is small:
+//! limits of a few connections hold exactly. The sum of the entries ([`Account::sum`]) is exact at rest, whatever the quantum.
+//!
+//! What may never happen: an amount that is entered and not taken back. Each connection remembers what it is charged
+//! ([`Charge`]), and whoever removes it takes that back, also where an event of it has panicked.
+
+use std::sync::Arc;
+
+use observe::Time;
+use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, PerThread, Platform, Writers};
+use tcp::{Pressure, Scarcity, Standing};
+
+/// What is kept account of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resource {
+    /// Bytes of the buffers of connections, sent and received.
+    Memory,
+    /// Connections that their users have closed and that wait for their peers.
+    Orphans,
+    /// Connections in TIME-WAIT.
+    TimeWaits,
+}
+
+const RESOURCES: [Resource; 3] = [Resource::Memory, Resource::Orphans, Resource::TimeWaits];
+
+impl Resource {
+    /// What a connection of this standing counts as.
+    fn of(standing: Standing) -> Option<Resource> {
+        match standing {
+            Standing::Free => None,
+            Standing::Orphan => Some(Resource::Orphans),
+            Standing::TimeWait => Some(Resource::TimeWaits),
+        }
+    }
+}
+
+/// How long a judgement holds that nothing has called for, in nanoseconds.
+const REVIEW_NS: u64 = 1_000_000;
+
+/// The largest quanta: bytes, and connections.
+const QUANTA: [u64; 3] = [64 << 10, 64, 64];
+
+/// All quanta together are at most this part of a limit.
+const PART: u64 = 16;
+
+/// What one cell or one thread has entered: sums of what it took less what it gave back, in two's complement, for memory may
+/// be taken here and given back elsewhere.
+pub(crate) struct Entry<P: Platform> {
+    lines: [Line<P>; 3],
+    writers: Writers,
+}
+
+/// One resource in an [`Entry`].
+struct Line<P: Platform> {
+    amount: P::AtomicU64,
+    /// So much of the amount is in the total.
+    settled: P::AtomicU64,
+    /// By so much the amount may move before it is settled.
+    quantum: P::AtomicU64,
+}
+
+impl<P: Platform> Entry<P> {
+    fn new(writers: Writers) -> Self {
+        let zero = || P::AtomicU64::new(0);
+        let line = |_| Line { amount: zero(), settled: zero(), quantum: zero() };
+        Entry { lines: std::array::from_fn(line), writers }
+    }
+}
+
+/// See the head of this file. Any thread.
+pub(crate) struct Account<P: Platform> {
+    cells: Lock<Vec<Arc<CachePadded<Entry<P>>>>, P>,
+    threads: PerThread<Entry<P>, P>,
+    /// Cells that have an entry.
+    opened: P::AtomicUsize,
+    total: CachePadded<[P::AtomicU64; 3]>,
+    /// [`Scarcity`], as bits.
+    scarcity: P::AtomicU32,
+    /// When it is to be judged again, in nanoseconds.
+    review: P::AtomicU64,
+}
+
+/// What a connection has in the account. Kept beside its PCB by the place that it is in.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Charge {
+    /// Bytes.
+    pub(crate) memory: i64,
+    /// How it counts.
+    pub(crate) standing: Standing,
+}
+
+impl<P: Platform> Account<P> {
+    /// Nothing is taken; of what is limited to nothing even that is too much.
+    pub(crate) fn new(config: &tcp::Config) -> Self {
+        let account = Account {
+            cells: Lock::new(LockKind::Blocking, LockClass::Control, Vec::new()),
+            threads: PerThread::new(Entry::new),
+            opened: P::AtomicUsize::new(0),
+            total: CachePadded::new(std::array::from_fn(|_| P::AtomicU64::new(0))),
+            scarcity: P::AtomicU32::new(Scarcity::NONE.bits()),
+            review: P::AtomicU64::new(0),
+        };
+        account.limits_changed(config);
+        account
+    }
+
+    /// An entry for one more cell.
+    pub(crate) fn open(&self) -> Arc<CachePadded<Entry<P>>> {
+        let entry = Arc::new(CachePadded::new(Entry::new(Writers::One)));
+        let mut cells = self.cells.lock();
+        cells.push(entry.clone());
+        self.opened.store(cells.len(), Ordering::Relaxed);
+        entry
+    }
+
+    /// The entry of the calling thread, for connections behind locks.
+    #[inline]
+    pub(crate) fn here(&self) -> &Entry<P> {
+        self.threads.here()
+    }
+
+    /// What is scarce.
+    #[inline(always)]
+    pub(crate) fn scarcity(&self) -> Scarcity {
+        Scarcity::from_bits(self.scarcity.load(Ordering::Relaxed))
+    }
+
+    /// Enters that `bytes` more are taken (negative: given back) by the connection that has `charge`.
+    #[inline(always)]
+    pub(crate) fn take_memory(&self, entry: &Entry<P>, charge: &mut Charge, bytes: i64, config: &tcp::Config) {
+        charge.memory += bytes;
+        self.enter(entry, Resource::Memory, bytes, config);
+    }
+
+    /// A connection enters a table with what its buffers hold already: text of its SYN.
+    pub(crate) fn begin(&self, entry: &Entry<P>, charge: &mut Charge, pcb: &tcp::Pcb, config: &tcp::Config) {
+        let memory = pcb.memory();
+        if memory != 0 {
+            self.take_memory(entry, charge, memory, config);
+        }
+    }
+
+    /// Enters how the connection that has `charge` counts from now on.
+    pub(crate) fn count(&self, entry: &Entry<P>, charge: &mut Charge, standing: Standing, config: &tcp::Config) {
+        let before = std::mem::replace(&mut charge.standing, standing);
+        if before != standing {
+            Resource::of(before).into_iter().for_each(|resource| self.enter(entry, resource, -1, config));
+            Resource::of(standing).into_iter().for_each(|resource| self.enter(entry, resource, 1, config));
+        }
+    }
+
+    /// The connection that has this charge is gone.
+    pub(crate) fn discharge(&self, entry: &Entry<P>, mut charge: Charge, config: &tcp::Config) {
+        self.count(entry, &mut charge, Standing::Free, config);
+        if charge.memory != 0 {
+            self.enter(entry, Resource::Memory, -charge.memory, config);
+        }
+    }
+
+    #[inline(always)]
+    fn enter(&self, entry: &Entry<P>, resource: Resource, change: i64, config: &tcp::Config) {
+        let line = &entry.lines[resource as usize];
+        let now = if entry.writers == Writers::One {
+            let now = line.amount.load(Ordering::Relaxed).wrapping_add(change as u64);
+            line.amount.store(now, Ordering::Relaxed);
+            now
+        } else {
+            line.amount.fetch_add(change as u64, Ordering::Relaxed).wrapping_add(change as u64)
+        };
+        let quantum = line.quantum.load(Ordering::Relaxed);
+        if now.wrapping_sub(line.settled.load(Ordering::Relaxed)).wrapping_add(quantum) > 2 * quantum {
+            self.settle(line, resource, now, config);
+        }
+    }
+
+    /// An amount has moved by more than a quantum.
+    #[cold]
+    #[inline(never)]
+    fn settle(&self, line: &Line<P>, resource: Resource, now: u64, config: &tcp::Config) {
+        let total = &self.total[resource as usize];
+        let sum = if self.is_single() {
+            line.settled.store(now, Ordering::Relaxed);
+            total.store(now, Ordering::Relaxed);
+            now
+        } else {
+            let change = now.wrapping_sub(line.settled.swap(now, Ordering::Relaxed));
+            total.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
+        };
+        line.quantum.store(self.quantum(resource, config), Ordering::Relaxed);
+        self.judge(resource, positive(sum), config);
+    }
+
+    /// By how much one entry may move unnoticed.
+    fn quantum(&self, resource: Resource, config: &tcp::Config) -> u64 {
+        let entries = match self.opened.load(Ordering::Relaxed) as u64 {
+            0 => self.threads.iter().count() as u64,
+            cells => cells,
+        };
+        (limit(resource, config) / (PART * entries.max(1))).min(QUANTA[resource as usize])
+    }
+
+    /// Whether there is one cell and no entry besides.
+    fn is_single(&self) -> bool {
+        self.opened.load(Ordering::Relaxed) == 1
+    }
+
+    /// Publishes whether a resource of which so much is taken is scarce.
+    fn judge(&self, resource: Resource, taken: u64, config: &tcp::Config) {
+        let limit = limit(resource, config);
+        let before = self.scarcity();
+        let after = |before: Scarcity| match resource {
+            Resource::Memory => {
+                let memory = config.memory_limits().judge(taken, before.memory());
+                Scarcity::new(memory, before.no_more_orphans(), before.no_more_time_waits())
+            }
+            Resource::Orphans => Scarcity::new(before.memory(), taken >= limit, before.no_more_time_waits()),
+            Resource::TimeWaits => Scarcity::new(before.memory(), before.no_more_orphans(), taken >= limit),
+        };
+        if self.is_single() {
+            if after(before) != before {
+                self.scarcity.store(after(before).bits(), Ordering::Relaxed);
+            }
+            return;
+        }
+        let mut seen = before;
+        while after(seen) != seen {
+            let (old, new) = (seen.bits(), after(seen).bits());
+            match self.scarcity.compare_exchange_weak(old, new, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(other) => seen = Scarcity::from_bits(other),
+            }
+        }
+    }
+
+    /// What all entries come to; exact at rest.
+    pub(crate) fn sum(&self, resource: Resource) -> u64 {
+        let amount = |entry: &Entry<P>| entry.lines[resource as usize].amount.load(Ordering::Relaxed);
+        let in_cells = self.cells.lock().iter().map(|entry| amount(entry)).fold(0, u64::wrapping_add);
+        positive(self.threads.iter().map(amount).fold(in_cells, u64::wrapping_add))
+    }
+
+    /// While memory is short, judges by the exact sum, once a millisecond at most. While there is enough, entries that are
+    /// settled suffice: what they leave out is a small part of the limit.
+    #[inline]
+    pub(crate) fn review(&self, now: Time, config: &tcp::Config) {
+        if self.scarcity().memory() != Pressure::None && now.as_nanos() >= self.review.load(Ordering::Relaxed) {
+            self.review.store(now.as_nanos() + REVIEW_NS, Ordering::Relaxed);
+            self.judge(Resource::Memory, self.sum(Resource::Memory), config);
+        }
+    }
+
+    /// The limits have changed: entries are settled at their next change, and what is scarce is judged by the exact sums.
+    #[cold]
+    pub(crate) fn limits_changed(&self, config: &tcp::Config) {
+        let settle_next =
+            |entry: &Entry<P>| entry.lines.iter().for_each(|line| line.quantum.store(0, Ordering::Relaxed));
+        self.cells.lock().iter().for_each(|entry| settle_next(entry));
+        self.threads.iter().for_each(settle_next);
+        for resource in RESOURCES {
+            self.judge(resource, self.sum(resource), config);
+        }
+    }
+}
+
+/// From how much on a resource is scarce.
+fn limit(resource: Resource, config: &tcp::Config) -> u64 {
+    match resource {
+        Resource::Memory => config.memory_limits().pressure.min(config.memory_limits().high),
+        Resource::Orphans => config.max_orphans.into(),
+        Resource::TimeWaits => config.max_time_wait.into(),
+    }
+}
+
+/// A sum in two's complement. While threads run, memory may be seen to be given back before it is seen to be taken.
+fn positive(sum: u64) -> u64 {
+    (sum as i64).max(0) as u64
+}

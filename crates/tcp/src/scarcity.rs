@@ -1,0 +1,121 @@
+//! What connections of one stack share, as values: an event is told how scarce it is ([`Scarcity`], sampled when the event
+//! begins), and leaves in its outbox what it has taken or given back ([`Outbox::memory`](crate::Outbox::memory),
+//! [`Outbox::standing`](crate::Outbox::standing)). The stack keeps the account.
+//!
+//! What may never happen: an event that reads a sum which another connection changes meanwhile. The same PCB, event, time,
+//! configuration and scarcity give the same result.
+
+use pktbuf::{Chunk, PktBuf};
+
+/// How short memory is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pressure {
+    /// There is enough.
+    #[default]
+    None,
+    /// Buffers do not grow.
+    Moderate,
+    /// No connection gets more than the least that it needs.
+    Severe,
+}
+
+/// How a connection counts against the limits on connections without a user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// Against none of them.
+    #[default]
+    Free,
+    /// Its user has closed it, and it still waits for its peer, TIME-WAIT apart ([`Config::max_orphans`](crate::Config)).
+    Orphan,
+    /// It is in TIME-WAIT ([`Config::max_time_wait`](crate::Config)).
+    TimeWait,
+}
+
+/// What is scarce in a stack, as an event finds it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scarcity(u32);
+
+const ORPHANS: u32 = 4;
+const TIME_WAITS: u32 = 8;
+
+impl Scarcity {
+    /// Nothing is.
+    pub const NONE: Scarcity = Scarcity(0);
+
+    /// `orphans`: there are as many orphans as the configuration allows; `time_waits`: as many connections in TIME-WAIT.
+    pub const fn new(memory: Pressure, orphans: bool, time_waits: bool) -> Scarcity {
+        Scarcity(memory as u32 | if orphans { ORPHANS } else { 0 } | if time_waits { TIME_WAITS } else { 0 })
+    }
+
+    /// The value that [`Scarcity::bits`] was taken from.
+    #[inline(always)]
+    pub const fn from_bits(bits: u32) -> Scarcity {
+        Scarcity(bits)
+    }
+
+    /// As a word, for a stack that samples it with one load.
+    #[inline]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// How short memory is.
+    #[inline]
+    pub const fn memory(self) -> Pressure {
+        match self.0 & 3 {
+            0 => Pressure::None,
+            1 => Pressure::Moderate,
+            _ => Pressure::Severe,
+        }
+    }
+
+    /// Whether memory is so short that no connection gets more than the least.
+    #[inline(always)]
+    pub const fn is_severe(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    /// Whether one more connection without a user would be one too many.
+    pub const fn no_more_orphans(self) -> bool {
+        self.0 & ORPHANS != 0
+    }
+
+    /// Whether one more connection in TIME-WAIT would be one too many.
+    pub const fn no_more_time_waits(self) -> bool {
+        self.0 & TIME_WAITS != 0
+    }
+}
+
+/// Bytes of memory that `buffer` keeps from other uses.
+#[inline(always)]
+pub(crate) fn of_buffer(buffer: &PktBuf) -> u32 {
+    buffer.memory() as u32
+}
+
+/// Bytes of memory that `chunk` keeps from other uses; of memory shared with the application the part that waits to be sent.
+#[inline(always)]
+pub(crate) fn of_chunk(chunk: &Chunk) -> u32 {
+    match chunk {
+        Chunk::Pooled(buffer) => of_buffer(buffer),
+        Chunk::Shared { len, .. } => *len,
+        Chunk::Static(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_says_all_of_it() {
+        for memory in [Pressure::None, Pressure::Moderate, Pressure::Severe] {
+            for (orphans, time_waits) in [(false, false), (true, false), (false, true), (true, true)] {
+                let scarcity = Scarcity::from_bits(Scarcity::new(memory, orphans, time_waits).bits());
+                assert_eq!(scarcity.memory(), memory);
+                assert_eq!(scarcity.is_severe(), memory == Pressure::Severe);
+                assert_eq!((scarcity.no_more_orphans(), scarcity.no_more_time_waits()), (orphans, time_waits));
+            }
+        }
+        assert_eq!(Scarcity::NONE, Scarcity::new(Pressure::None, false, false));
+    }
+}
