@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use ::stack::Plan;
 use observe::Time;
-use posix::Sockets;
+use posix::{LowestFree, Sockets};
 use sync::Real;
 use tcp::Profile;
 
@@ -33,6 +33,9 @@ use crate::shell::{self, Effect};
 use calls::Pending;
 use connections::{Connection, UnderTest};
 use settings::Settings;
+
+/// Descriptors that a script may have open at a time: what Linux allows a process unless told otherwise.
+const MOST_DESCRIPTORS: i32 = 1024;
 
 /// How scripts are run.
 #[derive(Clone, Debug)]
@@ -143,7 +146,7 @@ impl Runner {
         let mtu = settings.mtu;
         let terms = Terms { plan: options.plan, tcp, addresses: settings.addresses, mtu, super_segments: false };
         let host = Host::new(terms).map_err(|error| ScriptError::new(0, error.to_string()))?;
-        let sockets = Sockets::new(host.stack.clone(), 3);
+        let sockets = Sockets::new(host.stack.clone(), LowestFree::<Real>::new(3, MOST_DESCRIPTORS));
         let mut runner = Runner {
             settings,
             directory: options.directory.clone(),
@@ -262,7 +265,7 @@ impl Runner {
     fn step(&mut self) {
         loop {
             let busy = self.host.settle();
-            self.sockets.observe();
+            self.sockets.update_reports();
             let finished = self.poke();
             if !busy && !finished {
                 return;
@@ -298,7 +301,7 @@ impl Runner {
             return false;
         }
         let expired = pending.deadline.is_some_and(|deadline| self.host.now() >= deadline);
-        let finished = match (pending.attempt)(&mut self.sockets, expired) {
+        let finished = match (pending.attempt)(&self.sockets, expired) {
             Poll::Ready(outcome) => {
                 pending.outcome = Some((outcome, self.host.now()));
                 true

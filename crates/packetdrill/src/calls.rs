@@ -9,8 +9,6 @@ pub(crate) mod messages;
 pub(crate) mod options;
 pub(crate) mod poll;
 
-use std::time::Duration;
-
 use crate::abi::UserData;
 use crate::plug::Plug;
 
@@ -21,9 +19,4 @@ use crate::plug::Plug;
 unsafe fn plug<'a>(userdata: UserData) -> &'a Plug {
     // SAFETY: it is a pointer that `Arc::into_raw` gave, and the count that it stands for is given back in `free` only.
     unsafe { &*userdata.cast_const().cast::<Plug>() }
-}
-
-/// A time-out in milliseconds; negative: none.
-fn timeout(milliseconds: i32) -> Option<Duration> {
-    u64::try_from(milliseconds).ok().map(Duration::from_millis)
 }

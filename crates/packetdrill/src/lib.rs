@@ -17,7 +17,7 @@
 //! | `flags` | what `--so_flags` may say |
 //! | `machine` | stack, sockets, clock and calls that wait |
 //! | `plug` | the thread that has it, and how a call waits |
-//! | `files` | descriptors: each is one of the kernel's as well |
+//! | `numbers` | numbers of descriptors: each is one of the kernel's as well |
 //! | `sysctls` | knobs from a directory of files |
 //! | `calls` | the functions of the table |
 //! | `marshal` | C's addresses and vectors |
@@ -25,10 +25,11 @@
 
 pub mod abi;
 mod calls;
-mod files;
+
 mod flags;
 mod machine;
 mod marshal;
+mod numbers;
 mod plug;
 pub mod preload;
 mod sysctls;

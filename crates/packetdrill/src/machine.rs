@@ -6,17 +6,16 @@
 //! That time is also what the thread's first `gettimeofday` afterwards tells: packetdrill takes it for the end of the call.
 
 use std::collections::HashMap;
-use std::task::Poll;
 use std::thread::ThreadId;
 use std::time::Duration;
 
 use drill::host::Host;
 use observe::Time;
-use posix::{Answer, Errno, Sockets};
+use posix::Sockets;
 use sync::Real;
 
-use crate::files::Files;
 use crate::flags::Flags;
+use crate::numbers::KernelNumbers;
 
 /// How long in virtual time a packet is waited for, and a call of the script's own thread: packetdrill has no limit here.
 const LONGEST_WAIT: Duration = Duration::from_secs(200);
@@ -24,30 +23,28 @@ const LONGEST_WAIT: Duration = Duration::from_secs(200);
 const LOOK: Duration = Duration::from_micros(1);
 
 /// Makes one attempt of a call; whether it is over. The flag says that its time-out has passed.
-pub(crate) type Attempt = Box<dyn FnMut(&mut Descriptors, bool) -> bool + Send>;
+pub(crate) type Attempt = Box<dyn FnMut(&Sockets<Real>, bool) -> bool + Send>;
 
-/// What calls are about.
-pub(crate) struct Descriptors {
-    pub sockets: Sockets<Real>,
-    pub files: Files,
+/// How long a call waits.
+pub(crate) enum Limit {
+    /// For ever, or for no time at all.
+    None,
+    /// For so long; negative milliseconds: for ever.
+    Milliseconds(i32),
+    /// As `SO_RCVTIMEO` of this descriptor says.
+    Receiving(i32),
+    /// As its `SO_SNDTIMEO` says.
+    Sending(i32),
 }
 
-impl Descriptors {
-    /// An attempt of a call that is about `fd`: with the socket layer's number for it.
-    pub(crate) fn about<T>(
-        &mut self,
-        fd: i32,
-        attempt: impl FnOnce(&mut Sockets<Real>, i32) -> Answer<T>,
-    ) -> Answer<T> {
-        match self.files.inner(fd) {
-            Ok(inner) => attempt(&mut self.sockets, inner),
-            Err(error) => Poll::Ready(Err(error)),
+impl Limit {
+    fn time(&self, sockets: &Sockets<Real>) -> Option<Duration> {
+        match *self {
+            Limit::None => None,
+            Limit::Milliseconds(milliseconds) => u64::try_from(milliseconds).ok().map(Duration::from_millis),
+            Limit::Receiving(fd) => sockets.timeout(fd, true),
+            Limit::Sending(fd) => sockets.timeout(fd, false),
         }
-    }
-
-    /// A descriptor of the kernel's for the socket layer's new `inner`.
-    pub(crate) fn adopt(&mut self, inner: i32) -> Result<i32, Errno> {
-        self.files.adopt(&mut self.sockets, inner)
     }
 }
 
@@ -60,7 +57,7 @@ struct Waiter {
 }
 
 pub(crate) struct Machine {
-    pub descriptors: Descriptors,
+    sockets: Sockets<Real>,
     host: Host,
     waiters: Vec<Waiter>,
     /// When the call of a thread was over that has not looked at the clock since.
@@ -70,9 +67,9 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(flags: Flags) -> Result<Machine, String> {
         let host = Host::new(flags.terms).map_err(|error| error.to_string())?;
-        let descriptors = Descriptors { sockets: Sockets::new(host.stack.clone(), 0), files: Files::default() };
+        let sockets = Sockets::new(host.stack.clone(), KernelNumbers::default());
         let (waiters, stamps) = (Vec::new(), HashMap::new());
-        let mut machine = Machine { descriptors, host, waiters, stamps };
+        let mut machine = Machine { sockets, host, waiters, stamps };
         machine.step();
         Ok(machine)
     }
@@ -86,7 +83,7 @@ impl Machine {
         loop {
             self.host.settle();
             self.host.trace.clear();
-            self.descriptors.sockets.observe();
+            self.sockets.update_reports();
             let finished = self.poke();
             // An attempt that goes on waiting may have sent something all the same, as a `connect` does.
             if !self.host.settle() && !finished {
@@ -101,7 +98,7 @@ impl Machine {
         let (before, mut waiters) = (self.waiters.len(), std::mem::take(&mut self.waiters));
         waiters.retain_mut(|waiter| {
             let expired = waiter.deadline.is_some_and(|deadline| now >= deadline);
-            let over = (waiter.attempt)(&mut self.descriptors, expired);
+            let over = (waiter.attempt)(&self.sockets, expired);
             if over {
                 self.stamps.insert(waiter.thread, now);
             }
@@ -138,9 +135,9 @@ impl Machine {
         self.host.now()
     }
 
-    /// `thread` waits until `attempt` says that it is over, `timeout` from now at the latest.
-    pub(crate) fn wait(&mut self, thread: ThreadId, attempt: Attempt, timeout: Option<Duration>) {
-        let deadline = timeout.map(|timeout| self.host.now() + timeout);
+    /// `thread` waits until `attempt` says that it is over, within `limit` from now.
+    pub(crate) fn wait(&mut self, thread: ThreadId, attempt: Attempt, limit: Limit) {
+        let deadline = limit.time(&self.sockets).map(|time| self.host.now() + time);
         self.stamps.remove(&thread);
         self.waiters.push(Waiter { thread, attempt, deadline });
         self.step();

@@ -11,13 +11,13 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::thread::{self, ThreadId};
-use std::time::Duration;
 
 use observe::Time;
-use posix::{Answer, Errno};
+use posix::{Answer, Errno, Sockets};
+use sync::Real;
 
 use crate::flags::Flags;
-use crate::machine::{Descriptors, Machine};
+use crate::machine::{Limit, Machine};
 use crate::sysctls::Sysctls;
 
 /// Something to be done to the machine.
@@ -111,35 +111,34 @@ impl Plug {
     /// A call that is over at once.
     pub(crate) fn now<T: Send + 'static>(
         &self,
-        call: impl FnOnce(&mut Descriptors) -> Result<T, Errno> + Send + 'static,
+        call: impl FnOnce(&Sockets<Real>) -> Result<T, Errno> + Send + 'static,
     ) -> Result<T, Errno> {
         let mut call = Some(call);
-        self.call(None, move |descriptors, _| match call.take() {
-            Some(call) => Poll::Ready(call(descriptors)),
+        self.call(Limit::None, move |sockets, _| match call.take() {
+            Some(call) => Poll::Ready(call(sockets)),
             None => Poll::Pending,
         })
     }
 
-    /// A call that may have to wait, as one order: whoever sees its thread asleep may count on it that the call has begun,
-    /// and that what is asked for then comes after it. It waits at most `timeout`. `attempt` is made until it answers; its flag says that the time-out
-    /// has passed.
+    /// A call that may have to wait, as one order: a thread that sees the calling one asleep may count on it that the call has
+    /// begun, and that what is asked for then comes after it. It waits within `limit`. `attempt` is made until it answers; its
+    /// flag says that the time is over.
     pub(crate) fn call<T: Send + 'static>(
         &self,
-        timeout: Option<Duration>,
-        mut attempt: impl FnMut(&mut Descriptors, bool) -> Answer<T> + Send + 'static,
+        limit: Limit,
+        mut attempt: impl FnMut(&Sockets<Real>, bool) -> Answer<T> + Send + 'static,
     ) -> Result<T, Errno> {
         self.read_sysctls();
         let thread = thread::current().id();
         let drives = thread == self.script;
         let (say, hear) = mpsc::channel();
-        let attempt =
-            Box::new(move |descriptors: &mut Descriptors, expired: bool| match attempt(descriptors, expired) {
-                // Who made the call listens until it is over.
-                Poll::Ready(done) => say.send(done).is_ok(),
-                Poll::Pending => false,
-            });
+        let attempt = Box::new(move |sockets: &Sockets<Real>, expired: bool| match attempt(sockets, expired) {
+            // Who made the call listens until it is over.
+            Poll::Ready(done) => say.send(done).is_ok(),
+            Poll::Pending => false,
+        });
         self.order(move |machine| {
-            machine.wait(thread, attempt, timeout);
+            machine.wait(thread, attempt, limit);
             if drives {
                 machine.drive(thread);
             }

@@ -12,8 +12,8 @@ use posix::Errno;
 use crate::calls::life::close_ours;
 use crate::calls::messages::send_octets;
 use crate::calls::options::get_option;
-use crate::files::{close_real, is_ours};
 use crate::marshal::answer;
+use crate::numbers::{close_real, is_ours};
 use crate::plug::Plug;
 
 /// Octets of a file that one `sendfile` reads at most.

@@ -9,7 +9,8 @@ use sync::Platform;
 use tcp::config::{FastOpenKeys, FastOpenMode};
 
 use crate::options::OptionValue;
-use crate::tcp_socket::{Stage, Stream, TcpSock};
+use crate::stream::Stream;
+use crate::tcp_socket::{Stage, State};
 use crate::transfer::Transfer;
 use crate::{Answer, Errno, now};
 
@@ -26,7 +27,7 @@ pub(crate) fn read_keys(octets: &[u8]) -> Result<FastOpenKeys, Errno> {
     }
 }
 
-impl<P: Platform> TcpSock<P> {
+impl<P: Platform> State<P> {
     /// `setsockopt` of an option of Fast Open. `None`: `name` is none.
     pub(crate) fn set_fast_open(
         &mut self,
@@ -89,11 +90,8 @@ impl<P: Platform> TcpSock<P> {
         // No SYN carries more.
         let (data, range) = transfer.next(usize::from(u16::MAX));
         let (socket, taken) = stack.connect_fast(bound, to, &options, &data[range], waits)?;
-        let opened = Stream::new(socket, true);
-        for option in self.settings.live_only() {
-            opened.set(stack, option)?;
-        }
-        self.stage = Stage::Stream(opened);
+        let stream = Stream::new(socket, true, self.waiters());
+        self.adopt(stack, stream)?;
         transfer.advance(taken);
         Ok(())
     }
@@ -112,7 +110,7 @@ impl<P: Platform> TcpSock<P> {
             Stage::Idle(bound) if asked => {
                 let bound = *bound;
                 match to.filter(|_| is_client(stack)) {
-                    Some(to) => self.spoken(to).map(|to| (bound, to)),
+                    Some(to) => self.on_wire(to).map(|to| (bound, to)),
                     None => Err(Errno::EOPNOTSUPP),
                 }
             }
@@ -134,13 +132,13 @@ impl<P: Platform> TcpSock<P> {
 
 impl<P: Platform> Stream<P> {
     /// A send that was to open finds a connection.
-    fn met_by_open(&mut self, stack: &Stack<P>, nonblocking: bool) -> Option<Answer<usize>> {
-        if !self.opening {
+    fn met_by_open(&self, stack: &Stack<P>, nonblocking: bool) -> Option<Answer<usize>> {
+        if !self.is_opening() {
             return Some(now(Err(Errno::EISCONN)));
         }
         match self.status(stack) {
             Some(status) if status.state.is_synchronised() => {
-                self.opening = false;
+                self.opened();
                 None
             }
             Some(status) if status.state != tcp::State::Closed && nonblocking => Some(now(Err(Errno::EALREADY))),

@@ -2,8 +2,9 @@
 
 use sync::Platform;
 
+use crate::description::Object;
 use crate::tcp_socket::Stage;
-use crate::{Errno, Object, Sockets};
+use crate::{Errno, Sockets};
 
 /// What `TCP_INFO` says, by name and as octets.
 #[derive(Clone, Copy, Debug)]
@@ -56,13 +57,14 @@ impl<P: Platform> Sockets<P> {
     ///
     /// # Errors
     /// `EBADF`, `ENOTSOCK`; `ENOTCONN` for a connection that is no longer there.
-    pub fn tcp_info(&mut self, fd: i32) -> Result<TcpInfo, Errno> {
-        let stack = self.stack.clone();
-        let Object::Tcp(sock) = &self.file(fd)?.object else { return Err(Errno::ENOTSOCK) };
-        let config = stack.shared().tcp();
-        let info = match &sock.stage {
-            Stage::Stream(stream) => tcp::TcpInfo::of(&stream.status(&stack).ok_or(Errno::ENOTCONN)?),
-            Stage::Listener(listener) => tcp::TcpInfo::of_listener(listener.occupancy().1, sock.backlog(), config),
+    pub fn tcp_info(&self, fd: i32) -> Result<TcpInfo, Errno> {
+        let file = self.file(fd)?;
+        let Object::Tcp(socket) = &file.object else { return Err(Errno::ENOTSOCK) };
+        let config = self.stack.shared().tcp();
+        let state = socket.lock();
+        let info = match &state.stage {
+            Stage::Stream(stream) => tcp::TcpInfo::of(&stream.status(&self.stack).ok_or(Errno::ENOTCONN)?),
+            Stage::Listener(listener) => tcp::TcpInfo::of_listener(listener.occupancy().1, state.backlog, config),
             Stage::Idle(_) | Stage::Deferred(..) => tcp::TcpInfo::of_idle(config),
         };
         Ok(TcpInfo { info })

@@ -1,16 +1,18 @@
-//! Socket options: Linux's numbers onto the connection's options.
+//! `getsockopt` and `setsockopt`: Linux's numbers and values for what a socket or its connection says. What was set is kept in
+//! [`Settings`](crate::settings::Settings).
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
+use stack::Stack;
+use sync::Platform;
 use tcp::SocketOption;
-use tcp::config::{Config, ConnectionOptions, KeepAlive, time_outs_in};
+use tcp::config::Config;
 use tcp::congestion::Kind;
 
-use sync::Platform;
-
-use crate::tcp_socket::Stage;
-use crate::{Errno, Object, Sockets};
+use crate::description::Object;
+use crate::settings::KEPT;
+use crate::tcp_socket::{Stage, TcpSocket};
+use crate::{Errno, Sockets};
 
 pub(crate) const SIOCINQ: u64 = 0x541b;
 pub(crate) const SIOCOUTQ: u64 = 0x5411;
@@ -18,50 +20,37 @@ pub(crate) const SIOCOUTQNSD: u64 = 0x894b;
 /// Not in every libc.
 pub(crate) const TCP_INQ: i32 = 36;
 
-/// Linux's smallest send buffer: two segments with what they cost.
-const LEAST_SEND_BUFFER: u32 = 4608;
-
 /// The value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OptionValue {
     /// A number.
     Int(i64),
-    /// A name, or octets.
+    /// A name, or bytes.
     Octets(Vec<u8>),
     /// `struct linger`: whether, and seconds.
     Linger(bool, u32),
+    /// `struct timeval`; zero: no limit.
+    Time(Duration),
 }
 
-/// What was set on a socket, for the connection that it becomes and for its children.
-#[derive(Clone, Default)]
-pub(crate) struct Settings {
-    /// In the order in which they were set.
-    pub(crate) set: Vec<SocketOption>,
-    /// What `getsockopt` answers where no connection knows better.
-    values: BTreeMap<(i32, i32), OptionValue>,
-    pub(crate) free_bind: bool,
+impl OptionValue {
+    /// A `struct timeval`. With a negative time a call does not wait, as in Linux.
+    ///
+    /// # Errors
+    /// `EDOM` if `micros` is not below a second.
+    pub fn time(seconds: i64, micros: i64) -> Result<OptionValue, Errno> {
+        let part = u32::try_from(micros).ok().filter(|micros| *micros < 1_000_000).ok_or(Errno::EDOM)?;
+        let time = match u64::try_from(seconds) {
+            Ok(seconds) => Duration::new(seconds, part * 1000),
+            Err(_) => Duration::from_nanos(1),
+        };
+        Ok(OptionValue::Time(time))
+    }
 }
 
-/// Options that are kept and have no effect: the stack does what they ask for anyway, or it makes no difference here.
-const KEPT: [(i32, i32); 15] = [
-    (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
-    (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
-    (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
-    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
-    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
-    (libc::SOL_SOCKET, libc::SO_PRIORITY),
-    (libc::SOL_SOCKET, libc::SO_MARK),
-    (libc::SOL_SOCKET, libc::SO_BUSY_POLL),
-    (libc::SOL_SOCKET, libc::SO_INCOMING_CPU),
-    (libc::IPPROTO_IP, libc::IP_FREEBIND),
-    (libc::IPPROTO_IP, libc::IP_RECVERR),
-    (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
-    (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
-    (libc::IPPROTO_TCP, TCP_INQ),
-    (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
-];
-
-const KNOWN: [(i32, i32); 32] = [
+const KNOWN: [(i32, i32); 34] = [
+    (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
+    (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT),
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_KEY),
@@ -105,70 +94,93 @@ impl<P: Platform> Sockets<P> {
     /// `setsockopt(2)`.
     ///
     /// # Errors
-    /// `ENOPROTOOPT` for an option that is not known, `EINVAL` for a value out of range, `ENOENT` for a congestion
-    /// control that is not known.
-    pub fn set_option(&mut self, fd: i32, level: i32, name: i32, value: &OptionValue) -> Result<(), Errno> {
-        let stack = self.stack.clone();
-        let Object::Tcp(sock) = &mut self.file(fd)?.object else {
-            return if is_known(level, name) { Ok(()) } else { Err(Errno::ENOPROTOOPT) };
-        };
-        if level == libc::IPPROTO_TCP
-            && let Some(done) = sock.set_fast_open(&stack, name, value)
-        {
-            return done;
+    /// `EBADF`, `ENOTSOCK`; `ENOPROTOOPT` for an option that is not known, `EINVAL` for a value out of range, `EDOM` for a time
+    /// out of range, `ENOENT` for a congestion control that is not known.
+    pub fn set_option(&self, fd: i32, level: i32, name: i32, value: &OptionValue) -> Result<(), Errno> {
+        let file = self.file(fd)?;
+        if let (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) = (level, name) {
+            let OptionValue::Time(time) = *value else { return Err(Errno::EINVAL) };
+            if !file.is_socket() {
+                return Err(Errno::ENOTSOCK);
+            }
+            file.set_timeout(name == libc::SO_RCVTIMEO, time);
+            return Ok(());
         }
-        let option = sock.settings.read(level, name, value)?;
-        if let (libc::SOL_SOCKET, libc::SO_TIMESTAMPING, OptionValue::Int(flags)) = (level, name, value) {
-            sock.want_stamps(&stack, *flags as u32);
-        }
-        sock.settings.values.insert((level, name), stored(level, name, value));
-        let Some(option) = option else { return Ok(()) };
-        sock.settings.set.push(option);
-        match &sock.stage {
-            Stage::Stream(stream) => stream.set(&stack, option),
-            _ => sock.listen_again(&stack),
+        match &file.object {
+            Object::Tcp(socket) => socket.set_option(&self.stack, level, name, value),
+            Object::Udp(_) if is_known(level, name) => Ok(()),
+            Object::Udp(_) => Err(Errno::ENOPROTOOPT),
+            _ => Err(Errno::ENOTSOCK),
         }
     }
 
-    /// `getsockopt(2)`.
+    /// `getsockopt(2)`. "SO_ERROR: Get and clear the pending socket error."
     ///
     /// # Errors
-    /// `ENOPROTOOPT` for an option that is not known.
-    pub fn get_option(&mut self, fd: i32, level: i32, name: i32) -> Result<OptionValue, Errno> {
-        if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) {
-            return Ok(OptionValue::Octets(self.tcp_info(fd)?.to_bytes()));
+    /// `EBADF`, `ENOTSOCK`; `ENOPROTOOPT` for an option that is not known.
+    pub fn get_option(&self, fd: i32, level: i32, name: i32) -> Result<OptionValue, Errno> {
+        let file = self.file(fd)?;
+        if let (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO, true) = (level, name, file.is_socket()) {
+            return Ok(OptionValue::Time(file.timeout(name == libc::SO_RCVTIMEO).unwrap_or_default()));
         }
-        let stack = self.stack.clone();
+        match &file.object {
+            Object::Tcp(_) if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) => {
+                Ok(OptionValue::Octets(self.tcp_info(fd)?.to_bytes()))
+            }
+            Object::Tcp(socket) => socket.option(&self.stack, level, name),
+            Object::Udp(_) if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) => Ok(OptionValue::Int(0)),
+            Object::Udp(socket) => socket.option(level, name).ok_or(Errno::ENOPROTOOPT),
+            _ => Err(Errno::ENOTSOCK),
+        }
+    }
+}
+
+impl<P: Platform> TcpSocket<P> {
+    fn set_option(&self, stack: &Stack<P>, level: i32, name: i32, value: &OptionValue) -> Result<(), Errno> {
+        let mut state = self.lock();
+        if level == libc::IPPROTO_TCP
+            && let Some(done) = state.set_fast_open(stack, name, value)
+        {
+            return done;
+        }
+        let option = state.settings.set(level, name, value)?;
+        if let (libc::SOL_SOCKET, libc::SO_TIMESTAMPING, OptionValue::Int(flags)) = (level, name, value) {
+            state.want_stamps(stack, *flags as u32);
+        }
+        let Some(option) = option else { return Ok(()) };
+        let Stage::Stream(stream) = &state.stage else { return state.listen_again(stack) };
+        let stream = stream.clone();
+        drop(state);
+        stream.set(stack, option)?;
+        match option {
+            // See `Settings::live_only`.
+            SocketOption::ReceiveLowWater(2..) => stream.set(stack, SocketOption::EveryArrival(true)),
+            _ => Ok(()),
+        }
+    }
+
+    fn option(&self, stack: &Stack<P>, level: i32, name: i32) -> Result<OptionValue, Errno> {
         let int = |value: i64| Ok(OptionValue::Int(value));
-        let sock = match &mut self.file(fd)?.object {
-            Object::Tcp(sock) => sock,
-            Object::Udp(_) if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) => return int(0),
-            _ => return Err(Errno::ENOTSOCK),
+        let (kept, stream, listens) = {
+            let state = self.lock();
+            let stream = if let Stage::Stream(stream) = &state.stage { Some(stream.clone()) } else { None };
+            (state.settings.kept(level, name).cloned(), stream, matches!(state.stage, Stage::Listener(_)))
         };
-        match (level, name, &mut sock.stage) {
-            (libc::SOL_SOCKET, libc::SO_ERROR, Stage::Stream(stream)) => {
-                return int(stream.take_error(&stack).map_or(0, |error| i64::from(error.0)));
+        match (level, name, &stream) {
+            (libc::SOL_SOCKET, libc::SO_ERROR, Some(stream)) => {
+                return int(stream.take_error(stack).map_or(0, |error| i64::from(error.0)));
             }
-            (libc::SOL_SOCKET, libc::SO_DOMAIN, _) => {
-                return int(i64::from(if sock.is_v6() { libc::AF_INET6 } else { libc::AF_INET }));
-            }
+            (libc::SOL_SOCKET, libc::SO_DOMAIN, _) => return int(i64::from(domain(self.is_v6()))),
             (libc::SOL_SOCKET, libc::SO_TYPE, _) => return int(i64::from(libc::SOCK_STREAM)),
             (libc::SOL_SOCKET, libc::SO_PROTOCOL, _) => return int(i64::from(libc::IPPROTO_TCP)),
-            (libc::SOL_SOCKET, libc::SO_ACCEPTCONN, stage) => {
-                return int(i64::from(matches!(stage, Stage::Listener(_))));
-            }
-            (libc::SOL_SOCKET, libc::SO_INCOMING_CPU, Stage::Stream(stream)) => {
+            (libc::SOL_SOCKET, libc::SO_ACCEPTCONN, _) => return int(i64::from(listens)),
+            (libc::SOL_SOCKET, libc::SO_INCOMING_CPU, Some(stream)) => {
                 let driver = stack.driver_of(&stream.socket.flow()).and_then(|driver| i64::try_from(driver).ok());
                 return int(driver.unwrap_or(-1));
             }
             _ => {}
         }
-        let kept = sock.settings.values.get(&(level, name)).cloned();
-        let report = match &sock.stage {
-            Stage::Stream(stream) => stream.status(&stack),
-            _ => None,
-        };
-        if let Some(report) = report
+        if let Some(report) = stream.and_then(|stream| stream.status(stack))
             && let Some(value) = live((level, name), &report.options, kept.as_ref(), stack.shared().tcp())
         {
             return Ok(value);
@@ -179,6 +191,11 @@ impl<P: Platform> Sockets<P> {
             None => Err(Errno::ENOPROTOOPT),
         }
     }
+}
+
+/// The address family of a socket, as `SO_DOMAIN` says it.
+pub(crate) fn domain(v6: bool) -> i32 {
+    if v6 { libc::AF_INET6 } else { libc::AF_INET }
 }
 
 /// What a connection says of an option.
@@ -239,157 +256,4 @@ fn default(level: i32, name: i32, config: &Config) -> Option<OptionValue> {
 
 fn kind_name(kind: Kind) -> Vec<u8> {
     if kind == Kind::Cubic { b"cubic".to_vec() } else { b"reno".to_vec() }
-}
-
-/// What `getsockopt` answers afterwards: Linux doubles buffer sizes, for its own overhead.
-fn stored(level: i32, name: i32, value: &OptionValue) -> OptionValue {
-    match (level, name, value) {
-        (libc::SOL_SOCKET, libc::SO_SNDBUF, OptionValue::Int(octets)) => {
-            OptionValue::Int(octets.saturating_mul(2).max(LEAST_SEND_BUFFER.into()))
-        }
-        (libc::SOL_SOCKET, libc::SO_RCVBUF, OptionValue::Int(octets)) => OptionValue::Int(octets.saturating_mul(2)),
-        _ => value.clone(),
-    }
-}
-
-impl Settings {
-    /// The connection's option that says what the user said; `None` if it is only kept.
-    fn read(&mut self, level: i32, name: i32, value: &OptionValue) -> Result<Option<SocketOption>, Errno> {
-        if level == libc::SOL_SOCKET && name == libc::SO_LINGER {
-            let OptionValue::Linger(on, seconds) = *value else { return Err(Errno::EINVAL) };
-            return Ok(Some(SocketOption::Linger(on.then(|| Duration::from_secs(seconds.into())))));
-        }
-        if level == libc::IPPROTO_TCP && name == libc::TCP_CONGESTION {
-            let OptionValue::Octets(kind) = value else { return Err(Errno::EINVAL) };
-            return match kind.as_slice() {
-                b"cubic" => Ok(Some(SocketOption::Congestion(Kind::Cubic))),
-                b"reno" => Ok(Some(SocketOption::Congestion(Kind::NewReno))),
-                _ => Err(Errno::ENOENT),
-            };
-        }
-        let OptionValue::Int(number) = *value else { return Err(Errno::EINVAL) };
-        let on = number != 0;
-        // Linux's are 32 bits: 0xffffffff and -1 are the same.
-        let octets = number as u32;
-        let seconds =
-            || u32::try_from(number).map(|seconds| Duration::from_secs(seconds.into())).map_err(|_| Errno::EINVAL);
-        // Linux: 1 to 32767 seconds, 1 to 127 probes and retransmissions.
-        let seconds_within = || if (1..=32767).contains(&number) { seconds() } else { Err(Errno::EINVAL) };
-        let count = || u8::try_from(number).ok().filter(|n| (1..=127).contains(n)).ok_or(Errno::EINVAL);
-        Ok(Some(match (level, name) {
-            (libc::IPPROTO_TCP, libc::TCP_NODELAY) => SocketOption::NoDelay(on),
-            (libc::IPPROTO_TCP, libc::TCP_CORK) => SocketOption::Cork(on),
-            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
-                SocketOption::MaxSegment(u16::try_from(number).map_err(|_| Errno::EINVAL)?)
-            }
-            (libc::IPPROTO_TCP, libc::TCP_QUICKACK) => SocketOption::QuickAck(on),
-            (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => SocketOption::WindowClamp(octets),
-            (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
-                let time = u32::try_from(number).map_err(|_| Errno::EINVAL)?;
-                SocketOption::UserTimeout((time > 0).then(|| Duration::from_millis(time.into())))
-            }
-            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => SocketOption::KeepIdle(seconds_within()?),
-            (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => SocketOption::KeepInterval(seconds_within()?),
-            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => SocketOption::KeepCount(count()?),
-            (libc::IPPROTO_TCP, libc::TCP_SYNCNT) => SocketOption::SynRetries(count()?),
-            // Negative: no time at all in FIN-WAIT-2; zero: the stack's.
-            (libc::IPPROTO_TCP, libc::TCP_LINGER2) if number < 0 => SocketOption::FinWait2(Some(Duration::ZERO)),
-            (libc::IPPROTO_TCP, libc::TCP_LINGER2) => SocketOption::FinWait2(Some(seconds()?).filter(|_| on)),
-            (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => SocketOption::NotSentLowWater(octets),
-            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                SocketOption::TrafficClass(u8::try_from(number).map_err(|_| Errno::EINVAL)?)
-            }
-            // Minus one: the stack's.
-            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) if number == -1 => {
-                SocketOption::HopLimit(None)
-            }
-            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => {
-                let limit = u8::try_from(number).ok().filter(|limit| *limit > 0).ok_or(Errno::EINVAL)?;
-                SocketOption::HopLimit(Some(limit))
-            }
-            (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
-                SocketOption::SendBuffer(octets.saturating_mul(2).max(LEAST_SEND_BUFFER))
-            }
-            (libc::SOL_SOCKET, libc::SO_RCVBUF) => SocketOption::ReceiveBuffer(octets.max(1)),
-            (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => SocketOption::ReceiveLowWater(octets),
-            (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => SocketOption::KeepsAlive(on),
-            (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE) => {
-                SocketOption::MaxPacingRate(if octets == u32::MAX { u64::MAX } else { octets.into() })
-            }
-            _ if KEPT.contains(&(level, name)) => {
-                self.free_bind |= on && (level, name) == (libc::IPPROTO_IP, libc::IP_FREEBIND);
-                return Ok(None);
-            }
-            _ => return Err(Errno::ENOPROTOOPT),
-        }))
-    }
-
-    /// What the connection is opened with, where the stack's parameters are `config`.
-    pub(crate) fn connection(&self, config: &Config) -> ConnectionOptions {
-        let mut options = ConnectionOptions::default();
-        let mut timing = config.keep_alive;
-        let mut keeps_alive = false;
-        for option in &self.set {
-            match *option {
-                SocketOption::NoDelay(on) => options.no_delay = on,
-                SocketOption::Cork(on) => options.cork = on,
-                SocketOption::KeepsAlive(on) => keeps_alive = on,
-                SocketOption::KeepIdle(idle) => timing.idle = idle,
-                SocketOption::KeepInterval(interval) => timing.interval = interval,
-                SocketOption::KeepCount(probes) => timing.probes = probes,
-                SocketOption::SendBuffer(octets) => options.send_buffer = Some(octets),
-                SocketOption::ReceiveBuffer(octets) => options.receive_buffer = Some(octets),
-                SocketOption::Congestion(kind) => options.congestion = Some(kind),
-                SocketOption::Linger(time) => options.linger = time,
-                SocketOption::UserTimeout(time) => options.user_timeout = time,
-                SocketOption::WindowClamp(octets) => options.window_clamp = Some(octets),
-                SocketOption::MaxSegment(octets) => options.max_segment = Some(octets),
-                SocketOption::FinWait2(time) => options.fin_wait_2 = time,
-                SocketOption::SynRetries(retries) => options.syn_retries = Some(retries),
-                SocketOption::ReceiveLowWater(octets) => options.receive_low_water = Some(octets),
-                SocketOption::NotSentLowWater(octets) => options.not_sent_low_water = Some(octets).filter(|o| *o > 0),
-                SocketOption::MaxPacingRate(rate) => options.max_pacing_rate = Some(rate),
-                SocketOption::TrafficClass(class) => options.traffic_class = class,
-                SocketOption::HopLimit(limit) => options.hop_limit = limit,
-                SocketOption::AnnouncedUserTimeout(time) => options.announced_user_timeout = time,
-                SocketOption::KeepAlive(_) | SocketOption::QuickAck(_) | SocketOption::ErrorReports(_) => {}
-            }
-        }
-        options.keep_alive = keeps_alive.then_some(KeepAlive { ..timing });
-        options
-    }
-
-    /// Options that only a connection has, not what it is opened with.
-    pub(crate) fn live_only(&self) -> Vec<SocketOption> {
-        self.set.iter().copied().filter(|option| matches!(option, SocketOption::QuickAck(_))).collect()
-    }
-
-    /// Remembers a value that no connection needs to know.
-    pub(crate) fn keep(&mut self, level: i32, name: i32, value: OptionValue) {
-        self.values.insert((level, name), value);
-    }
-
-    /// What was set.
-    pub(crate) fn kept(&self, level: i32, name: i32) -> Option<&OptionValue> {
-        self.values.get(&(level, name))
-    }
-
-    /// Time-outs of a SYN-ACK for which a listener waits for text.
-    pub(crate) fn defer_accept(&self, config: &Config) -> u8 {
-        match self.values.get(&(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT)) {
-            Some(OptionValue::Int(seconds)) if *seconds > 0 => {
-                time_outs_in(Duration::from_secs(seconds.unsigned_abs()), config)
-            }
-            _ => 0,
-        }
-    }
-
-    /// Whether a number other than 0 was set.
-    pub(crate) fn is_on(&self, level: i32, name: i32) -> bool {
-        matches!(self.values.get(&(level, name)), Some(OptionValue::Int(value)) if *value != 0)
-    }
-
-    pub(crate) fn inherited(&self) -> Settings {
-        self.clone()
-    }
 }

@@ -1,8 +1,8 @@
 //! A socket's error queue: what became of sends with `MSG_ZEROCOPY`, and when octets of sends left and were acknowledged
 //! (`SO_TIMESTAMPING`).
 //!
-//! The stack copies what it is given, so the first kind says so. The second is as exact as the queue is looked after: whoever
-//! owns the [`Sockets`] calls [`Sockets::observe`] whenever something may have happened.
+//! The stack copies what it is given, so the first kind says so. The second is as exact as [`Sockets::update_reports`] is called
+//! often.
 
 use std::collections::VecDeque;
 
@@ -10,8 +10,10 @@ use observe::Time;
 use stack::Stack;
 use sync::Platform;
 
-use crate::tcp_socket::{Stage, TcpSock};
-use crate::{Errno, Object, Sockets};
+use crate::description::Object;
+use crate::tcp_socket::{Stage, State};
+use crate::wait_queue::bits;
+use crate::{Errno, Sockets};
 
 /// One entry of an error queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +54,7 @@ pub enum Stamped {
 pub(crate) struct Reports {
     queue: VecDeque<Report>,
     /// How often something was put into the queue.
-    pub(crate) told: u64,
+    entered: u64,
     /// Octets that the connection has taken.
     written: u64,
     /// Sends by zero copy so far.
@@ -113,7 +115,7 @@ impl Reports {
             self.stamp(libc::SOF_TIMESTAMPING_TX_ACK, Stamped::Acknowledged, end, now);
         }
         while let Some((_, number)) = first_if(&mut self.copies, |(end, _)| *end <= acknowledged) {
-            self.told += 1;
+            self.entered += 1;
             match self.queue.back_mut() {
                 Some(Report::ZeroCopy { last, .. }) if last.wrapping_add(1) == number => *last = number,
                 _ => self.queue.push_back(Report::ZeroCopy { first: number, last: number }),
@@ -128,7 +130,7 @@ impl Reports {
         let counted = self.wanted & libc::SOF_TIMESTAMPING_OPT_ID != 0;
         let octet = if counted { (end - 1).wrapping_sub(self.base) as u32 } else { 0 };
         let alone = self.wanted & libc::SOF_TIMESTAMPING_OPT_TSONLY != 0;
-        self.told += 1;
+        self.entered += 1;
         self.queue.push_back(Report::Stamp { what, at, octet, alone });
     }
 
@@ -137,7 +139,7 @@ impl Reports {
     }
 }
 
-impl<P: Platform> TcpSock<P> {
+impl<P: Platform> State<P> {
     /// `setsockopt(SO_TIMESTAMPING)`.
     pub(crate) fn want_stamps(&mut self, stack: &Stack<P>, flags: u32) {
         let acknowledged = match &self.stage {
@@ -147,13 +149,13 @@ impl<P: Platform> TcpSock<P> {
         self.reports.want(flags, acknowledged);
     }
 
-    /// Looks what has become of sends.
-    pub(crate) fn report(&mut self, stack: &Stack<P>) {
+    /// Looks what has become of sends; whether there is something new to report.
+    pub(crate) fn report(&mut self, stack: &Stack<P>) -> bool {
         if !self.reports.waits() {
-            return;
+            return false;
         }
-        let Stage::Stream(stream) = &self.stage else { return };
-        let now = stack.shared().clock.now();
+        let Stage::Stream(stream) = &self.stage else { return false };
+        let (before, now) = (self.reports.entered, stack.shared().clock.now());
         match stream.status(stack) {
             Some(status) if status.state != tcp::State::Closed => {
                 let acknowledged = status.traffic.bytes_acked;
@@ -166,23 +168,34 @@ impl<P: Platform> TcpSock<P> {
                 self.reports.look(u64::MAX, u64::MAX, now);
             }
         }
+        self.reports.entered != before
     }
 }
 
 impl<P: Platform> Sockets<P> {
+    /// Looks what has become of the sends of every socket, and wakes those who wait for an error queue. The stack tells nobody
+    /// when a byte leaves or is acknowledged, so stamps are as exact as this is called often; `poll` and `epoll_wait` look
+    /// at the sockets that they are about.
+    pub fn update_reports(&self) {
+        for (_, file) in self.table.all() {
+            if let Object::Tcp(socket) = &file.object
+                && socket.lock().report(&self.stack)
+            {
+                file.waiters.wake(bits::ERR);
+            }
+        }
+    }
+
     /// `recvmsg(2)` with `MSG_ERRQUEUE`: takes the oldest entry of the error queue of `fd`.
     ///
     /// # Errors
     /// `EAGAIN` if there is none, `EBADF`.
-    pub fn receive_report(&mut self, fd: i32) -> Result<Report, Errno> {
-        let stack = self.stack.clone();
-        match &mut self.file(fd)?.object {
-            Object::Tcp(sock) => {
-                sock.report(&stack);
-                sock.reports.queue.pop_front().ok_or(Errno::EAGAIN)
-            }
-            _ => Err(Errno::EAGAIN),
-        }
+    pub fn receive_report(&self, fd: i32) -> Result<Report, Errno> {
+        let file = self.file(fd)?;
+        let Object::Tcp(socket) = &file.object else { return Err(Errno::EAGAIN) };
+        let mut state = socket.lock();
+        state.report(&self.stack);
+        state.reports.queue.pop_front().ok_or(Errno::EAGAIN)
     }
 }
 

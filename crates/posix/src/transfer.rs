@@ -1,4 +1,4 @@
-//! Octets on their way into a call, made as they are needed: a program may ask to write more than any buffer holds.
+//! Bytes on their way into a call, made as they are needed: a program may ask to write more than any buffer holds.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// What one call moves at most (Linux's `MAX_RW_COUNT`): the largest `int` in whole pages.
 pub const MOST: usize = 0x7fff_f000;
 
-/// Makes the octets of a range of the call's.
+/// Makes the bytes of a range of the call's.
 type Make = Box<dyn Fn(Range<usize>) -> Vec<u8> + Send>;
 
 enum Source {
@@ -14,7 +14,7 @@ enum Source {
     Made(Make),
 }
 
-/// Octets on their way into a call that may have to wait in the middle.
+/// Bytes on their way into a call that may have to wait in the middle.
 pub struct Transfer {
     source: Source,
     len: usize,
@@ -24,29 +24,29 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// All of `data`, nothing done; at most [`MOST`] octets of it.
+    /// All of `data`, nothing done; at most [`MOST`] bytes of it.
     pub fn new(data: impl Into<Arc<[u8]>>) -> Transfer {
         let data = data.into();
         let len = data.len().min(MOST);
         Transfer { source: Source::Whole(data), len, done: 0, opens: false }
     }
 
-    /// `len` octets, at most [`MOST`], which `make` makes piece by piece; it may be asked for the same ones again.
+    /// `len` bytes, at most [`MOST`], which `make` makes piece by piece; it may be asked for the same ones again.
     pub fn made(len: usize, make: impl Fn(Range<usize>) -> Vec<u8> + Send + 'static) -> Transfer {
         Transfer { source: Source::Made(Box::new(make)), len: len.min(MOST), done: 0, opens: false }
     }
 
-    /// How many octets are left.
+    /// How many bytes are left.
     pub fn left(&self) -> usize {
         self.len - self.done
     }
 
-    /// How many octets were taken.
+    /// How many bytes were taken.
     pub fn done(&self) -> usize {
         self.done
     }
 
-    /// The next octets, at most `max`, as a range of memory.
+    /// The next bytes, at most `max`, as a range of memory.
     pub(crate) fn next(&self, max: usize) -> (Arc<[u8]>, Range<usize>) {
         let range = self.done..self.done + self.left().min(max);
         match &self.source {
@@ -59,8 +59,8 @@ impl Transfer {
         }
     }
 
-    pub(crate) fn advance(&mut self, octets: usize) {
-        self.done += octets;
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        self.done += bytes;
     }
 
     pub(crate) fn open(&mut self) {

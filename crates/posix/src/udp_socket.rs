@@ -1,4 +1,4 @@
-//! A datagram socket.
+//! A datagram socket, bound when it is first used.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,81 +6,108 @@ use std::sync::Arc;
 use pktbuf::PktBuf;
 use stack::Stack;
 use stack::socket::{Readiness, UdpShared};
-use sync::Platform;
+use sync::{Lock, LockClass, LockKind, Platform};
 use udp::Datagram;
 
-use crate::{Errno, Transfer, as_seen, on_wire, unspecified};
+use crate::messages::Received;
+use crate::options::{OptionValue, domain};
+use crate::transfer::Transfer;
+use crate::wait_queue::{WaitQueue, bits};
+use crate::{Errno, as_seen, on_wire, unspecified};
 
-/// What the length field of UDP can say, in octets.
+/// What the length field of UDP can say, in bytes.
 const MOST_PAYLOAD: usize = 65_527;
 
-/// A UDP socket; bound when it is first used.
-pub struct UdpSock<P: Platform> {
-    socket: Option<Arc<UdpShared<P>>>,
-    /// A datagram that was looked at (`MSG_PEEK`): the next receive returns it again.
-    peeked: Option<Datagram>,
+/// A UDP socket. Any thread.
+pub(crate) struct UdpSocket<P: Platform> {
+    state: Lock<State<P>, P>,
+    waiters: Arc<WaitQueue<P>>,
     v6: bool,
 }
 
-impl<P: Platform> UdpSock<P> {
-    pub(crate) fn new(v6: bool) -> UdpSock<P> {
-        UdpSock { socket: None, peeked: None, v6 }
+struct State<P: Platform> {
+    socket: Option<Arc<UdpShared<P>>>,
+    /// A datagram that was looked at (`MSG_PEEK`): the next receive returns it again.
+    peeked: Option<Datagram>,
+}
+
+impl<P: Platform> UdpSocket<P> {
+    /// What happens to it is told to `waiters`.
+    pub(crate) fn new(v6: bool, waiters: Arc<WaitQueue<P>>) -> Self {
+        let state = State { socket: None, peeked: None };
+        UdpSocket { state: Lock::new(LockKind::Blocking, LockClass::OpenFile, state), waiters, v6 }
     }
 
     pub(crate) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
-        (self.socket.as_ref().map(|socket| socket.local()), self.socket.as_ref().and_then(|socket| socket.remote()))
-    }
-
-    pub(crate) fn bind(&mut self, stack: &Stack<P>, address: SocketAddr) -> Result<(), Errno> {
-        if self.socket.is_some() {
-            return Err(Errno::EINVAL);
-        }
-        let address = on_wire(self.v6, address)?;
-        self.socket = Some(stack.bind_udp(address)?);
-        Ok(())
+        let state = self.state.lock();
+        (state.socket.as_ref().map(|socket| socket.local()), state.socket.as_ref().and_then(|socket| socket.remote()))
     }
 
     pub(crate) fn is_v6(&self) -> bool {
         self.v6
     }
 
-    /// The socket, bound to any address and a free port if it was not bound before. It is of the family of `to` on the wire,
-    /// or of its own.
-    fn bound(&mut self, stack: &Stack<P>, to: Option<SocketAddr>) -> Result<Arc<UdpShared<P>>, Errno> {
-        if self.socket.is_none() {
-            let v6 = to.map_or(self.v6, |to| to.is_ipv6());
-            self.socket = Some(stack.bind_udp(SocketAddr::new(unspecified(v6), 0))?);
+    pub(crate) fn bind(&self, stack: &Stack<P>, address: SocketAddr) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        if state.socket.is_some() {
+            return Err(Errno::EINVAL);
         }
-        self.socket.clone().ok_or(Errno::EADDRNOTAVAIL)
+        self.bind_to(&mut state, stack, on_wire(self.v6, address)?)?;
+        Ok(())
     }
 
-    pub(crate) fn connect(&mut self, stack: &Stack<P>, to: Option<SocketAddr>) -> Result<(), Errno> {
+    fn bind_to(&self, state: &mut State<P>, stack: &Stack<P>, address: SocketAddr) -> Result<Arc<UdpShared<P>>, Errno> {
+        let socket = stack.bind_udp(address)?;
+        socket.ready.watch(self.waiters.clone());
+        state.socket = Some(socket.clone());
+        Ok(socket)
+    }
+
+    /// The socket, bound to any address and a free port if it was not bound before. It is of the family of `to` on the wire,
+    /// or of its own.
+    fn bound(&self, stack: &Stack<P>, to: Option<SocketAddr>) -> Result<Arc<UdpShared<P>>, Errno> {
+        let mut state = self.state.lock();
+        match &state.socket {
+            Some(socket) => Ok(socket.clone()),
+            None => {
+                let v6 = to.map_or(self.v6, |to| to.is_ipv6());
+                self.bind_to(&mut state, stack, SocketAddr::new(unspecified(v6), 0))
+            }
+        }
+    }
+
+    pub(crate) fn connect(&self, stack: &Stack<P>, to: Option<SocketAddr>) -> Result<(), Errno> {
         let to = on_wire(self.v6, to.ok_or(Errno::EAFNOSUPPORT)?)?;
         let socket = self.bound(stack, Some(to))?;
         stack.connect_udp(&socket, to).map_err(refusal)
     }
 
-    pub(crate) fn receive(
-        &mut self,
-        stack: &Stack<P>,
-        max: usize,
-        flags: i32,
-    ) -> Result<(Vec<u8>, Option<SocketAddr>), Errno> {
+    /// "MSG_TRUNC: return the real length of the packet or datagram, even when it was longer than the passed buffer"
+    /// (recv(2)); in `msg_flags` it "indicates that the trailing portion of a datagram was discarded because the datagram was
+    /// larger than the buffer supplied".
+    pub(crate) fn receive(&self, stack: &Stack<P>, max: usize, flags: i32) -> Result<Received, Errno> {
         let socket = self.bound(stack, None)?;
-        let datagram = match self.peeked.take() {
+        let mut state = self.state.lock();
+        let datagram = match state.peeked.take() {
             Some(datagram) => datagram,
             None => socket.receive(&stack.shared().counters).map_err(no_datagram)?,
         };
-        let len = datagram.buf.len().min(max);
-        let received = (datagram.buf[..len].to_vec(), Some(as_seen(self.v6, datagram.source)));
+        let whole = datagram.buf.len();
+        let received = Received {
+            data: datagram.buf[..whole.min(max)].to_vec(),
+            count: if flags & libc::MSG_TRUNC != 0 { whole } else { whole.min(max) },
+            peer: Some(as_seen(self.v6, datagram.source)),
+            flags: if whole > max { libc::MSG_TRUNC } else { 0 },
+            waiting: None,
+        };
         if flags & libc::MSG_PEEK != 0 {
-            self.peeked = Some(datagram);
+            state.peeked = Some(datagram);
         }
         Ok(received)
     }
 
     pub(crate) fn send(
-        &mut self,
+        &self,
         stack: &Stack<P>,
         transfer: &mut Transfer,
         to: Option<SocketAddr>,
@@ -97,44 +124,59 @@ impl<P: Platform> UdpSock<P> {
         Ok(sent)
     }
 
-    pub(crate) fn close(self, stack: &Stack<P>) {
-        if let Some(socket) = self.socket {
+    /// No descriptor refers to it any more.
+    pub(crate) fn close(&self, stack: &Stack<P>) {
+        if let Some(socket) = self.state.lock().socket.take() {
+            socket.ready.deregister();
             stack.unbind_udp(&socket);
         }
     }
 
+    /// What `getsockopt` answers without a connection.
+    pub(crate) fn option(&self, level: i32, name: i32) -> Option<OptionValue> {
+        let number = match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_DGRAM,
+            (libc::SOL_SOCKET, libc::SO_DOMAIN) => domain(self.v6),
+            (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_UDP,
+            (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => 0,
+            _ => return None,
+        };
+        Some(OptionValue::Int(number.into()))
+    }
+
     pub(crate) fn events(&self) -> u32 {
-        let Some(socket) = &self.socket else { return libc::EPOLLOUT as u32 };
+        let state = self.state.lock();
+        let Some(socket) = &state.socket else { return bits::OUT };
         let ready = socket.ready.get();
-        let mut events = libc::EPOLLOUT;
-        if ready.contains(Readiness::READABLE) || self.peeked.is_some() {
-            events |= libc::EPOLLIN;
+        let mut events = bits::OUT;
+        if ready.contains(Readiness::READABLE) || state.peeked.is_some() {
+            events |= bits::IN;
         }
         if ready.contains(Readiness::ERROR) {
-            events |= libc::EPOLLERR;
+            events |= bits::ERR;
         }
-        events as u32
+        events
     }
 }
 
-fn no_datagram(error: ::udp::ReceiveError) -> Errno {
+fn no_datagram(error: udp::ReceiveError) -> Errno {
     match error {
-        ::udp::ReceiveError::WouldBlock => Errno::EAGAIN,
-        ::udp::ReceiveError::Refused => Errno::ECONNREFUSED,
-        ::udp::ReceiveError::Unreachable => Errno::EHOSTUNREACH,
+        udp::ReceiveError::WouldBlock => Errno::EAGAIN,
+        udp::ReceiveError::Refused => Errno::ECONNREFUSED,
+        udp::ReceiveError::Unreachable => Errno::EHOSTUNREACH,
         _ => Errno::EBADF,
     }
 }
 
-fn refusal(error: ::udp::SendError) -> Errno {
+fn refusal(error: udp::SendError) -> Errno {
     match error {
-        ::udp::SendError::NoDestination => Errno::EDESTADDRREQ,
-        ::udp::SendError::BadDestination => Errno::EINVAL,
-        ::udp::SendError::Refused => Errno::ECONNREFUSED,
-        ::udp::SendError::Unreachable => Errno::EHOSTUNREACH,
-        ::udp::SendError::NetworkDown => Errno::ENETDOWN,
-        ::udp::SendError::PathTooNarrow { .. } => Errno::EMSGSIZE,
-        ::udp::SendError::Closed => Errno::EBADF,
+        udp::SendError::NoDestination => Errno::EDESTADDRREQ,
+        udp::SendError::BadDestination => Errno::EINVAL,
+        udp::SendError::Refused => Errno::ECONNREFUSED,
+        udp::SendError::Unreachable => Errno::EHOSTUNREACH,
+        udp::SendError::NetworkDown => Errno::ENETDOWN,
+        udp::SendError::PathTooNarrow { .. } => Errno::EMSGSIZE,
+        udp::SendError::Closed => Errno::EBADF,
         _ => Errno::EMSGSIZE,
     }
 }

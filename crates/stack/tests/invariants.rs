@@ -86,7 +86,7 @@ struct Reader {
 }
 
 impl Watch for Reader {
-    fn ready(&self, level: Readiness) {
+    fn ready(&self, _: Readiness, level: Readiness) {
         self.told.fetch_add(1, Ordering::Relaxed);
         sync::lock_order::assert_none_held::<Real>("somebody is told");
         if !level.contains(Readiness::READABLE) {

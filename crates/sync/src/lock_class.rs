@@ -26,6 +26,11 @@ macro_rules! lock_classes {
 }
 
 lock_classes! {
+    /// A process' table of descriptors: its numbers and its parts, nested by index. Nothing else is taken under it.
+    Descriptors = "descriptors",
+    /// An open file description: what its socket has become and what was set on it. Held while the stack is asked to open,
+    /// to listen or to shut down.
+    OpenFile = "open-file",
     /// What a user's handle keeps of a connection: data handed over and not read to its end. Held while the stack is
     /// asked for more.
     UserHandle = "user-handle",
@@ -57,6 +62,8 @@ lock_classes! {
     Squeue = "squeue",
     /// A socket's buffers.
     SocketBuffer = "socket-buffer",
+    /// Who waits for a descriptor, and what an `epoll` instance has to report. Nothing is called while it is held.
+    WaitQueue = "wait-queue",
     /// A listener's queue of connections to accept.
     AcceptQueue = "accept-queue",
     /// A timer wheel.

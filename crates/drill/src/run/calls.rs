@@ -53,7 +53,7 @@ impl Done {
 
 type Outcome = Result<Done, Errno>;
 /// Makes one attempt; the flag says that its time-out has passed.
-pub(super) type Attempt = Box<dyn FnMut(&mut Sockets<Real>, bool) -> Poll<Outcome>>;
+pub(super) type Attempt = Box<dyn FnMut(&Sockets<Real>, bool) -> Poll<Outcome>>;
 
 /// A call that was begun.
 pub(super) struct Pending {
@@ -71,8 +71,8 @@ pub(super) struct Pending {
 }
 
 /// An attempt that is over at once.
-fn immediate(mut call: impl FnMut(&mut Sockets<Real>) -> Outcome + 'static) -> Attempt {
-    Box::new(move |sockets: &mut Sockets<Real>, _| Poll::Ready(call(sockets)))
+fn immediate(mut call: impl FnMut(&Sockets<Real>) -> Outcome + 'static) -> Attempt {
+    Box::new(move |sockets: &Sockets<Real>, _| Poll::Ready(call(sockets)))
 }
 
 fn nothing(result: Result<(), Errno>) -> Outcome {
@@ -87,6 +87,7 @@ impl Runner {
             _ => None,
         };
         let (attempt, deadline) = self.prepare(call, fd)?;
+        let deadline = deadline.or_else(|| self.socket_timeout(call, fd?));
         let blocking = end.is_some();
         let end = end.unwrap_or(from);
         self.pending =
@@ -232,7 +233,7 @@ impl Runner {
             "setsockopt" => self.prepare_set_option(args, fd_or()?)?,
             "getsockopt" => self.prepare_get_option(args, fd_or()?)?,
             "poll" => return self.prepare_poll(args),
-            "epoll_create" | "epoll_create1" => immediate(|sockets| Ok(Done::descriptor(sockets.epoll_create()))),
+            "epoll_create" | "epoll_create1" => immediate(|sockets| sockets.epoll_create(0).map(Done::descriptor)),
             "epoll_ctl" => self.prepare_epoll_ctl(args, fd_or()?)?,
             "epoll_wait" => return self.prepare_epoll_wait(args, fd_or()?),
             "pipe" => self.prepare_pipe(args)?,
@@ -261,7 +262,7 @@ impl Runner {
             }
             "connect" => {
                 let address = self.address(args.get(1), true)?;
-                Box::new(move |sockets: &mut Sockets<Real>, _| sockets.connect(fd, address).map(nothing))
+                Box::new(move |sockets: &Sockets<Real>, expired| sockets.try_connect(fd, address, expired).map(nothing))
             }
             "close" => immediate(move |sockets| nothing(sockets.close(fd))),
             "shutdown" => {
@@ -270,8 +271,10 @@ impl Runner {
             }
             _ => {
                 let flags = if args.len() > 3 { self.int_at(args, 3)? as i32 } else { 0 };
-                Box::new(move |sockets: &mut Sockets<Real>, _| {
-                    sockets.accept(fd, flags).map(|accepted| accepted.map(|(child, _)| Done::descriptor(child)))
+                Box::new(move |sockets: &Sockets<Real>, expired| {
+                    sockets
+                        .try_accept(fd, flags, expired)
+                        .map(|accepted| accepted.map(|(child, _)| Done::descriptor(child)))
                 })
             }
         })
@@ -300,6 +303,16 @@ impl Runner {
         }))
     }
 
+    /// When the time of a call is over by `SO_RCVTIMEO` or `SO_SNDTIMEO`.
+    fn socket_timeout(&self, call: &Call, fd: i32) -> Option<Time> {
+        let receives = match call.name.as_str() {
+            "accept" | "accept4" | "read" | "readv" | "recv" | "recvfrom" | "recvmsg" => true,
+            "connect" | "write" | "writev" | "send" | "sendto" | "sendmsg" => false,
+            _ => return None,
+        };
+        Some(self.host.now() + self.sockets.timeout(fd, receives)?)
+    }
+
     fn deadline(&self, milliseconds: i64) -> Option<Time> {
         let timeout = u64::try_from(milliseconds).ok()?;
         Some(self.host.now() + std::time::Duration::from_millis(timeout))
@@ -319,7 +332,7 @@ impl Runner {
         }
         let timeout = self.int_at(args, 2)?;
         let attempt: Attempt = Box::new(move |sockets, expired| {
-            let ready = sockets.poll(&mut fds);
+            let ready = sockets.try_poll(&mut fds);
             if ready == 0 && !expired && timeout != 0 {
                 return Poll::Pending;
             }
@@ -362,7 +375,7 @@ impl Runner {
         let (max, timeout) = (self.int_at(args, 2)?, self.int_at(args, 3)?);
         let max = usize::try_from(max).unwrap_or(0);
         let attempt: Attempt = Box::new(move |sockets, expired| {
-            let events = match sockets.epoll_wait(epoll, max) {
+            let events = match sockets.try_epoll_wait(epoll, max) {
                 Poll::Ready(Ok(events)) => events,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending if !expired && timeout != 0 => return Poll::Pending,
@@ -383,7 +396,8 @@ impl Runner {
         let Some(Expr::List(items)) = args.first() else { return Err(missing(self.line, "pipe")) };
         let (reader, writer) = (self.int_at(items, 0)?, self.int_at(items, 1)?);
         // Made now, so that the script's numbers can be remembered.
-        let (from, to) = self.sockets.pipe();
+        let made = self.sockets.pipe(0);
+        let (from, to) = made.map_err(|error| self.error(format!("pipe() = -1 {error}")))?;
         self.opened(reader, from)?;
         self.opened(writer, to)?;
         Ok(immediate(|_| Ok(Done::default())))
@@ -401,8 +415,8 @@ impl Runner {
         self.unchecked(to);
         self.streams.entry(from).or_default().unchecked = true;
         let mut carried = None;
-        Ok(Box::new(move |sockets: &mut Sockets<Real>, _| {
-            sockets.splice(from, to, count, &mut carried).map(|sent| sent.map(|count| Done::value(count as i64)))
+        Ok(Box::new(move |sockets: &Sockets<Real>, _| {
+            sockets.try_splice(from, to, count, &mut carried).map(|sent| sent.map(|count| Done::value(count as i64)))
         }))
     }
 

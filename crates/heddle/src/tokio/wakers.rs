@@ -48,7 +48,7 @@ pub(super) struct Halves {
 }
 
 impl Watch for Halves {
-    fn ready(&self, level: Readiness) {
+    fn ready(&self, _: Readiness, level: Readiness) {
         if level.intersects(READ) {
             self.read.wake();
         }
@@ -80,7 +80,7 @@ impl Crowd {
 }
 
 impl Watch for Crowd {
-    fn ready(&self, level: Readiness) {
+    fn ready(&self, _: Readiness, level: Readiness) {
         if level.intersects(READ) {
             // Woken with the lock released: a waker runs code of the executor.
             let waiting = std::mem::take(&mut *self.waiting.lock());

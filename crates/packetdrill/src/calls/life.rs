@@ -5,33 +5,28 @@ use posix::Errno;
 
 use crate::abi::UserData;
 use crate::calls::plug;
+use crate::machine::Limit;
 use crate::marshal::{answer, read_address, write_address};
 use crate::plug::Plug;
 
 pub(crate) unsafe extern "C" fn socket(userdata: UserData, domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let made = plug.now(move |descriptors| {
-        let inner = descriptors.sockets.socket(domain, kind, protocol)?;
-        descriptors.adopt(inner)
-    });
+    let made = plug.now(move |sockets| sockets.socket(domain, kind, protocol));
     answer(made.map(i64::from)) as c_int
 }
 
 pub(crate) unsafe extern "C" fn bind(userdata: UserData, fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: `userdata` is the table's; the address is as `bind(2)` asks for.
     let (plug, address) = unsafe { (plug(userdata), read_address(address, len)) };
-    let bound = plug.now(move |descriptors| {
-        let address = address?.ok_or(Errno::EAFNOSUPPORT)?;
-        descriptors.sockets.bind(descriptors.files.inner(fd)?, address)
-    });
+    let bound = plug.now(move |sockets| sockets.bind(fd, address?.ok_or(Errno::EAFNOSUPPORT)?));
     answer(bound.map(|()| 0)) as c_int
 }
 
 pub(crate) unsafe extern "C" fn listen(userdata: UserData, fd: c_int, backlog: c_int) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let result = plug.now(move |descriptors| descriptors.sockets.listen(descriptors.files.inner(fd)?, backlog));
+    let result = plug.now(move |sockets| sockets.listen(fd, backlog));
     answer(result.map(|()| 0)) as c_int
 }
 
@@ -43,10 +38,7 @@ pub(crate) unsafe extern "C" fn accept(
 ) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let accepted = plug.call(None, move |descriptors, _| {
-        let accepted = descriptors.about(fd, |sockets, inner| sockets.accept(inner, 0));
-        accepted.map(|accepted| accepted.and_then(|(child, peer)| Ok((descriptors.adopt(child)?, peer))))
-    });
+    let accepted = plug.call(Limit::Receiving(fd), move |sockets, expired| sockets.try_accept(fd, 0, expired));
     let accepted = accepted.map(|(child, peer)| {
         // SAFETY: both are as `accept(2)` asks for.
         unsafe { write_address(Some(peer), address, len) };
@@ -64,14 +56,14 @@ pub(crate) unsafe extern "C" fn connect(
     // SAFETY: `userdata` is the table's; the address is as `connect(2)` asks for.
     let (plug, address) = unsafe { (plug(userdata), read_address(address, len)) };
     let connected = address.and_then(|address| {
-        plug.call(None, move |descriptors, _| descriptors.about(fd, |sockets, inner| sockets.connect(inner, address)))
+        plug.call(Limit::Sending(fd), move |sockets, expired| sockets.try_connect(fd, address, expired))
     });
     answer(connected.map(|()| 0)) as c_int
 }
 
 /// `close` of one of ours, here and in the kernel.
 pub(crate) fn close_ours(plug: &Plug, fd: c_int) -> c_int {
-    answer(plug.now(move |descriptors| descriptors.files.close(&mut descriptors.sockets, fd)).map(|()| 0)) as c_int
+    answer(plug.now(move |sockets| sockets.close(fd)).map(|()| 0)) as c_int
 }
 
 pub(crate) unsafe extern "C" fn close(userdata: UserData, fd: c_int) -> c_int {
@@ -82,21 +74,17 @@ pub(crate) unsafe extern "C" fn close(userdata: UserData, fd: c_int) -> c_int {
 pub(crate) unsafe extern "C" fn shutdown(userdata: UserData, fd: c_int, how: c_int) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let result = plug.now(move |descriptors| descriptors.sockets.shutdown(descriptors.files.inner(fd)?, how));
+    let result = plug.now(move |sockets| sockets.shutdown(fd, how));
     answer(result.map(|()| 0)) as c_int
 }
 
 pub(crate) unsafe extern "C" fn pipe(userdata: UserData, fds: *mut c_int) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let made = plug.now(move |descriptors| {
-        let (from, to) = descriptors.sockets.pipe();
-        let from = descriptors.adopt(from)?;
-        Ok([from, descriptors.adopt(to)?])
-    });
-    let result = made.map(|ends| {
+    let made = plug.now(|sockets| sockets.pipe(0));
+    let result = made.map(|(from, to)| {
         // SAFETY: there is room for two descriptors, as `pipe(2)` asks for.
-        unsafe { fds.cast::<[c_int; 2]>().write(ends) };
+        unsafe { fds.cast::<[c_int; 2]>().write([from, to]) };
         0
     });
     answer(result) as c_int

@@ -2,14 +2,13 @@
 
 use std::mem::size_of;
 use std::ptr;
-use std::task::Poll;
 
 use libc::{c_int, c_uint, c_void, iovec, loff_t, msghdr, sockaddr, socklen_t};
 use posix::{Errno, Report, Transfer};
 
 use crate::abi::UserData;
 use crate::calls::plug;
-use crate::machine::Descriptors;
+use crate::machine::Limit;
 use crate::marshal::{answer, entries, entry, gather, read_address, room, scatter, write_address};
 use crate::plug::Plug;
 
@@ -72,25 +71,18 @@ fn reported(report: Report, v6: bool) -> Received {
 unsafe fn receive(plug: &Plug, fd: c_int, into: &[iovec], flags: c_int) -> Result<Received, Errno> {
     let max = room(into);
     if flags & libc::MSG_ERRQUEUE != 0 {
-        return plug.now(move |descriptors| {
-            let inner = descriptors.files.inner(fd)?;
-            let v6 = descriptors.sockets.is_v6(inner);
-            descriptors.sockets.receive_report(inner).map(|report| reported(report, v6))
+        return plug.now(move |sockets| {
+            let v6 = sockets.is_v6(fd);
+            sockets.receive_report(fd).map(|report| reported(report, v6))
         });
     }
-    let received = plug.call(None, move |descriptors, _| {
-        descriptors.about(fd, |sockets, inner| {
-            sockets.receive(inner, max, flags).map(|received| {
-                let (octets, peer) = received?;
-                Ok((octets, peer, sockets.waiting(inner)))
-            })
-        })
-    });
-    let (octets, peer, waiting) = received?;
+    let received =
+        plug.call(Limit::Receiving(fd), move |sockets, expired| sockets.try_receive(fd, max, flags, expired))?;
     // SAFETY: the caller's promise; no more than `max` octets were received.
-    unsafe { scatter(into, &octets) };
+    unsafe { scatter(into, &received.data) };
+    let posix::Received { count, peer, flags, waiting, .. } = received;
     let waiting = waiting.map(|octets| (libc::IPPROTO_TCP, TCP_CM_INQ, octets.to_ne_bytes().to_vec()));
-    Ok(Received { count: octets.len(), peer, flags: 0, controls: waiting.into_iter().collect() })
+    Ok(Received { count, peer, flags, controls: waiting.into_iter().collect() })
 }
 
 /// # Safety
@@ -116,9 +108,8 @@ pub(crate) fn send_octets(
     to: Option<std::net::SocketAddr>,
 ) -> Result<i64, Errno> {
     let mut transfer = Transfer::new(octets);
-    let sent = plug.call(None, move |descriptors, _| {
-        descriptors.about(fd, |sockets, inner| sockets.send(inner, &mut transfer, flags, to))
-    });
+    let sent =
+        plug.call(Limit::Sending(fd), move |sockets, expired| sockets.try_send(fd, &mut transfer, flags, to, expired));
     sent.map(|count| count as i64)
 }
 
@@ -296,12 +287,6 @@ pub(crate) unsafe extern "C" fn splice(
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
     let mut carried = None;
-    let result = plug.call(None, move |Descriptors { sockets, files }, _| {
-        let ends = files.inner(from).and_then(|from| Ok((from, files.inner(to)?)));
-        match ends {
-            Ok((from, to)) => sockets.splice(from, to, count, &mut carried),
-            Err(error) => Poll::Ready(Err(error)),
-        }
-    });
+    let result = plug.call(Limit::None, move |sockets, _| sockets.try_splice(from, to, count, &mut carried));
     answer(result.map(|count| count as i64)) as isize
 }

@@ -30,6 +30,11 @@ unsafe fn read_value(level: c_int, name: c_int, value: *const c_void, len: sockl
             let (on, seconds) = number(0).zip(number(4)).ok_or(Errno::EINVAL)?;
             Ok(OptionValue::Linger(on != 0, seconds.max(0) as u32))
         }
+        (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) => {
+            let word = |at: usize| octets.get(at..at + 8)?.try_into().ok().map(i64::from_ne_bytes);
+            let (seconds, micros) = word(0).zip(word(8)).ok_or(Errno::EINVAL)?;
+            OptionValue::time(seconds, micros)
+        }
         (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
             let name = CStr::from_bytes_until_nul(octets).map_or(octets, CStr::to_bytes);
             Ok(OptionValue::Octets(name.to_vec()))
@@ -55,13 +60,12 @@ pub(crate) unsafe extern "C" fn setsockopt(
 ) -> c_int {
     // SAFETY: `userdata` is the table's; the value is as `setsockopt(2)` asks for.
     let (plug, value) = unsafe { (plug(userdata), read_value(level, name, value, len)) };
-    let set =
-        plug.now(move |descriptors| descriptors.sockets.set_option(descriptors.files.inner(fd)?, level, name, &value?));
+    let set = plug.now(move |sockets| sockets.set_option(fd, level, name, &value?));
     answer(set.map(|()| 0)) as c_int
 }
 
 /// What `getsockopt` copies out.
-fn option_octets(sockets: &mut Sockets<Real>, fd: i32, level: c_int, name: c_int) -> Result<Vec<u8>, Errno> {
+fn option_octets(sockets: &Sockets<Real>, fd: i32, level: c_int, name: c_int) -> Result<Vec<u8>, Errno> {
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_MEMINFO) => memory(sockets, fd),
         // No congestion control here has more to say than TCP_INFO does.
@@ -69,6 +73,9 @@ fn option_octets(sockets: &mut Sockets<Real>, fd: i32, level: c_int, name: c_int
         _ => Ok(match sockets.get_option(fd, level, name)? {
             OptionValue::Int(number) => (number as i32).to_ne_bytes().to_vec(),
             OptionValue::Octets(octets) => octets,
+            OptionValue::Time(time) => {
+                [time.as_secs() as i64, i64::from(time.subsec_micros())].map(i64::to_ne_bytes).concat()
+            }
             OptionValue::Linger(on, seconds) => {
                 let value = linger { l_onoff: on.into(), l_linger: seconds as i32 };
                 [value.l_onoff.to_ne_bytes(), value.l_linger.to_ne_bytes()].concat()
@@ -79,15 +86,15 @@ fn option_octets(sockets: &mut Sockets<Real>, fd: i32, level: c_int, name: c_int
 
 /// The nine numbers of `SO_MEMINFO`, from `SK_MEMINFO_RMEM_ALLOC` to `SK_MEMINFO_DROPS`: octets of text, as no kernel's memory
 /// is there to be counted.
-fn memory(sockets: &mut Sockets<Real>, fd: i32) -> Result<Vec<u8>, Errno> {
-    let mut limit = |name| match sockets.get_option(fd, libc::SOL_SOCKET, name) {
+fn memory(sockets: &Sockets<Real>, fd: i32) -> Result<Vec<u8>, Errno> {
+    let limit = |name| match sockets.get_option(fd, libc::SOL_SOCKET, name) {
         Ok(OptionValue::Int(octets)) => Ok(octets as u32),
         Ok(_) => Ok(NONE),
         Err(error) => Err(error),
     };
     let (receive, send) = (limit(libc::SO_RCVBUF)?, limit(libc::SO_SNDBUF)?);
     // A listener has neither.
-    let mut held = |request| sockets.ioctl(fd, request).map_or(NONE, |octets| octets as u32);
+    let held = |request| sockets.ioctl(fd, request).map_or(NONE, |octets| octets as u32);
     let (received, queued) = (held(libc::FIONREAD), held(libc::TIOCOUTQ));
     let numbers = [received, receive, queued, send, NONE, queued, NONE, NONE, NONE];
     Ok(numbers.iter().flat_map(|number| number.to_ne_bytes()).collect())
@@ -105,8 +112,7 @@ pub(crate) unsafe fn get_option(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    let got =
-        plug.now(move |descriptors| option_octets(&mut descriptors.sockets, descriptors.files.inner(fd)?, level, name));
+    let got = plug.now(move |sockets| option_octets(sockets, fd, level, name));
     let copied = got.and_then(|octets| {
         if value.is_null() || len.is_null() {
             return Err(Errno::EFAULT);
@@ -137,8 +143,7 @@ pub(crate) unsafe extern "C" fn getsockopt(
 pub(crate) unsafe extern "C" fn fcntl(userdata: UserData, fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let result =
-        plug.now(move |descriptors| descriptors.sockets.fcntl(descriptors.files.inner(fd)?, command, argument as i32));
+    let result = plug.now(move |sockets| sockets.fcntl(fd, command, argument as i32));
     answer(result.map(i64::from)) as c_int
 }
 
@@ -146,7 +151,7 @@ pub(crate) unsafe extern "C" fn ioctl(userdata: UserData, fd: c_int, request: c_
     const _: () = assert!(size_of::<c_ulong>() == 8);
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let result = plug.now(move |descriptors| descriptors.sockets.ioctl(descriptors.files.inner(fd)?, request));
+    let result = plug.now(move |sockets| sockets.ioctl(fd, request));
     let result = result.map(|number| {
         // SAFETY: every request that succeeds is one that stores an `int` where its argument points.
         unsafe { out.write(number) };

@@ -6,8 +6,8 @@ use libc::{c_int, epoll_event, nfds_t, pollfd};
 use posix::{Errno, Interest, PollFd};
 
 use crate::abi::UserData;
-use crate::calls::{plug, timeout};
-use crate::machine::Descriptors;
+use crate::calls::plug;
+use crate::machine::Limit;
 use crate::marshal::answer;
 
 pub(crate) unsafe extern "C" fn poll(userdata: UserData, fds: *mut pollfd, count: nfds_t, wait: c_int) -> c_int {
@@ -20,11 +20,9 @@ pub(crate) unsafe extern "C" fn poll(userdata: UserData, fds: *mut pollfd, count
     };
     let asked: Vec<PollFd> =
         fds.iter().map(|entry| PollFd { fd: entry.fd, events: entry.events, revents: 0 }).collect();
-    let result = plug.call(timeout(wait), move |Descriptors { sockets, files }, expired| {
-        // A number that is nobody's is passed on: the answer is POLLNVAL.
-        let inner = |entry: &PollFd| PollFd { fd: files.inner(entry.fd).unwrap_or(-1), ..*entry };
-        let mut looked: Vec<PollFd> = asked.iter().map(inner).collect();
-        match sockets.poll(&mut looked) {
+    let result = plug.call(Limit::Milliseconds(wait), move |sockets, expired| {
+        let mut looked = asked.clone();
+        match sockets.try_poll(&mut looked) {
             0 if !expired => Poll::Pending,
             ready => Poll::Ready(Ok((ready, looked))),
         }
@@ -41,13 +39,7 @@ pub(crate) unsafe extern "C" fn poll(userdata: UserData, fds: *mut pollfd, count
 pub(crate) unsafe extern "C" fn epoll_create(userdata: UserData, size: c_int) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    let made = plug.now(move |descriptors| {
-        if size <= 0 {
-            return Err(Errno::EINVAL);
-        }
-        let inner = descriptors.sockets.epoll_create();
-        descriptors.adopt(inner)
-    });
+    let made = plug.now(move |sockets| if size <= 0 { Err(Errno::EINVAL) } else { sockets.epoll_create(0) });
     answer(made.map(i64::from)) as c_int
 }
 
@@ -68,10 +60,7 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
             Interest { events: event.events, data: event.u64 }
         }
     };
-    let result = plug.now(move |descriptors| {
-        let (epoll, fd) = (descriptors.files.inner(epoll)?, descriptors.files.inner(fd)?);
-        descriptors.sockets.epoll_ctl(epoll, operation, fd, interest)
-    });
+    let result = plug.now(move |sockets| sockets.epoll_ctl(epoll, operation, fd, interest));
     answer(result.map(|()| 0)) as c_int
 }
 
@@ -86,11 +75,9 @@ pub(crate) unsafe extern "C" fn epoll_wait(
     let plug = unsafe { plug(userdata) };
     let max = usize::try_from(max).ok().filter(|max| *max > 0).ok_or(Errno::EINVAL);
     let reported = max.and_then(|max| {
-        plug.call(timeout(wait), move |descriptors, expired| {
-            descriptors.about(epoll, |sockets, epoll| match sockets.epoll_wait(epoll, max) {
-                Poll::Pending if expired => Poll::Ready(Ok(Vec::new())),
-                other => other,
-            })
+        plug.call(Limit::Milliseconds(wait), move |sockets, expired| match sockets.try_epoll_wait(epoll, max) {
+            Poll::Pending if expired => Poll::Ready(Ok(Vec::new())),
+            other => other,
         })
     });
     let result = reported.map(|reported| {

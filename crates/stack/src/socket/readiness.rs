@@ -57,14 +57,14 @@ enum Registration<P: Platform> {
 
 /// Told of every edge of one socket: how another event loop is attached. Called with no lock held.
 pub trait Watch: Send + Sync + 'static {
-    /// `level` are the bits that are set now.
-    fn ready(&self, level: Readiness);
+    /// `raised` are the bits that the edge is about, though they may have been set before; `level` are those set now.
+    fn ready(&self, raised: Readiness, level: Readiness);
 }
 
 /// Tells a watch. Its panic is its owner's affair and has been reported by the panic hook; it must not keep the news of
 /// other sockets, which stand behind this one, from whom they are for.
-fn tell<P: Platform>(watch: &dyn Watch, level: Readiness) {
-    match attempt(|| watch.ready(level)) {
+fn tell<P: Platform>(watch: &dyn Watch, raised: Readiness, level: Readiness) {
+    match attempt(|| watch.ready(raised, level)) {
         Err(panic) if P::EXPLORED => std::panic::resume_unwind(panic),
         _ => {}
     }
@@ -111,7 +111,7 @@ impl<P: Platform> ReadyState<P> {
         if seen & POLLED != 0 {
             match self.first.get() {
                 Some(place) if seen & MOVED == 0 => place.set.mark_all(&[place.number]),
-                _ => self.tell_later(),
+                _ => self.tell_later(bits),
             }
         }
     }
@@ -150,7 +150,7 @@ impl<P: Platform> ReadyState<P> {
 
     /// Tells whoever the latest registration names.
     #[cold]
-    fn tell_later(&self) {
+    fn tell_later(&self, raised: Readiness) {
         let (place, watch) = match &*self.later().lock() {
             Some(Registration::Poll(place)) => (Some((place.set.clone(), place.number)), None),
             Some(Registration::Watch(watch)) => (None, Some(watch.clone())),
@@ -160,7 +160,7 @@ impl<P: Platform> ReadyState<P> {
             set.mark_all(&[number]);
         }
         if let Some(watch) = watch {
-            tell::<P>(&*watch, self.get());
+            tell::<P>(&*watch, raised, self.get());
         }
     }
 
@@ -230,7 +230,7 @@ impl<P: Platform> ReadyState<P> {
     pub fn watch(&self, watch: Arc<dyn Watch>) {
         let old = self.replace(Registration::Watch(watch.clone()));
         if old & BITS != 0 {
-            tell::<P>(&*watch, level(old));
+            tell::<P>(&*watch, level(old), level(old));
         }
     }
 
@@ -295,7 +295,7 @@ mod tests {
     struct Heard(Mutex<Vec<Readiness>>);
 
     impl Watch for Heard {
-        fn ready(&self, level: Readiness) {
+        fn ready(&self, _: Readiness, level: Readiness) {
             self.0.lock().unwrap().push(level);
         }
     }

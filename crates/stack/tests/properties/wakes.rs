@@ -105,7 +105,7 @@ struct Reacts {
 }
 
 impl Watch for Reacts {
-    fn ready(&self, level: Readiness) {
+    fn ready(&self, _: Readiness, level: Readiness) {
         self.told.lock().expect("no test has failed in it").push(level);
         if level.contains(Readiness::READABLE) {
             self.stack.call(&self.writes, send(b"reaction"));

@@ -46,7 +46,7 @@ struct Resets<P: Platform> {
 }
 
 impl<P: Platform> Watch for Resets<P> {
-    fn ready(&self, _level: Readiness) {
+    fn ready(&self, _: Readiness, _level: Readiness) {
         while let Some(child) = self.listener.accept() {
             let target: Target = child.target();
             self.stack.call(&target, Call::Abort(tcp::Abort));
@@ -77,7 +77,7 @@ pub fn call_on_the_owners_thread<P: Platform>(plan: Plan) {
 struct Deaf;
 
 impl Watch for Deaf {
-    fn ready(&self, _level: Readiness) {}
+    fn ready(&self, _: Readiness, _level: Readiness) {}
 }
 
 /// A batch with a datagram for each of two sockets in two cells, each watched by a thread that sleeps in a set of its own:

@@ -74,6 +74,12 @@ pub enum SocketOption {
     HopLimit(Option<u8>),
     /// Whether soft errors raise [`Readiness::SOFT_ERROR`]; they do unless switched off.
     ErrorReports(bool),
+    /// Whether every arrival of data raises [`Readiness::READABLE`], and not only the first after the receive queue was
+    /// below the low-water mark: for edge-triggered pollers with Linux's semantics. Off unless switched on.
+    EveryArrival(bool),
+    /// Raises [`Readiness::WRITABLE`] when the send buffer next has room, at once if it has some now, although no send was
+    /// refused: for a poller that found the connection not writable.
+    TellOfRoom,
 }
 
 impl Event for SetOption {
@@ -153,6 +159,11 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
                 out.ready |= Readiness::READABLE;
             }
         }
+        SocketOption::EveryArrival(on) => rw.every_arrival = on,
+        SocketOption::TellOfRoom if sw.is_writable(parts.retransmit_queue, out.config, out.scarcity) => {
+            out.ready |= Readiness::WRITABLE;
+        }
+        SocketOption::TellOfRoom => sw.blocked = true,
         SocketOption::NotSentLowWater(octets) => {
             let mark = if octets == 0 { out.config.not_sent_low_water } else { octets };
             sw.shaping(out.config).not_sent_low_water = mark;

@@ -139,6 +139,8 @@ pub struct ReceiveWindow {
     pub(crate) limit: u32,
     /// Octets of text from which on the socket is readable; at least 1.
     pub(crate) low_water: u32,
+    /// The user is told of everything that arrives, whatever is queued already.
+    pub(crate) every_arrival: bool,
     /// Largest window that is ever announced.
     pub(crate) clamp: u32,
     /// RCV.NXT at which the round ends in which `sizing` measures.
@@ -188,6 +190,7 @@ impl ReceiveWindow {
             kept: 0,
             limit,
             low_water: options.receive_low_water.unwrap_or(1).clamp(1, limit),
+            every_arrival: false,
             clamp: clamp(options),
             round_end: SeqNumber(0),
             sizing: None,

@@ -1,8 +1,6 @@
 //! Calls that receive and send.
 
-use std::task::Poll;
-
-use posix::{Errno, Report, Sockets, Transfer};
+use posix::{Errno, Received, Report, Sockets, Transfer};
 use sync::Real;
 
 use crate::error::ScriptError;
@@ -182,15 +180,15 @@ impl Runner {
         };
         let flags = self.flags(flags, RECEIVE_FLAGS)?;
         let peeked = flags & libc::MSG_PEEK != 0;
-        Ok(Box::new(move |sockets: &mut Sockets<Real>, _| {
-            sockets.receive(fd, max, flags).map(|received| {
-                let (data, _) = received?;
-                let flags = stored_flags.map(|wanted| Stored { what: "msg_flags", wanted, got: 0 });
+        Ok(Box::new(move |sockets: &Sockets<Real>, expired| {
+            sockets.try_receive(fd, max, flags, expired).map(|received| {
+                let Received { data, count, flags, waiting: got, .. } = received?;
+                let flags = stored_flags.map(|wanted| Stored { what: "msg_flags", wanted, got: flags.into() });
                 // Without the message -1, which no script expects.
-                let got = || sockets.waiting(fd).map_or(-1, i64::from);
-                let waiting = waiting.map(|wanted| Stored { what: "TCP_CM_INQ", wanted, got: got() });
+                let got = got.map_or(-1, i64::from);
+                let waiting = waiting.map(|wanted| Stored { what: "TCP_CM_INQ", wanted, got });
                 let stored = flags.into_iter().chain(waiting).collect();
-                Ok(Done { value: data.len() as i64, data, peeked, stored, ..Done::default() })
+                Ok(Done { value: count as i64, data, peeked, stored, ..Done::default() })
             })
         }))
     }
@@ -234,9 +232,9 @@ impl Runner {
                 range.map(|place| pattern(from.wrapping_add(place as u32))).collect()
             }),
         };
-        Ok(Box::new(move |sockets: &mut Sockets<Real>, _| match sockets.send(fd, &mut transfer, flags, to) {
-            Poll::Ready(sent) => Poll::Ready(sent.map(|count| Done::value(count as i64))),
-            Poll::Pending => Poll::Pending,
+        Ok(Box::new(move |sockets: &Sockets<Real>, expired| {
+            let sent = sockets.try_send(fd, &mut transfer, flags, to, expired);
+            sent.map(|sent| sent.map(|count| Done::value(count as i64)))
         }))
     }
 }

@@ -25,6 +25,12 @@ impl Runner {
     fn option_value(&mut self, value: Option<&Expr>) -> Ran<OptionValue> {
         match value {
             Some(Expr::Text(text)) => Ok(OptionValue::Octets(text.clone())),
+            Some(Expr::Struct(fields)) if field(fields, "tv_sec").or(field(fields, "tv_usec")).is_some() => {
+                let mut number = |name| field(fields, name).map_or(Ok(0), |value| self.int(value));
+                let (seconds, micros) = (number("tv_sec")?, number("tv_usec")?);
+                OptionValue::time(seconds, micros)
+                    .map_err(|error| self.error(format!("the time-out is out of range: {error}")))
+            }
             Some(Expr::Struct(fields)) => {
                 let on = field(fields, "onoff").map_or(Ok(0), |on| self.int(on))?;
                 let seconds = field(fields, "linger").map_or(Ok(0), |seconds| self.int(seconds))?;

@@ -76,7 +76,7 @@ fn in_order(rw: &mut ReceiveWindow, text: PktBuf, out: &mut Outbox<'_>, now: Tim
     let meta = text.meta().segment_size;
     let segment = if meta == 0 { len.min(usize::from(u16::MAX)) as u16 } else { meta };
     rw.peer_segment = rw.peer_segment.max(segment);
-    if rw.queued < rw.low_water && !rw.discard && len >= (rw.low_water - rw.queued) as usize {
+    if rw.queued < rw.low_water && !rw.discard && len >= (rw.low_water - rw.queued) as usize || rw.every_arrival {
         out.ready |= Readiness::READABLE;
     }
     out.count(Counter::TextBytesIn, len as u64);

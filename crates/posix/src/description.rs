@@ -1,0 +1,136 @@
+//! An open file description: what descriptors refer to. It has the object (a socket, an `epoll` instance, one end of a pipe),
+//! `O_NONBLOCK`, and the queue of those who wait until the object may be ready.
+//!
+//! "Duplicated file descriptors refer to the same open file description and thus share file offset and file status flags"
+//! (dup(2)). It ends, and closes its socket, when the last descriptor is closed and the last call on it has returned.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stack::Stack;
+use sync::{Atomic, Ordering, Platform, model_is_over};
+
+use crate::Errno;
+use crate::epoll::Instance;
+use crate::pipe::PipeEnd;
+use crate::tcp_socket::TcpSocket;
+use crate::udp_socket::UdpSocket;
+use crate::wait_queue::{WaitQueue, Waiter, bits};
+use crate::zeros::Zeros;
+
+pub(crate) enum Object<P: Platform> {
+    Tcp(TcpSocket<P>),
+    Udp(UdpSocket<P>),
+    Epoll(Arc<Instance<P>>),
+    Pipe(PipeEnd<P>),
+    Zeros(Zeros<P>),
+}
+
+/// See the head of this file. Any thread.
+pub(crate) struct Description<P: Platform> {
+    pub(crate) object: Object<P>,
+    /// Those who wait until it may be ready.
+    pub(crate) waiters: Arc<WaitQueue<P>>,
+    nonblocking: P::AtomicBool,
+    /// `SO_RCVTIMEO` and `SO_SNDTIMEO`, nanoseconds; 0: no limit.
+    receive_timeout: P::AtomicU64,
+    send_timeout: P::AtomicU64,
+    /// The access mode of `F_GETFL`.
+    pub(crate) access: i32,
+    stack: Stack<P>,
+}
+
+impl<P: Platform> Description<P> {
+    /// `waiters` is the queue that the object was made with.
+    pub(crate) fn new(
+        object: Object<P>,
+        waiters: Arc<WaitQueue<P>>,
+        (nonblocking, access): (bool, i32),
+        stack: &Stack<P>,
+    ) -> Arc<Self> {
+        let nonblocking = P::AtomicBool::new(nonblocking);
+        let (receive_timeout, send_timeout) = (P::AtomicU64::new(0), P::AtomicU64::new(0));
+        let stack = stack.clone();
+        Arc::new(Description { object, waiters, nonblocking, receive_timeout, send_timeout, access, stack })
+    }
+
+    pub(crate) fn is_nonblocking(&self) -> bool {
+        self.nonblocking.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_nonblocking(&self, on: bool) {
+        self.nonblocking.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_socket(&self) -> bool {
+        matches!(self.object, Object::Tcp(_) | Object::Udp(_))
+    }
+
+    /// How long a call waits that receives (or accepts), or one that sends (or connects).
+    pub(crate) fn timeout(&self, receives: bool) -> Option<Duration> {
+        let timeout = if receives { &self.receive_timeout } else { &self.send_timeout };
+        match timeout.load(Ordering::Relaxed) {
+            0 => None,
+            nanos => Some(Duration::from_nanos(nanos)),
+        }
+    }
+
+    /// Zero: for ever.
+    pub(crate) fn set_timeout(&self, receives: bool, time: Duration) {
+        let timeout = if receives { &self.receive_timeout } else { &self.send_timeout };
+        timeout.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(crate) fn tcp(&self) -> Result<&TcpSocket<P>, Errno> {
+        match &self.object {
+            Object::Tcp(socket) => Ok(socket),
+            Object::Udp(_) => Err(Errno::EOPNOTSUPP),
+            _ => Err(Errno::ENOTSOCK),
+        }
+    }
+
+    pub(crate) fn epoll(&self) -> Result<&Arc<Instance<P>>, Errno> {
+        match &self.object {
+            Object::Epoll(instance) => Ok(instance),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// The stack below.
+    pub(crate) fn stack(&self) -> &Stack<P> {
+        &self.stack
+    }
+
+    /// What it is ready for now, bits of `epoll`. Who finds it not ready for one of `wanted` hears of it in the queue when
+    /// it is; the stack does not tell of room to write unless it is asked to.
+    pub(crate) fn events(&self, wanted: u32) -> u32 {
+        match &self.object {
+            Object::Tcp(socket) => socket.events(&self.stack, wanted),
+            Object::Udp(socket) => socket.events(),
+            Object::Epoll(instance) => instance.events(),
+            Object::Pipe(end) => end.events(),
+            Object::Zeros(_) => bits::IN | bits::OUT,
+        }
+    }
+}
+
+impl<P: Platform> Drop for Description<P> {
+    fn drop(&mut self) {
+        if model_is_over::<P>() {
+            return;
+        }
+        for waiter in self.waiters.empty() {
+            if let Waiter::Epoll(instance, key) = waiter
+                && let Some(instance) = instance.upgrade()
+            {
+                instance.forget(key);
+            }
+        }
+        match &self.object {
+            Object::Tcp(socket) => socket.close(&self.stack),
+            Object::Udp(socket) => socket.close(&self.stack),
+            Object::Pipe(end) => end.close(),
+            Object::Epoll(_) | Object::Zeros(_) => {}
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Calls that begin and end what a descriptor is: `socket`, `bind`, `listen`, `accept`, `connect`, `shutdown`, `close`.
+
+use std::net::SocketAddr;
+use std::task::Poll;
+
+use sync::Platform;
+
+use crate::blocking::block;
+use crate::description::{Description, Object};
+use crate::tcp_socket::{Accepted, TcpSocket};
+use crate::udp_socket::UdpSocket;
+use crate::wait_queue::{WaitQueue, bits};
+use crate::{Answer, Errno, Sockets, as_seen, now};
+
+impl<P: Platform> Sockets<P> {
+    /// `socket(2)`. Of the flags in `kind` it has `SOCK_NONBLOCK` and `SOCK_CLOEXEC`.
+    ///
+    /// # Errors
+    /// `EAFNOSUPPORT`, `ESOCKTNOSUPPORT`, `EPROTONOSUPPORT`, `EMFILE`.
+    pub fn socket(&self, domain: i32, kind: i32, protocol: i32) -> Result<i32, Errno> {
+        let v6 = match domain {
+            libc::AF_INET => false,
+            libc::AF_INET6 => true,
+            _ => return Err(Errno::EAFNOSUPPORT),
+        };
+        let waiters = WaitQueue::new();
+        let object = match (kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC), protocol) {
+            (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => Object::Tcp(TcpSocket::new(v6, waiters.clone())),
+            (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => Object::Udp(UdpSocket::new(v6, waiters.clone())),
+            (libc::SOCK_STREAM | libc::SOCK_DGRAM, _) => return Err(Errno::EPROTONOSUPPORT),
+            _ => return Err(Errno::ESOCKTNOSUPPORT),
+        };
+        let status = (kind & libc::SOCK_NONBLOCK != 0, libc::O_RDWR);
+        let file = Description::new(object, waiters, status, &self.stack);
+        self.table.add(file, kind & libc::SOCK_CLOEXEC != 0, 0)
+    }
+
+    /// `bind(2)`.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is bound already, `EADDRINUSE`, `EADDRNOTAVAIL`, `EAFNOSUPPORT`.
+    pub fn bind(&self, fd: i32, address: SocketAddr) -> Result<(), Errno> {
+        match &self.file(fd)?.object {
+            Object::Tcp(socket) => socket.bind(&self.stack, address),
+            Object::Udp(socket) => socket.bind(&self.stack, address),
+            _ => Err(Errno::ENOTSOCK),
+        }
+    }
+
+    /// `listen(2)`.
+    ///
+    /// # Errors
+    /// `EINVAL` on a connected socket, `EADDRINUSE`, `EOPNOTSUPP`.
+    pub fn listen(&self, fd: i32, backlog: i32) -> Result<(), Errno> {
+        self.file(fd)?.tcp()?.listen(&self.stack, backlog)
+    }
+
+    /// One attempt of `accept4(2)`: the new descriptor and the peer. The last one if the time of the call has `expired`.
+    pub fn try_accept(&self, fd: i32, flags: i32, expired: bool) -> Answer<(i32, SocketAddr)> {
+        match self.file(fd) {
+            Ok(file) => self.accept_of(&file, flags, expired),
+            Err(error) => now(Err(error)),
+        }
+    }
+
+    fn accept_of(&self, file: &Description<P>, flags: i32, expired: bool) -> Answer<(i32, SocketAddr)> {
+        if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+            return now(Err(Errno::EINVAL));
+        }
+        let accepted = file.tcp().and_then(|socket| socket.accept(&self.stack));
+        let Accepted { socket, waiters, peer } = match accepted {
+            Ok(Some(accepted)) => accepted,
+            Ok(None) if expired || file.is_nonblocking() => return now(Err(Errno::EAGAIN)),
+            Ok(None) => return Poll::Pending,
+            Err(error) => return now(Err(error)),
+        };
+        let peer = as_seen(socket.is_v6(), peer);
+        // "On Linux, the new socket returned by accept() does not inherit file status flags such as O_NONBLOCK" (accept(2)).
+        let status = (flags & libc::SOCK_NONBLOCK != 0, libc::O_RDWR);
+        let child = Description::new(Object::Tcp(socket), waiters, status, &self.stack);
+        for receives in [true, false] {
+            child.set_timeout(receives, file.timeout(receives).unwrap_or_default());
+        }
+        now(self.table.add(child, flags & libc::SOCK_CLOEXEC != 0, 0).map(|child| (child, peer)))
+    }
+
+    /// `accept4(2)`: waits for a connection; the new descriptor and the peer.
+    ///
+    /// # Errors
+    /// `EAGAIN`, `EBADF`, `EMFILE`; `EINVAL` for a socket that does not listen (any more).
+    pub fn accept4(&self, fd: i32, flags: i32) -> Result<(i32, SocketAddr), Errno> {
+        let file = self.file(fd)?;
+        block(&file, bits::IN, file.timeout(true), |expired| self.accept_of(&file, flags, expired))
+    }
+
+    /// One attempt of `connect(2)`, the last one if the time of the call has `expired`. `None` is an address of family
+    /// `AF_UNSPEC`: the connection is given up.
+    pub fn try_connect(&self, fd: i32, address: Option<SocketAddr>, expired: bool) -> Answer<()> {
+        match self.file(fd) {
+            Ok(file) => self.connect_of(&file, address, expired),
+            Err(error) => now(Err(error)),
+        }
+    }
+
+    fn connect_of(&self, file: &Description<P>, address: Option<SocketAddr>, expired: bool) -> Answer<()> {
+        match &file.object {
+            Object::Tcp(socket) => match socket.connect(&self.stack, address, expired || file.is_nonblocking()) {
+                // The call that began it returns "EINPROGRESS (for connect(2))" when its time is over (socket(7)).
+                Poll::Ready(Err(Errno::EALREADY)) if expired => now(Err(Errno::EINPROGRESS)),
+                answer => answer,
+            },
+            Object::Udp(socket) => now(socket.connect(&self.stack, address)),
+            _ => now(Err(Errno::ENOTSOCK)),
+        }
+    }
+
+    /// `connect(2)`: waits until the connection is established or has failed. After `SO_SNDTIMEO` it goes on opening, as if the
+    /// descriptor did not block.
+    ///
+    /// # Errors
+    /// `EINPROGRESS`, `EALREADY`, `EISCONN`, `ECONNREFUSED`, `ETIMEDOUT`, `ENETUNREACH` and what else ends the attempt.
+    pub fn connect(&self, fd: i32, address: Option<SocketAddr>) -> Result<(), Errno> {
+        let file = self.file(fd)?;
+        block(&file, bits::OUT, file.timeout(false), |expired| self.connect_of(&file, address, expired))
+    }
+
+    /// `shutdown(2)`. It wakes threads that block in `accept`, `read` or `write`.
+    ///
+    /// # Errors
+    /// `ENOTCONN`, `EINVAL`, `ENOTSOCK`.
+    pub fn shutdown(&self, fd: i32, how: i32) -> Result<(), Errno> {
+        self.file(fd)?.tcp()?.shutdown(&self.stack, how)
+    }
+
+    /// `close(2)`. The open file description ends with its last descriptor, and not before the calls that other threads
+    /// have begun on it: those go on, and none of them is woken.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn close(&self, fd: i32) -> Result<(), Errno> {
+        self.table.remove(fd).map(drop)
+    }
+}

@@ -1,0 +1,170 @@
+//! Calls that receive and send: `read`, `recv`, `recvmsg`, `write`, `send`, `sendmsg` and their like.
+//!
+//! Each has two forms. `try_receive` and `try_send` make one attempt and return [`Poll::Pending`] where a blocking descriptor
+//! would wait. `recv`, `send` and the rest wait, on the platform's parker.
+
+use std::net::SocketAddr;
+use std::task::Poll;
+
+use sync::Platform;
+
+use crate::blocking::block;
+use crate::description::{Description, Object};
+use crate::transfer::Transfer;
+use crate::wait_queue::bits;
+use crate::{Answer, Errno, Sockets, now};
+
+/// What a receive returned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// The bytes.
+    pub data: Vec<u8>,
+    /// The value of the call: how many they are; with `MSG_TRUNC` more, if more were there.
+    pub count: usize,
+    /// Where a datagram came from.
+    pub peer: Option<SocketAddr>,
+    /// `msg_flags`.
+    pub flags: i32,
+    /// What the control message `TCP_CM_INQ` says: bytes that wait behind these. If `TCP_INQ` was set.
+    pub waiting: Option<i32>,
+}
+
+impl Received {
+    fn data(data: Vec<u8>) -> Received {
+        Received { count: data.len(), data, ..Received::default() }
+    }
+}
+
+impl<P: Platform> Sockets<P> {
+    /// One attempt of `recvfrom(2)`, `recvmsg(2)`, `recv(2)` or `read(2)`: at most `max` bytes. The last one if the time of the
+    /// call has `expired`.
+    pub fn try_receive(&self, fd: i32, max: usize, flags: i32, expired: bool) -> Answer<Received> {
+        match self.file(fd) {
+            Ok(file) => self.receive_of(&file, max, flags, expired),
+            Err(error) => now(Err(error)),
+        }
+    }
+
+    fn receive_of(&self, file: &Description<P>, max: usize, flags: i32, expired: bool) -> Answer<Received> {
+        let nonblocking = expired || file.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
+        match &file.object {
+            Object::Tcp(socket) => socket.receive(&self.stack, max, flags, nonblocking).map(|received| {
+                let waiting = socket.waiting(&self.stack);
+                let received = Received::data(received?);
+                // "This flag causes the received bytes of data to be discarded, rather than passed back" (tcp(7)).
+                let discards = flags & libc::MSG_TRUNC != 0 && flags & libc::MSG_PEEK == 0;
+                let data = if discards { Vec::new() } else { received.data };
+                Ok(Received { data, waiting, ..received })
+            }),
+            Object::Udp(socket) => match socket.receive(&self.stack, max, flags) {
+                Err(Errno::EAGAIN) if !nonblocking => Poll::Pending,
+                received => now(received),
+            },
+            Object::Pipe(end) => end.read(max, nonblocking).map(|read| read.map(Received::data)),
+            Object::Zeros(zeros) => now(Ok(Received::data(vec![0; zeros.skip(max)]))),
+            Object::Epoll(_) => now(Err(Errno::EINVAL)),
+        }
+    }
+
+    /// `recvmsg(2)`: at most `max` bytes, with what is said beside them. Waits for them unless the descriptor, `MSG_DONTWAIT`
+    /// or `SO_RCVTIMEO` forbid it.
+    ///
+    /// # Errors
+    /// `EAGAIN`, `EBADF`, `ENOTCONN`, `ECONNREFUSED`, `ECONNRESET`, `ETIMEDOUT` and what else ended the connection.
+    pub fn recvmsg(&self, fd: i32, max: usize, flags: i32) -> Result<Received, Errno> {
+        let file = self.file(fd)?;
+        let wanted = bits::IN | bits::RDHUP;
+        block(&file, wanted, file.timeout(true), |expired| self.receive_of(&file, max, flags, expired))
+    }
+
+    /// `recv(2)`: the value of the call. See [`Sockets::recvmsg`].
+    ///
+    /// # Errors
+    /// As [`Sockets::recvmsg`].
+    pub fn recv(&self, fd: i32, buffer: &mut [u8], flags: i32) -> Result<usize, Errno> {
+        let received = self.recvmsg(fd, buffer.len(), flags)?;
+        buffer[..received.data.len()].copy_from_slice(&received.data);
+        Ok(received.count)
+    }
+
+    /// `read(2)`. See [`Sockets::recvmsg`].
+    ///
+    /// # Errors
+    /// As [`Sockets::recvmsg`].
+    pub fn read(&self, fd: i32, buffer: &mut [u8]) -> Result<usize, Errno> {
+        self.recv(fd, buffer, 0)
+    }
+
+    /// One attempt of `sendto(2)`, `sendmsg(2)`, `send(2)` or `write(2)`. `transfer` keeps what was taken before the call
+    /// had to wait. The last attempt if the time of the call has `expired`.
+    pub fn try_send(
+        &self,
+        fd: i32,
+        transfer: &mut Transfer,
+        flags: i32,
+        to: Option<SocketAddr>,
+        expired: bool,
+    ) -> Answer<usize> {
+        match self.file(fd) {
+            Ok(file) => self.send_to(&file, transfer, (flags, expired), to),
+            Err(error) => now(Err(error)),
+        }
+    }
+
+    fn send_to(
+        &self,
+        file: &Description<P>,
+        transfer: &mut Transfer,
+        (flags, expired): (i32, bool),
+        to: Option<SocketAddr>,
+    ) -> Answer<usize> {
+        let nonblocking = expired || file.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
+        match &file.object {
+            Object::Tcp(socket) => socket.send(&self.stack, transfer, flags, nonblocking, to),
+            Object::Udp(socket) => now(socket.send(&self.stack, transfer, to)),
+            Object::Pipe(end) => end.write(transfer, nonblocking),
+            Object::Zeros(_) => now(Err(Errno::EBADF)),
+            Object::Epoll(_) => now(Err(Errno::EINVAL)),
+        }
+    }
+
+    /// `sendmsg(2)`: sends what is left of `transfer`, to `to` where the socket has no peer. Waits until all is taken unless the
+    /// descriptor, `MSG_DONTWAIT` or `SO_SNDTIMEO` forbid it. No signal is sent with `EPIPE`.
+    ///
+    /// # Errors
+    /// `EAGAIN`, `EBADF`, `EPIPE`, `EMSGSIZE`, `EDESTADDRREQ` and what ended the connection.
+    pub fn sendmsg(
+        &self,
+        fd: i32,
+        transfer: &mut Transfer,
+        flags: i32,
+        to: Option<SocketAddr>,
+    ) -> Result<usize, Errno> {
+        let file = self.file(fd)?;
+        block(&file, bits::OUT, file.timeout(false), |expired| self.send_to(&file, transfer, (flags, expired), to))
+    }
+
+    /// `send(2)`. See [`Sockets::sendmsg`].
+    ///
+    /// # Errors
+    /// As [`Sockets::sendmsg`].
+    pub fn send(&self, fd: i32, data: &[u8], flags: i32) -> Result<usize, Errno> {
+        self.sendmsg(fd, &mut Transfer::new(data), flags, None)
+    }
+
+    /// `sendto(2)`. See [`Sockets::sendmsg`].
+    ///
+    /// # Errors
+    /// As [`Sockets::sendmsg`].
+    pub fn sendto(&self, fd: i32, data: &[u8], flags: i32, to: SocketAddr) -> Result<usize, Errno> {
+        self.sendmsg(fd, &mut Transfer::new(data), flags, Some(to))
+    }
+
+    /// `write(2)`. See [`Sockets::sendmsg`].
+    ///
+    /// # Errors
+    /// As [`Sockets::sendmsg`].
+    pub fn write(&self, fd: i32, data: &[u8]) -> Result<usize, Errno> {
+        self.send(fd, data, 0)
+    }
+}

@@ -1,0 +1,69 @@
+//! `poll(2)`: what some descriptors are ready for, now or when the first of them is.
+
+use std::time::Duration;
+
+use sync::Platform;
+
+use crate::Sockets;
+use crate::blocking::{Limit, Seats};
+use crate::wait_queue::bits;
+
+/// One entry of `poll`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PollFd {
+    /// The descriptor; a negative one is passed over.
+    pub fd: i32,
+    /// What is asked for.
+    pub events: i16,
+    /// What is there.
+    pub revents: i16,
+}
+
+impl PollFd {
+    fn wanted(self) -> u32 {
+        u32::from(self.events as u16) | bits::ALWAYS
+    }
+}
+
+impl<P: Platform> Sockets<P> {
+    /// What `fd` is ready for now, bits of `poll` and `epoll`: `POLLERR`, `POLLHUP` and `POLLNVAL` included. Who finds it
+    /// not ready for one of `wanted` is told when it is, in `poll` and `epoll_wait`.
+    fn events(&self, fd: i32, wanted: u32) -> u32 {
+        match self.file(fd) {
+            Ok(file) => file.events(wanted) & wanted,
+            Err(_) => libc::POLLNVAL as u32,
+        }
+    }
+
+    /// One look of `poll(2)`: fills `revents`; how many descriptors have any. "The field fd contains a file descriptor for
+    /// an open file. If this field is negative, then the corresponding events field is ignored and the revents field returns
+    /// zero."
+    pub fn try_poll(&self, fds: &mut [PollFd]) -> usize {
+        for entry in fds.iter_mut() {
+            entry.revents = if entry.fd < 0 { 0 } else { self.events(entry.fd, entry.wanted()) as i16 };
+        }
+        fds.iter().filter(|entry| entry.revents != 0).count()
+    }
+
+    /// `poll(2)`: waits until a descriptor is ready, for `timeout` at most (`None`: for ever); how many are. That another
+    /// thread closes a descriptor wakes nobody; it is `POLLNVAL` when the call next looks.
+    pub fn poll(&self, fds: &mut [PollFd], timeout: Option<Duration>) -> usize {
+        let ready = self.try_poll(fds);
+        if ready > 0 {
+            return ready;
+        }
+        let limit = Limit::new::<P>(timeout);
+        let mut seats = Seats::<P>::new();
+        // The call holds its descriptions, as Linux does.
+        let files: Vec<_> = fds.iter().filter_map(|entry| Some((self.file(entry.fd).ok()?, entry.wanted()))).collect();
+        for (file, wanted) in &files {
+            seats.join(&file.waiters, *wanted);
+        }
+        loop {
+            let ready = self.try_poll(fds);
+            if ready > 0 || !seats.sleep(&limit) {
+                return ready;
+            }
+        }
+    }
+}

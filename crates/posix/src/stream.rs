@@ -1,0 +1,281 @@
+//! A connection as a socket has it: perhaps still being opened, perhaps over. What is sent, what is shut down, what it says
+//! of itself; reading is in `receive.rs`. Any thread; only readers exclude each other.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+
+use pktbuf::Chunk;
+use stack::Stack;
+use stack::call::{Call, Reply};
+use stack::socket::{Readiness, TcpSocket};
+use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
+use tcp::{Chunks, SetOption, SocketOption, StatusReport};
+
+use crate::options::{SIOCINQ, SIOCOUTQ, SIOCOUTQNSD};
+use crate::receive::Unread;
+use crate::tcp_socket::ask;
+use crate::transfer::Transfer;
+use crate::wait_queue::{WaitQueue, bits};
+use crate::{Answer, Errno, now};
+
+/// See the head of this file.
+pub(crate) struct Stream<P: Platform> {
+    pub(crate) socket: Arc<TcpSocket<P>>,
+    /// Taken from the connection and not read yet.
+    pub(crate) unread: Lock<Unread, P>,
+    /// Bytes in `unread`, written with that locked.
+    pub(crate) unread_bytes: P::AtomicUsize,
+    /// The stream has ended behind what is unread.
+    pub(crate) ended: P::AtomicBool,
+    /// `connect` has not returned yet that it is established.
+    opening: P::AtomicBool,
+    /// The error with which the connection ended has been reported.
+    pub(crate) told: P::AtomicBool,
+    pub(crate) shut_read: P::AtomicBool,
+    shut_write: P::AtomicBool,
+}
+
+/// Bytes that are offered to a connection at once whatever its buffer is: more than one run of segments.
+const PIECE: usize = 128 << 10;
+
+impl<P: Platform> Stream<P> {
+    /// What happens to the connection is told to `waiters`.
+    pub(crate) fn new(socket: Arc<TcpSocket<P>>, opening: bool, waiters: &Arc<WaitQueue<P>>) -> Self {
+        socket.ready.watch(waiters.clone());
+        Stream {
+            socket,
+            // Two threads seldom read from one connection.
+            unread: Lock::new(LockKind::Reserved, LockClass::UserHandle, Unread::default()),
+            unread_bytes: P::AtomicUsize::new(0),
+            ended: P::AtomicBool::new(false),
+            opening: P::AtomicBool::new(opening),
+            told: P::AtomicBool::new(false),
+            shut_read: P::AtomicBool::new(false),
+            shut_write: P::AtomicBool::new(false),
+        }
+    }
+
+    /// This end's address and the peer's.
+    pub(crate) fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        let tuple = self.socket.tuple();
+        let local = SocketAddr::new(tuple.local_addr, tuple.local_port);
+        (local, SocketAddr::new(tuple.remote_addr, tuple.remote_port))
+    }
+
+    pub(crate) fn status(&self, stack: &Stack<P>) -> Option<StatusReport> {
+        match ask(stack, &self.socket, Call::Status(tcp::Status)) {
+            Reply::Status(report) => Some(*report),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_opening(&self) -> bool {
+        self.opening.load(Ordering::Acquire)
+    }
+
+    /// `connect` has returned, or what opened the connection has.
+    pub(crate) fn opened(&self) {
+        self.opening.store(false, Ordering::Release);
+    }
+
+    /// Why the connection ended, if nobody was told.
+    fn error(&self, stack: &Stack<P>) -> Option<Errno> {
+        if self.told.load(Ordering::Acquire) { None } else { self.status(stack)?.error.map(Errno::from) }
+    }
+
+    /// As [`Stream::error`], and now it is told.
+    pub(crate) fn take_error(&self, stack: &Stack<P>) -> Option<Errno> {
+        match ask(stack, &self.socket, Call::TakeError(tcp::TakeError)) {
+            Reply::Failure(Some(error)) if !self.told.swap(true, Ordering::AcqRel) => Some(error.into()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn set(&self, stack: &Stack<P>, option: SocketOption) -> Result<(), Errno> {
+        match ask(stack, &self.socket, Call::SetOption(SetOption(option))) {
+            Reply::OptionSet(result) => result.map_err(Errno::from),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives the connection as much of `transfer` as it may have room for; whether it took all of that. `None`: it takes no more
+    /// data.
+    fn send_next(&self, stack: &Stack<P>, transfer: &mut Transfer, flags: i32) -> Option<bool> {
+        let (data, range) = transfer.next(self.room(stack, transfer.left()));
+        let offered = range.len();
+        let mut chunks = Chunks::new();
+        if offered > 0 {
+            chunks.push(Chunk::part(data, range));
+        }
+        let send = tcp::Send { chunks };
+        let call = match flags & (libc::MSG_OOB | libc::MSG_EOR) {
+            0 if flags & libc::MSG_MORE != 0 => Call::SendMore(tcp::SendMore(send)),
+            0 => Call::Send(send),
+            // The mark is behind the last byte of the call.
+            _ if offered < transfer.left() => Call::Send(send),
+            libc::MSG_EOR => Call::SendRecord(tcp::SendRecord(send)),
+            _ => Call::SendUrgent(tcp::SendUrgent(send)),
+        };
+        match ask(stack, &self.socket, call) {
+            Reply::Sent(Ok(sent)) => {
+                transfer.advance(sent.accepted);
+                Some(sent.accepted == offered)
+            }
+            _ => None,
+        }
+    }
+
+    /// How many of `left` bytes to offer to the connection: no fewer than its buffer can take.
+    fn room(&self, stack: &Stack<P>, left: usize) -> usize {
+        if left <= PIECE {
+            return left;
+        }
+        let buffer = self.status(stack).map_or(0, |status| status.options.send_buffer as usize);
+        left.min(buffer.saturating_add(PIECE))
+    }
+
+    /// One attempt to send what is left of `transfer`.
+    pub(crate) fn send(
+        &self,
+        stack: &Stack<P>,
+        transfer: &mut Transfer,
+        flags: i32,
+        nonblocking: bool,
+    ) -> Answer<usize> {
+        // What left with a SYN that came to nothing counts as not sent.
+        let opening = transfer.opens() && self.is_opening();
+        let blocked = |transfer: &Transfer| match (nonblocking, transfer.done()) {
+            (false, _) => Poll::Pending,
+            (true, 0) => now(Err(Errno::EAGAIN)),
+            (true, done) => now(Ok(done)),
+        };
+        // Why the connection ended is told once; after that, and after a shutdown, nobody reads any more.
+        let failed = |transfer: &Transfer| match (transfer.done(), self.error(stack)) {
+            (done, _) if done > 0 && !opening => now(Ok(done)),
+            (_, Some(error)) if !self.told.swap(true, Ordering::AcqRel) => now(Err(error)),
+            _ => now(Err(Errno::EPIPE)),
+        };
+        if self.shut_write.load(Ordering::Acquire) || self.error(stack).is_some() {
+            return failed(transfer);
+        }
+        if self.is_opening() && !self.status(stack).is_some_and(|status| status.state.is_synchronised()) {
+            let over = self.status(stack).is_none_or(|status| status.state == tcp::State::Closed);
+            return if over { failed(transfer) } else { blocked(transfer) };
+        }
+        if opening {
+            self.opened();
+        }
+        // Who waits for room asks again only when the connection says that there is some.
+        let ready = self.socket.ready.get();
+        let wake = Readiness::WRITABLE | Readiness::ERROR | Readiness::CLOSED;
+        if transfer.done() > 0 && !ready.intersects(wake) {
+            return blocked(transfer);
+        }
+        loop {
+            match self.send_next(stack, transfer, flags) {
+                None => return failed(transfer),
+                Some(_) if transfer.left() == 0 => return now(Ok(transfer.done())),
+                Some(false) => return blocked(transfer),
+                Some(true) => {}
+            }
+        }
+    }
+
+    pub(crate) fn shut_down(&self, stack: &Stack<P>, read: bool, write: bool) -> Result<(), Errno> {
+        if write {
+            match ask(stack, &self.socket, Call::Shutdown(tcp::Shutdown::Write)) {
+                Reply::ShutDown(Ok(_)) => self.shut_write.store(true, Ordering::Release),
+                _ => return Err(Errno::ENOTCONN),
+            }
+        }
+        // Linux goes on taking data that comes, and what was received can be read. Only a read that would wait ends at once.
+        if read {
+            self.shut_read.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Gives the connection up.
+    pub(crate) fn abort(&self, stack: &Stack<P>) {
+        self.socket.ready.deregister();
+        ask(stack, &self.socket, Call::Abort(tcp::Abort));
+    }
+
+    /// No descriptor refers to it any more.
+    pub(crate) fn close(&self, stack: &Stack<P>) {
+        // Data that was taken and not read: the peer must learn that it was lost (RFC 9293, 3.6.1).
+        if self.unread_bytes.load(Ordering::Acquire) > 0 {
+            return self.abort(stack);
+        }
+        self.socket.ready.deregister();
+        ask(stack, &self.socket, Call::Close(tcp::Close));
+    }
+
+    /// Bytes that can be read without waiting.
+    pub(crate) fn readable(&self, stack: &Stack<P>) -> usize {
+        let queued = self.status(stack).map_or(0, |status| status.receive_queue as usize);
+        queued + self.unread_bytes.load(Ordering::Acquire)
+    }
+
+    /// What it is ready for, bits of `epoll`. Who wants to write and finds no room is told when there is some.
+    pub(crate) fn events(&self, stack: &Stack<P>, wanted: u32) -> u32 {
+        let Some(status) = self.status(stack) else { return bits::HUP | bits::IN | bits::OUT };
+        let events = self.events_by(&status);
+        // A connection that is being opened tells of its room when it is open.
+        if wanted & bits::OUT & !events != 0 && status.state.is_synchronised() {
+            // One that has ended meanwhile has told everyone.
+            let _ = self.set(stack, SocketOption::TellOfRoom);
+        }
+        events
+    }
+
+    fn events_by(&self, status: &StatusReport) -> u32 {
+        let ready = status.ready;
+        let unread = self.unread_bytes.load(Ordering::Acquire);
+        let flag = |flag: &P::AtomicBool| flag.load(Ordering::Acquire);
+        let mut events = 0;
+        let peer_closed = flag(&self.ended) || ready.contains(Readiness::PEER_CLOSED);
+        let closed = ready.contains(Readiness::CLOSED);
+        let shut_write = flag(&self.shut_write);
+        if closed || (shut_write || !status.state.may_transmit() && status.state.is_synchronised()) && peer_closed {
+            events |= bits::HUP;
+        }
+        if peer_closed || flag(&self.shut_read) || closed {
+            events |= bits::IN | bits::RDHUP;
+        }
+        // What this layer holds counts towards the low-water mark with what the connection has.
+        let held = unread > 0 && unread + status.receive_queue as usize >= status.options.receive_low_water as usize;
+        if unread == 0 && ready.contains(Readiness::READABLE) || held {
+            events |= bits::IN;
+        }
+        if ready.contains(Readiness::WRITABLE) || shut_write || closed {
+            events |= bits::OUT;
+        }
+        if ready.contains(Readiness::URGENT) {
+            events |= bits::PRI;
+        }
+        if status.error.is_some() && !flag(&self.told) {
+            events |= bits::ERR;
+        }
+        events
+    }
+
+    /// See [`crate::tcp_socket::TcpSocket::waiting`].
+    pub(crate) fn waiting(&self, stack: &Stack<P>) -> i32 {
+        let bytes = i32::try_from(self.readable(stack)).unwrap_or(i32::MAX);
+        let peer_closed = || self.status(stack).is_some_and(|status| status.ready.contains(Readiness::PEER_CLOSED));
+        if bytes == 0 && (self.ended.load(Ordering::Acquire) || peer_closed()) { 1 } else { bytes }
+    }
+
+    pub(crate) fn ioctl(&self, stack: &Stack<P>, request: u64) -> Result<i32, Errno> {
+        let status = self.status(stack);
+        let number = match request {
+            SIOCINQ => self.readable(stack),
+            SIOCOUTQ => status.map_or(0, |status| status.send_queue as usize),
+            SIOCOUTQNSD => status.map_or(0, |status| status.send_queue.saturating_sub(status.unacknowledged) as usize),
+            _ => return Err(Errno::ENOTTY),
+        };
+        Ok(i32::try_from(number).unwrap_or(i32::MAX))
+    }
+}

@@ -1,0 +1,34 @@
+//! A file of zeros, for `sendfile`: it exists in name and length only.
+
+use sync::{Atomic, Ordering, Platform};
+
+/// An open one.
+pub(crate) struct Zeros<P: Platform> {
+    len: usize,
+    /// Where the next read begins.
+    offset: P::AtomicUsize,
+}
+
+impl<P: Platform> Zeros<P> {
+    pub(crate) fn new(len: usize) -> Self {
+        Zeros { len, offset: P::AtomicUsize::new(0) }
+    }
+
+    /// Bytes between the offset and the end.
+    pub(crate) fn left(&self) -> usize {
+        self.len.saturating_sub(self.offset.load(Ordering::Relaxed))
+    }
+
+    /// Moves the offset, not beyond the end; by how much.
+    pub(crate) fn skip(&self, bytes: usize) -> usize {
+        let mut offset = self.offset.load(Ordering::Relaxed);
+        loop {
+            let count = bytes.min(self.len.saturating_sub(offset));
+            let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+            match self.offset.compare_exchange_weak(offset, offset + count, success, failure) {
+                Ok(_) => return count,
+                Err(moved) => offset = moved,
+            }
+        }
+    }
+}

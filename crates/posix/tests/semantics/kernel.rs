@@ -1,0 +1,186 @@
+//! The machine's own kernel, by way of rustix.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use posix::{Errno, Interest, PollFd, Reported};
+use rustix::event::{self, PollFlags, Timespec, epoll};
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, sockopt};
+use rustix::{fs, io, pipe};
+
+use crate::system::{Result, System};
+
+/// Descriptors that the tests opened.
+#[derive(Default)]
+pub(crate) struct Kernel {
+    files: Mutex<BTreeMap<i32, Arc<OwnedFd>>>,
+}
+
+fn errno(error: io::Errno) -> Errno {
+    Errno(error.raw_os_error())
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
+}
+
+impl Kernel {
+    fn add(&self, made: io::Result<OwnedFd>) -> Result<i32> {
+        let file = made.map_err(errno)?;
+        let fd = file.as_raw_fd();
+        self.files.lock().unwrap().insert(fd, Arc::new(file));
+        Ok(fd)
+    }
+
+    fn file(&self, fd: i32) -> Result<Arc<OwnedFd>> {
+        self.files.lock().unwrap().get(&fd).cloned().ok_or(Errno::EBADF)
+    }
+
+    fn with<T>(&self, fd: i32, call: impl FnOnce(&OwnedFd) -> io::Result<T>) -> Result<T> {
+        call(&*self.file(fd)?).map_err(errno)
+    }
+}
+
+impl System for Kernel {
+    fn socket(&self, kind: i32) -> Result<i32> {
+        let flags = SocketFlags::from_bits_retain((kind & libc::SOCK_NONBLOCK) as u32);
+        let kind = SocketType::from_raw((kind & !libc::SOCK_NONBLOCK) as u32);
+        self.add(net::socket_with(AddressFamily::INET, kind, flags, None))
+    }
+
+    fn bind(&self, fd: i32, address: SocketAddr) -> Result<()> {
+        self.with(fd, |file| net::bind(file, &address))
+    }
+
+    fn listen(&self, fd: i32, backlog: i32) -> Result<()> {
+        self.with(fd, |file| net::listen(file, backlog))
+    }
+
+    fn accept(&self, fd: i32, flags: i32) -> Result<i32> {
+        let child = self.with(fd, |file| net::accept_with(file, SocketFlags::from_bits_retain(flags as u32)));
+        self.add(Ok(child?))
+    }
+
+    fn connect(&self, fd: i32, to: SocketAddr) -> Result<()> {
+        self.with(fd, |file| net::connect(file, &to))
+    }
+
+    fn send(&self, fd: i32, data: &[u8], flags: i32) -> Result<usize> {
+        let flags = SendFlags::from_bits_retain((flags | libc::MSG_NOSIGNAL) as u32);
+        self.with(fd, |file| net::send(file, data, flags))
+    }
+
+    fn sendto(&self, fd: i32, data: &[u8], to: SocketAddr) -> Result<usize> {
+        self.with(fd, |file| net::sendto(file, data, SendFlags::NOSIGNAL, &to))
+    }
+
+    fn recv(&self, fd: i32, max: usize, flags: i32) -> Result<(usize, Vec<u8>)> {
+        let mut buffer = vec![0; max];
+        let flags = RecvFlags::from_bits_retain(flags as u32);
+        let (stored, count) = self.with(fd, |file| net::recv(file, &mut buffer[..], flags))?;
+        buffer.truncate(stored);
+        Ok((count, buffer))
+    }
+
+    fn shutdown(&self, fd: i32, how: i32) -> Result<()> {
+        let how = match how {
+            libc::SHUT_RD => Shutdown::Read,
+            libc::SHUT_WR => Shutdown::Write,
+            _ => Shutdown::Both,
+        };
+        self.with(fd, |file| net::shutdown(file, how))
+    }
+
+    fn close(&self, fd: i32) -> Result<()> {
+        self.files.lock().unwrap().remove(&fd).map(drop).ok_or(Errno::EBADF)
+    }
+
+    fn dup(&self, fd: i32) -> Result<i32> {
+        let copy = self.with(fd, |file| io::dup(file))?;
+        self.add(Ok(copy))
+    }
+
+    fn set_nonblocking(&self, fd: i32, on: bool) -> Result<()> {
+        self.with(fd, |file| io::ioctl_fionbio(file, on))
+    }
+
+    fn is_nonblocking(&self, fd: i32) -> Result<bool> {
+        self.with(fd, |file| Ok(fs::fcntl_getfl(file)?.contains(fs::OFlags::NONBLOCK)))
+    }
+
+    fn error(&self, fd: i32) -> Result<i32> {
+        self.with(fd, |file| Ok(sockopt::socket_error(file)?.err().map_or(0, |error| error.raw_os_error())))
+    }
+
+    fn set_receive_timeout(&self, fd: i32, time: Duration) -> Result<()> {
+        self.with(fd, |file| sockopt::set_socket_timeout(file, sockopt::Timeout::Recv, Some(time)))
+    }
+
+    fn local(&self, fd: i32) -> Result<SocketAddr> {
+        self.with(fd, |file| net::getsockname(file)?.try_into())
+    }
+
+    fn peer(&self, fd: i32) -> Result<SocketAddr> {
+        self.with(fd, |file| net::getpeername(file)?.ok_or(io::Errno::NOTCONN)?.try_into())
+    }
+
+    fn poll(&self, fds: &mut [PollFd], timeout: Duration) -> usize {
+        let files: Vec<_> = fds.iter().map(|entry| self.file(entry.fd).expect("an open descriptor")).collect();
+        let mut asked: Vec<_> = files
+            .iter()
+            .zip(&*fds)
+            .map(|(file, entry)| event::PollFd::new(&**file, PollFlags::from_bits_retain(entry.events as _)))
+            .collect();
+        let ready = event::poll(&mut asked, Some(&timespec(timeout))).expect("poll");
+        for (entry, asked) in fds.iter_mut().zip(&asked) {
+            entry.revents = asked.revents().bits() as _;
+        }
+        ready
+    }
+
+    fn epoll_create(&self) -> Result<i32> {
+        self.add(epoll::create(epoll::CreateFlags::CLOEXEC))
+    }
+
+    fn epoll_ctl(&self, epoll: i32, operation: i32, fd: i32, interest: Interest) -> Result<()> {
+        let (epoll, file) = (self.file(epoll)?, self.file(fd)?);
+        let (data, flags) =
+            (epoll::EventData::new_u64(interest.data), epoll::EventFlags::from_bits_retain(interest.events));
+        match operation {
+            libc::EPOLL_CTL_ADD => epoll::add(&*epoll, &*file, data, flags),
+            libc::EPOLL_CTL_MOD => epoll::modify(&*epoll, &*file, data, flags),
+            _ => epoll::delete(&*epoll, &*file),
+        }
+        .map_err(errno)
+    }
+
+    fn epoll_wait(&self, epoll: i32, max: usize, timeout: Duration) -> Result<Vec<Reported>> {
+        let mut events =
+            vec![epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; max];
+        let count = self.with(epoll, |file| epoll::wait(file, &mut events[..], Some(&timespec(timeout))))?;
+        let report = |event: &epoll::Event| {
+            let epoll::Event { flags, data } = *event;
+            Interest { events: flags.bits(), data: data.u64() }
+        };
+        Ok(events[..count].iter().map(report).collect())
+    }
+
+    fn pipe(&self) -> Result<(i32, i32)> {
+        let (reader, writer) = pipe::pipe().map_err(errno)?;
+        Ok((self.add(Ok(reader))?, self.add(Ok(writer))?))
+    }
+
+    fn write(&self, fd: i32, data: &[u8]) -> Result<usize> {
+        self.with(fd, |file| io::write(file, data))
+    }
+
+    fn read(&self, fd: i32, max: usize) -> Result<Vec<u8>> {
+        let mut buffer = vec![0; max];
+        let count = self.with(fd, |file| io::read(file, &mut buffer[..]))?;
+        buffer.truncate(count);
+        Ok(buffer)
+    }
+}

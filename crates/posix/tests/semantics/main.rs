@@ -1,0 +1,36 @@
+//! What Linux's man pages say of sockets, as tests. Each quotes its sentence. The same body runs against the machine's kernel
+//! on loopback and against two stacks on a link under every process architecture: what the kernel does is the oracle.
+
+// The test's own threads and locks are the machine's, as its kernel is.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
+mod epoll;
+mod kernel;
+mod opening;
+mod receiving;
+mod sharing;
+mod system;
+mod world;
+
+/// A test of the body `$body(&World)`: against the kernel, and under every architecture.
+#[macro_export]
+macro_rules! kernel_and_stacks {
+    ($($(#[$doc:meta])* $name:ident = $body:ident;)+) => {$(
+        mod $name {
+            use every_arch::every_arch;
+            use stack::Plan;
+            use $crate::world::World;
+
+            $(#[$doc])*
+            #[test]
+            fn kernel() {
+                super::$body(&World::kernel());
+            }
+
+            #[every_arch]
+            fn stacks(plan: Plan) {
+                super::$body(&World::stacks(plan));
+            }
+        }
+    )+};
+}

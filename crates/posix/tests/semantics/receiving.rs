@@ -1,0 +1,171 @@
+//! recv(2), tcp(7), socket(7), pipe(7): flags, ends and time-outs.
+
+use std::thread;
+use std::time::Duration;
+
+use posix::Errno;
+
+use crate::kernel_and_stacks;
+use crate::world::World;
+
+kernel_and_stacks! {
+    peek = a_peek_leaves_what_it_shows;
+    truncate = truncation_is_said_by_the_value;
+    wait_all = waitall_blocks_until_the_whole_request_is_satisfied;
+    dont_wait = dontwait_is_for_one_call;
+    timeout = a_receive_times_out_as_if_it_did_not_block;
+    end = the_end_of_a_stream_is_a_receive_of_nothing;
+    shut = a_shutdown_wakes_a_thread_that_reads;
+    broken = a_write_after_the_peer_has_gone_fails;
+    datagrams = datagrams_keep_their_boundaries;
+    pipes = pipes_block_end_and_break;
+}
+
+/// recv(2), MSG_PEEK: "causes the receive operation to return data from the beginning of the receive queue without removing
+/// that data from the queue. Thus, a subsequent receive call will return the same data."
+fn a_peek_leaves_what_it_shows(world: &World) {
+    let (server, client) = world.connection();
+    world.client.send(client, b"hello", 0).expect("send");
+    assert_eq!(world.server.recv(server, 2, libc::MSG_PEEK), Ok((2, b"he".to_vec())));
+    assert_eq!(world.server.recv(server, 5, libc::MSG_PEEK | libc::MSG_WAITALL), Ok((5, b"hello".to_vec())));
+    assert_eq!(world.server.recv(server, 2, 0), Ok((2, b"he".to_vec())));
+    assert_eq!(world.server.recv(server, 9, libc::MSG_PEEK), Ok((3, b"llo".to_vec())));
+    assert_eq!(world.server.recv(server, 9, 0), Ok((3, b"llo".to_vec())));
+}
+
+/// tcp(7): "Since version 2.4, Linux supports the use of MSG_TRUNC in the flags argument of recv(2) (and recvmsg(2)). This flag
+/// causes the received bytes of data to be discarded, rather than passed back in a caller-supplied buffer." recv(2), of
+/// datagrams: "return the real length of the packet or datagram, even when it was longer than the passed buffer."
+fn truncation_is_said_by_the_value(world: &World) {
+    let (server, client) = world.connection();
+    world.client.send(client, b"hello", 0).expect("send");
+    assert_eq!(world.server.recv(server, 3, libc::MSG_TRUNC | libc::MSG_WAITALL).expect("recv").0, 3);
+    assert_eq!(world.server.recv(server, 9, 0), Ok((2, b"lo".to_vec())));
+    let (here, there) = (world.server.socket(libc::SOCK_DGRAM), world.client.socket(libc::SOCK_DGRAM));
+    let (here, there) = (here.expect("socket"), there.expect("socket"));
+    world.server.bind(here, (world.ip, 0).into()).expect("bind");
+    let address = world.server.local(here).expect("getsockname");
+    world.client.sendto(there, b"datagram", address).expect("sendto");
+    world.client.sendto(there, b"next", address).expect("sendto");
+    assert_eq!(world.server.recv(here, 4, libc::MSG_TRUNC | libc::MSG_PEEK), Ok((8, b"data".to_vec())));
+    assert_eq!(world.server.recv(here, 4, 0), Ok((4, b"data".to_vec())));
+    assert_eq!(world.server.recv(here, 9, 0), Ok((4, b"next".to_vec())));
+}
+
+/// recv(2), MSG_WAITALL: "requests that the operation block until the full request is satisfied. However, the call may still
+/// return less data than requested if [...] an error or disconnect occurs".
+fn waitall_blocks_until_the_whole_request_is_satisfied(world: &World) {
+    let (server, client) = world.connection();
+    let reader = world.server.clone();
+    let reads = thread::spawn(move || {
+        let whole = reader.recv(server, 6, libc::MSG_WAITALL);
+        (whole, reader.recv(server, 6, libc::MSG_WAITALL))
+    });
+    for part in [b"ab", b"cd", b"ef", b"gh"] {
+        world.client.send(client, part, 0).expect("send");
+    }
+    world.client.shutdown(client, libc::SHUT_WR).expect("shutdown");
+    let (whole, rest) = reads.join().expect("the thread");
+    assert_eq!(whole, Ok((6, b"abcdef".to_vec())));
+    assert_eq!(rest, Ok((2, b"gh".to_vec())));
+}
+
+/// recv(2), MSG_DONTWAIT: "if the operation would block, the call fails with the error EAGAIN or EWOULDBLOCK. This provides
+/// similar behavior to setting the O_NONBLOCK flag [...], but differs in that MSG_DONTWAIT is a per-call option".
+fn dontwait_is_for_one_call(world: &World) {
+    let (server, client) = world.connection();
+    assert_eq!(world.server.recv(server, 1, libc::MSG_DONTWAIT), Err(Errno::EAGAIN));
+    assert_eq!(world.server.is_nonblocking(server), Ok(false));
+    world.client.send(client, b"x", 0).expect("send");
+    assert_eq!(world.server.recv(server, 1, 0), Ok((1, b"x".to_vec())));
+}
+
+/// socket(7), SO_RCVTIMEO: "if no data has been transferred and the timeout has been reached, then -1 is returned with errno set
+/// to EAGAIN or EWOULDBLOCK [...] just as if the socket was specified to be nonblocking"; "if an input or output function
+/// blocks for this period of time, and data has been sent or received, the return value of that function will be the amount of
+/// data transferred".
+fn a_receive_times_out_as_if_it_did_not_block(world: &World) {
+    let (server, client) = world.connection();
+    world.server.set_receive_timeout(server, Duration::from_millis(1)).expect("SO_RCVTIMEO");
+    assert_eq!(world.server.recv(server, 1, 0), Err(Errno::EAGAIN));
+    world.client.send(client, b"abc", 0).expect("send");
+    world.until(server, libc::POLLIN);
+    assert_eq!(world.server.recv(server, 9, libc::MSG_WAITALL), Ok((3, b"abc".to_vec())));
+    let (listener, _) = world.listener();
+    world.server.set_receive_timeout(listener, Duration::from_millis(1)).expect("SO_RCVTIMEO");
+    assert_eq!(world.server.accept(listener, 0), Err(Errno::EAGAIN));
+}
+
+/// recv(2): "When a stream socket peer has performed an orderly shutdown, the return value will be 0 (the traditional
+/// \"end-of-file\" return)."
+fn the_end_of_a_stream_is_a_receive_of_nothing(world: &World) {
+    let (server, client) = world.connection();
+    world.client.send(client, b"x", 0).expect("send");
+    world.client.close(client).expect("close");
+    assert_eq!(world.server.recv(server, 9, 0), Ok((1, b"x".to_vec())));
+    assert_eq!(world.server.recv(server, 9, 0), Ok((0, Vec::new())));
+    assert_eq!(world.server.recv(server, 9, 0), Ok((0, Vec::new())));
+}
+
+/// shutdown(2), SHUT_RD: "further receptions will be disallowed". On Linux a thread that blocks in recv returns 0.
+fn a_shutdown_wakes_a_thread_that_reads(world: &World) {
+    let (server, _client) = world.connection();
+    let reader = world.server.clone();
+    let reads = thread::spawn(move || reader.recv(server, 1, 0));
+    world.server.shutdown(server, libc::SHUT_RD).expect("shutdown");
+    assert_eq!(reads.join().expect("the thread"), Ok((0, Vec::new())));
+}
+
+/// send(2): "EPIPE The local end has been shut down on a connection oriented socket." A reset is told once: "ECONNRESET Connection
+/// reset by peer".
+fn a_write_after_the_peer_has_gone_fails(world: &World) {
+    let (server, client) = world.connection();
+    world.server.send(server, b"never read", 0).expect("send");
+    crate::world::until(&*world.client, client, libc::POLLIN);
+    // With data unread a close is a reset.
+    world.client.close(client).expect("close");
+    world.until(server, libc::POLLHUP);
+    assert_eq!(world.server.recv(server, 1, 0), Err(Errno::ECONNRESET));
+    assert_eq!(world.server.recv(server, 1, 0), Ok((0, Vec::new())));
+    assert_eq!(world.server.send(server, b"x", 0), Err(Errno::EPIPE));
+}
+
+/// recv(2): "If a message is too long to fit in the supplied buffer, excess bytes may be discarded depending on the type of socket
+/// the message is received from." connect(2), of datagrams: "sockfd is the address to which datagrams are sent by default".
+fn datagrams_keep_their_boundaries(world: &World) {
+    let here = world.server.socket(libc::SOCK_DGRAM).expect("socket");
+    world.server.bind(here, (world.ip, 0).into()).expect("bind");
+    let there = world.client.socket(libc::SOCK_DGRAM).expect("socket");
+    assert_eq!(world.client.send(there, b"x", 0), Err(Errno::EDESTADDRREQ));
+    world.client.connect(there, world.server.local(here).expect("getsockname")).expect("connect");
+    for text in [&b"one"[..], b"", b"three"] {
+        assert_eq!(world.client.send(there, text, 0), Ok(text.len()));
+    }
+    assert_eq!(world.server.recv(here, 2, 0), Ok((2, b"on".to_vec())));
+    assert_eq!(world.server.recv(here, 9, 0), Ok((0, Vec::new())));
+    assert_eq!(world.server.recv(here, 9, 0), Ok((5, b"three".to_vec())));
+    assert_eq!(world.server.recv(here, 9, libc::MSG_DONTWAIT), Err(Errno::EAGAIN));
+}
+
+/// pipe(7): "If all file descriptors referring to the write end of a pipe have been closed, then an attempt to read(2) from the
+/// pipe will see end-of-file (read(2) will return 0)"; of the read end: "the write fails with the error EPIPE"; "the pipe
+/// capacity is [...] 65,536 bytes".
+fn pipes_block_end_and_break(world: &World) {
+    let system = &*world.server;
+    let (reader, writer) = system.pipe().expect("pipe");
+    system.set_nonblocking(reader, true).expect("O_NONBLOCK");
+    assert_eq!(system.read(reader, 1), Err(Errno::EAGAIN));
+    let blocking = world.server.clone();
+    let writes = thread::spawn(move || blocking.write(writer, &[7; 70_000]));
+    let mut read = 0;
+    while read < 70_000 {
+        crate::world::until(system, reader, libc::POLLIN);
+        read += system.read(reader, 70_000).expect("read").len();
+    }
+    assert_eq!(writes.join().expect("the thread"), Ok(70_000));
+    system.close(writer).expect("close");
+    assert_eq!(system.read(reader, 1), Ok(Vec::new()));
+    let (reader, writer) = system.pipe().expect("pipe");
+    system.close(reader).expect("close");
+    assert_eq!(system.write(writer, b"x"), Err(Errno::EPIPE));
+}

@@ -1,0 +1,146 @@
+//! The system calls that the tests use, as a trait: the kernel of the machine has them, and so has a process' table over the
+//! stack.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use posix::{Errno, Interest, OptionValue, PollFd, Reported, Sockets};
+use sync::Real;
+
+pub(crate) type Result<T> = std::result::Result<T, Errno>;
+
+/// Sockets are of IPv4. Numbers and flags are Linux's.
+pub(crate) trait System: Send + Sync {
+    fn socket(&self, kind: i32) -> Result<i32>;
+    fn bind(&self, fd: i32, address: SocketAddr) -> Result<()>;
+    fn listen(&self, fd: i32, backlog: i32) -> Result<()>;
+    fn accept(&self, fd: i32, flags: i32) -> Result<i32>;
+    fn connect(&self, fd: i32, to: SocketAddr) -> Result<()>;
+    fn send(&self, fd: i32, data: &[u8], flags: i32) -> Result<usize>;
+    fn sendto(&self, fd: i32, data: &[u8], to: SocketAddr) -> Result<usize>;
+    /// The value of the call, and the bytes in the buffer.
+    fn recv(&self, fd: i32, max: usize, flags: i32) -> Result<(usize, Vec<u8>)>;
+    fn shutdown(&self, fd: i32, how: i32) -> Result<()>;
+    fn close(&self, fd: i32) -> Result<()>;
+    fn dup(&self, fd: i32) -> Result<i32>;
+    fn set_nonblocking(&self, fd: i32, on: bool) -> Result<()>;
+    fn is_nonblocking(&self, fd: i32) -> Result<bool>;
+    /// `SO_ERROR`
+    fn error(&self, fd: i32) -> Result<i32>;
+    /// `SO_RCVTIMEO`
+    fn set_receive_timeout(&self, fd: i32, time: Duration) -> Result<()>;
+    fn local(&self, fd: i32) -> Result<SocketAddr>;
+    fn peer(&self, fd: i32) -> Result<SocketAddr>;
+    fn poll(&self, fds: &mut [PollFd], timeout: Duration) -> usize;
+    fn epoll_create(&self) -> Result<i32>;
+    fn epoll_ctl(&self, epoll: i32, operation: i32, fd: i32, interest: Interest) -> Result<()>;
+    fn epoll_wait(&self, epoll: i32, max: usize, timeout: Duration) -> Result<Vec<Reported>>;
+    /// The end to read from, the end to write to.
+    fn pipe(&self) -> Result<(i32, i32)>;
+    fn write(&self, fd: i32, data: &[u8]) -> Result<usize>;
+    fn read(&self, fd: i32, max: usize) -> Result<Vec<u8>>;
+}
+
+impl System for Sockets<Real> {
+    fn socket(&self, kind: i32) -> Result<i32> {
+        self.socket(libc::AF_INET, kind, 0)
+    }
+
+    fn bind(&self, fd: i32, address: SocketAddr) -> Result<()> {
+        self.bind(fd, address)
+    }
+
+    fn listen(&self, fd: i32, backlog: i32) -> Result<()> {
+        self.listen(fd, backlog)
+    }
+
+    fn accept(&self, fd: i32, flags: i32) -> Result<i32> {
+        self.accept4(fd, flags).map(|(child, _)| child)
+    }
+
+    fn connect(&self, fd: i32, to: SocketAddr) -> Result<()> {
+        self.connect(fd, Some(to))
+    }
+
+    fn send(&self, fd: i32, data: &[u8], flags: i32) -> Result<usize> {
+        self.send(fd, data, flags)
+    }
+
+    fn sendto(&self, fd: i32, data: &[u8], to: SocketAddr) -> Result<usize> {
+        self.sendto(fd, data, 0, to)
+    }
+
+    fn recv(&self, fd: i32, max: usize, flags: i32) -> Result<(usize, Vec<u8>)> {
+        self.recvmsg(fd, max, flags).map(|received| (received.count, received.data))
+    }
+
+    fn shutdown(&self, fd: i32, how: i32) -> Result<()> {
+        self.shutdown(fd, how)
+    }
+
+    fn close(&self, fd: i32) -> Result<()> {
+        self.close(fd)
+    }
+
+    fn dup(&self, fd: i32) -> Result<i32> {
+        self.dup(fd)
+    }
+
+    fn set_nonblocking(&self, fd: i32, on: bool) -> Result<()> {
+        self.fcntl(fd, libc::F_SETFL, if on { libc::O_NONBLOCK } else { 0 }).map(|_| ())
+    }
+
+    fn is_nonblocking(&self, fd: i32) -> Result<bool> {
+        self.fcntl(fd, libc::F_GETFL, 0).map(|flags| flags & libc::O_NONBLOCK != 0)
+    }
+
+    fn error(&self, fd: i32) -> Result<i32> {
+        match self.get_option(fd, libc::SOL_SOCKET, libc::SO_ERROR)? {
+            OptionValue::Int(error) => Ok(error as i32),
+            other => panic!("SO_ERROR is a number, not {other:?}"),
+        }
+    }
+
+    fn set_receive_timeout(&self, fd: i32, time: Duration) -> Result<()> {
+        self.set_option(fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &OptionValue::Time(time))
+    }
+
+    fn local(&self, fd: i32) -> Result<SocketAddr> {
+        self.getsockname(fd)
+    }
+
+    fn peer(&self, fd: i32) -> Result<SocketAddr> {
+        self.getpeername(fd)
+    }
+
+    fn poll(&self, fds: &mut [PollFd], timeout: Duration) -> usize {
+        self.poll(fds, Some(timeout))
+    }
+
+    fn epoll_create(&self) -> Result<i32> {
+        self.epoll_create(0)
+    }
+
+    fn epoll_ctl(&self, epoll: i32, operation: i32, fd: i32, interest: Interest) -> Result<()> {
+        self.epoll_ctl(epoll, operation, fd, interest)
+    }
+
+    fn epoll_wait(&self, epoll: i32, max: usize, timeout: Duration) -> Result<Vec<Reported>> {
+        self.epoll_wait(epoll, max, Some(timeout))
+    }
+
+    fn pipe(&self) -> Result<(i32, i32)> {
+        self.pipe(0)
+    }
+
+    fn write(&self, fd: i32, data: &[u8]) -> Result<usize> {
+        self.write(fd, data)
+    }
+
+    fn read(&self, fd: i32, max: usize) -> Result<Vec<u8>> {
+        let mut buffer = vec![0; max];
+        let count = self.read(fd, &mut buffer)?;
+        buffer.truncate(count);
+        Ok(buffer)
+    }
+}

@@ -1,0 +1,121 @@
+//! Two hosts that can reach each other: the kernel, which is both, or two stacks on a link, each with a receive thread.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use posix::{LowestFree, PollFd, Sockets};
+use stack::{Clock, InterfaceConfig, Plan, Stack, StackConfig};
+use sync::{Ordering, Platform, Real};
+
+use crate::kernel::Kernel;
+use crate::system::System;
+
+/// Longer than anything here takes on a machine that is busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const NOW: Duration = Duration::ZERO;
+
+/// See the head of this file.
+pub(crate) struct World {
+    pub(crate) server: Arc<dyn System>,
+    pub(crate) client: Arc<dyn System>,
+    /// The server's address.
+    pub(crate) ip: IpAddr,
+    _threads: Threads,
+}
+
+/// The receive threads of the stacks; they end when this is dropped.
+#[derive(Default)]
+struct Threads {
+    stacks: Vec<Stack<Real>>,
+    stop: Arc<<Real as Platform>::AtomicBool>,
+    running: Vec<<Real as Platform>::JoinHandle>,
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        for stack in &self.stacks {
+            stack.shared().wake_drivers();
+        }
+        for thread in self.running.drain(..) {
+            let ended = Real::join(thread);
+            assert!(std::thread::panicking() || ended.is_ok(), "a receive thread panicked");
+        }
+    }
+}
+
+impl Threads {
+    /// A stack with `address` on `device`, its receive thread started.
+    fn start(&mut self, plan: Plan, device: dev::mem::MemDevice, address: Ipv4Addr) -> Arc<Sockets<Real>> {
+        let mut config = StackConfig::new(plan);
+        config.cpus = 2;
+        config.clock = Clock::Platform;
+        let interface = InterfaceConfig {
+            device: Box::new(device),
+            addresses: vec![(address.into(), 24)],
+            gateways: Vec::new(),
+            addressing: Default::default(),
+        };
+        let (stack, drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
+        for mut driver in drivers {
+            let stop = self.stop.clone();
+            self.running.push(Real::spawn("receiver", None, move || {
+                while !stop.load(Ordering::Acquire) {
+                    if driver.poll() == 0 {
+                        driver.wait(None);
+                    }
+                }
+            }));
+        }
+        self.stacks.push(stack.clone());
+        Arc::new(Sockets::new(stack, LowestFree::<Real>::new(3, 1024)))
+    }
+}
+
+impl World {
+    /// The machine's kernel on its loopback interface.
+    pub(crate) fn kernel() -> World {
+        let kernel = Arc::new(Kernel::default());
+        World { server: kernel.clone(), client: kernel, ip: Ipv4Addr::LOCALHOST.into(), _threads: Threads::default() }
+    }
+
+    /// Two stacks under `plan`.
+    pub(crate) fn stacks(plan: Plan) -> World {
+        let (a, b) = dev::mem::pair::<Real>(dev::mem::MemConfig::default());
+        let mut threads = Threads::default();
+        let server = threads.start(plan, a, Ipv4Addr::new(10, 0, 0, 1));
+        let client = threads.start(plan, b, Ipv4Addr::new(10, 0, 0, 2));
+        World { server, client, ip: Ipv4Addr::new(10, 0, 0, 1).into(), _threads: threads }
+    }
+
+    /// A listener of the server's, and where it listens.
+    pub(crate) fn listener(&self) -> (i32, SocketAddr) {
+        let listener = self.server.socket(libc::SOCK_STREAM).expect("socket");
+        self.server.bind(listener, SocketAddr::new(self.ip, 0)).expect("bind");
+        self.server.listen(listener, 16).expect("listen");
+        (listener, self.server.local(listener).expect("getsockname"))
+    }
+
+    /// A connection: the server's descriptor and the client's.
+    pub(crate) fn connection(&self) -> (i32, i32) {
+        let (listener, address) = self.listener();
+        let client = self.client.socket(libc::SOCK_STREAM).expect("socket");
+        self.client.connect(client, address).expect("connect");
+        let server = self.server.accept(listener, 0).expect("accept");
+        self.server.close(listener).expect("close");
+        (server, client)
+    }
+
+    /// Waits until the server's `fd` is ready for one of `events`; what it is ready for.
+    pub(crate) fn until(&self, fd: i32, events: i16) -> i16 {
+        until(&*self.server, fd, events)
+    }
+}
+
+/// Waits until `fd` is ready for one of `events`; what it is ready for.
+pub(crate) fn until(system: &dyn System, fd: i32, events: i16) -> i16 {
+    let mut entry = [PollFd { fd, events, revents: 0 }];
+    assert_eq!(system.poll(&mut entry, PATIENCE), 1, "descriptor {fd} does not become ready for {events:#x}");
+    entry[0].revents
+}
