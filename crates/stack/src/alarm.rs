@@ -60,9 +60,9 @@ impl<P: Platform> Alarms<P> {
         self.naps[thread].wakers.lock().extend(wakers);
     }
 
-    /// Connections' timers are run by threads of the architecture's own.
-    pub fn timers_are_run_elsewhere(&self) {
-        self.elsewhere.store(true, Ordering::Relaxed);
+    /// Whether connections' timers are run by threads of the architecture's own.
+    pub fn timers_are_run_elsewhere(&self, elsewhere: bool) {
+        self.elsewhere.store(elsewhere, Ordering::Relaxed);
     }
 
     /// Whether receive threads run connections' timers.

@@ -22,6 +22,11 @@ use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
 use crate::connections::Census;
 use crate::flow::Target;
+use crate::place::Contents;
+
+/// Another thread is using the architecture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAtRest;
 
 /// One process architecture, ready to run. All methods may be called by any thread.
 ///
@@ -66,6 +71,13 @@ pub trait Architecture<P: Platform>: Send + Sync {
     fn accepts_port(&self, _hash: u32) -> bool {
         true
     }
+
+    /// Ends the architecture's own threads, and takes out everything that is in it. At rest: no other thread is in any of these
+    /// methods, nor comes into one before this returns. Afterwards it is empty, and is not used any more.
+    ///
+    /// # Errors
+    /// It can tell that it is not at rest. It has everything that it had.
+    fn dissolve(&self) -> Result<Contents<P>, NotAtRest>;
 
     /// Ends the architecture's own threads, if it has any. Nothing may be posted afterwards.
     fn shutdown(&self) {}

@@ -14,7 +14,8 @@ use sync::Platform;
 use tcp::fast_open::CookieKeys;
 use tcp::handshake::{self, Answer, Opened, SynCache};
 use tcp::{
-    ConnectionOptions, Isn, ListenParams, Outbox, PathNews, Pcb, Progress, Readiness, Segment, TableChange, syn_cookie,
+    ConnectionOptions, HalfOpen, Isn, ListenParams, Outbox, PathNews, Pcb, Progress, Readiness, Segment, TableChange,
+    syn_cookie,
 };
 
 use crate::after::After;
@@ -70,7 +71,35 @@ impl<P: Platform> Default for Handshakes<P> {
     }
 }
 
+/// A half-open connection between two places.
+pub(crate) struct Moving<P: Platform> {
+    half_open: HalfOpen,
+    kept: Kept<P>,
+    hash: u32,
+}
+
+impl<P: Platform> Moving<P> {
+    /// The hash of its flow.
+    pub(crate) fn flow_hash(&self) -> u32 {
+        self.half_open.flow_hash()
+    }
+}
+
 impl<P: Platform> Handshakes<P> {
+    /// Takes every half-open connection out, for other places.
+    pub(crate) fn take(&mut self) -> Vec<Moving<P>> {
+        let entries = std::mem::take(&mut self.cache).into_entries();
+        entries.map(|(half_open, kept, hash)| Moving { half_open, kept, hash }).collect()
+    }
+
+    /// Puts in half-open connections that other places had.
+    pub(crate) fn restore(&mut self, mut moving: Vec<Moving<P>>, config: &tcp::Config, now: Time) {
+        moving.sort_by_key(|moving| moving.half_open.deadline(config, now));
+        for Moving { half_open, kept, hash } in moving {
+            self.cache.insert(half_open, kept, hash, config, now);
+        }
+    }
+
     /// Half-open connections.
     pub fn len(&self) -> usize {
         self.cache.len()

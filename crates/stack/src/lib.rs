@@ -4,7 +4,7 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `stack.rs` | [`Stack`]: interfaces, architecture and drivers put together; the control plane |
+//! | `stack.rs` | [`Stack`]: interfaces, architecture and drivers put together; the control plane; `stack/switching.rs`: another architecture |
 //! | `rx.rs` | [`Driver`]: from a device's queue to `post`, the one line where architectures part |
 //! | `arch.rs`, `arch/` | the [`Architecture`](arch::Architecture) trait; one file for each; `select.rs` knows the names |
 //! | `connections/` | what happens to a connection, written once over a [`Place`](place::Place) |

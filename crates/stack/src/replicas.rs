@@ -49,6 +49,7 @@ pub enum Unmatched<P: Platform> {
 }
 
 /// Bound sockets by port. Exclusive use is the owner's business.
+#[derive(Clone)]
 pub struct Replicas<P: Platform> {
     listeners: PortMap<ListenerShared<P>>,
     datagrams: PortMap<UdpShared<P>>,

@@ -21,11 +21,11 @@ use wire::rss::Toeplitz;
 
 use crate::after::After;
 use crate::arch::Architecture;
-use crate::arch::declaration::Properties;
 use crate::call::{Control, Datagram, Ingress, Segment};
 use crate::containment::{Casualty, PANICS_IN_A_ROW, Panic, attempt};
 use crate::flow::Target;
 use crate::shared::Shared;
+use crate::stack::Slot;
 
 /// Frames taken from a queue at a time: enough to amortise a clock read and a wake, few enough to stay in cache.
 const BATCH: usize = 64;
@@ -66,8 +66,12 @@ struct Taken {
 /// One receive thread's view of the devices.
 pub struct Driver<P: Platform> {
     shared: Arc<Shared<P>>,
+    /// Where the architecture is found; a switch puts another one there.
+    slot: Arc<Slot<P>>,
+    /// What was found there when the latest batch began.
     arch: Arc<dyn Architecture<P>>,
-    /// See [`Properties::keeps_batches_together`].
+    version: u32,
+    /// See [`Properties::keeps_batches_together`](crate::Properties::keeps_batches_together).
     keeps_batches: bool,
     rss: Toeplitz,
     index: usize,
@@ -102,7 +106,7 @@ impl<P: Platform> Drop for Driver<P> {
     fn drop(&mut self) {
         if !model_is_over::<P>() {
             self.shared.alarms.leave(self.index);
-            self.arch.retire();
+            self.slot.get().arch.retire();
         }
     }
 }
@@ -110,18 +114,21 @@ impl<P: Platform> Drop for Driver<P> {
 impl<P: Platform> Driver<P> {
     pub(crate) fn new(
         shared: &Arc<Shared<P>>,
-        arch: &Arc<dyn Architecture<P>>,
-        (rss, properties): (&Toeplitz, &Properties),
+        slot: &Arc<Slot<P>>,
+        rss: &Toeplitz,
         index: usize,
         sources: Vec<Source>,
     ) -> Self {
         let idle = Arc::new(Idle(Parker::new()));
         let own: Arc<dyn Wake> = idle.clone();
         shared.alarms.add_wakers(index, sources.iter().map(|source| source.queue.waker()).chain([own]));
+        let running = slot.get();
         Driver {
             shared: shared.clone(),
-            arch: arch.clone(),
-            keeps_batches: properties.keeps_batches_together,
+            slot: slot.clone(),
+            arch: running.arch.clone(),
+            version: running.version,
+            keeps_batches: running.plan.properties().keeps_batches_together,
             rss: rss.clone(),
             index,
             has_devices: !sources.is_empty(),
@@ -228,7 +235,19 @@ impl<P: Platform> Driver<P> {
 
     /// The calling thread stops polling for a while: what it owns may be used by others meanwhile.
     pub fn rest(&mut self) {
+        self.find_architecture();
         self.arch.retire();
+    }
+
+    /// Looks whether the stack has been switched to another architecture.
+    #[inline]
+    fn find_architecture(&mut self) {
+        let running = self.slot.get();
+        if running.version != self.version {
+            self.arch = running.arch.clone();
+            self.version = running.version;
+            self.keeps_batches = running.plan.properties().keeps_batches_together;
+        }
     }
 
     /// Which queue pair it serves.
@@ -252,6 +271,7 @@ impl<P: Platform> Driver<P> {
 
     #[inline]
     fn turn(&mut self, after: &mut After<P>) -> usize {
+        self.find_architecture();
         let mut taken = self.take(after);
         if taken.full {
             self.catch_up(&mut taken, after);
@@ -381,12 +401,13 @@ impl<P: Platform> Driver<P> {
         }
         let nap = self.waits_for_room().then(|| now + ROOM_NAP);
         let devices = self.sources.iter().filter_map(|source| source.queue.next_due());
-        let others = devices.chain(nap).chain(self.arch.next_deadline()).min().unwrap_or(Time::MAX);
+        let others = devices.chain(nap).chain(self.slot.get().arch.next_deadline()).min().unwrap_or(Time::MAX);
         others.min(self.shared.internet.deadline())
     }
 
     /// Sleeps until a frame comes, a timer is due, somebody calls for the driver, or `limit` has passed.
     pub fn wait(&mut self, limit: Option<Duration>) -> WaitOutcome {
+        self.find_architecture();
         let now = self.shared.clock.now();
         let until = self.shared.alarms.lie_down(self.index, || self.looks_again(now));
         let timeout = limit.into_iter().chain((until != Time::MAX).then(|| until - now)).min();

@@ -4,6 +4,7 @@
 mod build;
 mod datagrams;
 mod opening;
+mod switching;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use wire::FourTuple;
 use crate::account::Resource;
 use crate::after::After;
 use crate::arch::Architecture;
-use crate::arch::select::Plan;
+use crate::arch::select::{Plan, Staffing};
 use crate::call::{Call, Control, Reply};
 use crate::clock::Clock;
 use crate::connections::Census;
@@ -30,6 +31,8 @@ use crate::socket::ListenerShared;
 pub use build::{BuildError, InterfaceConfig, InterfaceOverPorts};
 pub use datagrams::JoinRefused;
 pub use opening::ConnectRefused;
+pub(crate) use switching::Slot;
+pub use switching::{MOST_SWITCHES, Running, SwitchRefused};
 
 /// How a stack is to be built.
 pub struct StackConfig<P: Platform> {
@@ -85,8 +88,10 @@ impl<P: Platform> Clone for Stack<P> {
 
 struct Core<P: Platform> {
     shared: Arc<Shared<P>>,
-    arch: Arc<dyn Architecture<P>>,
-    plan: Plan,
+    running: Arc<Slot<P>>,
+    /// A thread is switching.
+    switching: P::AtomicBool,
+    staffing: Staffing,
     ports: Ports<P>,
     rss: wire::rss::Toeplitz,
 }
@@ -94,7 +99,7 @@ struct Core<P: Platform> {
 impl<P: Platform> Drop for Core<P> {
     fn drop(&mut self) {
         if !model_is_over::<P>() {
-            self.arch.shutdown();
+            self.running.get().arch.shutdown();
         }
     }
 }
@@ -102,7 +107,13 @@ impl<P: Platform> Drop for Core<P> {
 impl<P: Platform> Stack<P> {
     /// The architecture it runs under.
     pub fn plan(&self) -> Plan {
-        self.core.plan
+        self.core.running.get().plan
+    }
+
+    /// The architecture itself, until the next switch.
+    #[inline(always)]
+    fn arch(&self) -> &dyn Architecture<P> {
+        &*self.core.running.get().arch
     }
 
     /// Configuration, interfaces, counters.
@@ -112,7 +123,7 @@ impl<P: Platform> Stack<P> {
 
     /// What is alive in it, and its counters: cells and common work together. Exact at rest.
     pub fn census(&self) -> Census {
-        let mut census = self.core.arch.census();
+        let mut census = self.arch().census();
         census.counters = census.counters.clone() + self.core.shared.counters.snapshot();
         census.time_wait = self.core.shared.account.sum(Resource::TimeWaits) as usize;
         census
@@ -125,7 +136,7 @@ impl<P: Platform> Stack<P> {
 
     /// Whether nothing that was posted is still waiting to be run.
     pub fn is_quiescent(&self) -> bool {
-        self.core.arch.is_quiescent()
+        self.arch().is_quiescent()
     }
 
     /// Sets the MTU of an interface's link, in octets, within what the device carries. Open connections take it when they
@@ -151,7 +162,7 @@ impl<P: Platform> Stack<P> {
     #[inline]
     pub fn call(&self, target: &Target, mut call: Call<P>) -> Reply {
         let mut reply = Reply::Gone;
-        self.core.arch.call(target, &mut call, &mut reply);
+        self.arch().call(target, &mut call, &mut reply);
         reply
     }
 
@@ -159,7 +170,7 @@ impl<P: Platform> Stack<P> {
     /// nothing. What `reply` holds before is dropped.
     #[inline]
     pub fn call_in_place(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
-        self.core.arch.call(target, call, reply);
+        self.arch().call(target, call, reply);
     }
 
     /// Index of the driver whose queue the device gives the segments of `flow` to; `None` if no route leads to its peer any
@@ -185,13 +196,13 @@ impl<P: Platform> Stack<P> {
         //# MUST NOT affect any previously created connection record (MUST-41).
         let local = self.bind(Transport::Tcp, address)?;
         let listener = ListenerShared::new(local, backlog, self.core.shared.tcp().syn_backlog as usize, options);
-        self.core.arch.control(Control::Listen(listener.clone()));
+        self.arch().control(Control::Listen(listener.clone()));
         Ok(listener)
     }
 
     /// Stops listening. Complete when no cell can reach the listener; connections that nobody accepted are reset.
     pub fn unlisten(&self, listener: &Arc<ListenerShared<P>>) {
-        self.core.arch.control(Control::Unlisten(listener.clone()));
+        self.arch().control(Control::Unlisten(listener.clone()));
         for child in listener.close() {
             self.call(&child.target(), Call::Abort(tcp::Abort));
         }

@@ -81,6 +81,11 @@ impl Wheel {
         }
     }
 
+    /// The time at which it stands.
+    pub fn turned(&self) -> Time {
+        Time::from_nanos(self.tick << TICK_SHIFT)
+    }
+
     /// A bound for [`Wheel::next_deadline`] that costs one load: in nanoseconds, never late; `u64::MAX` while nothing
     /// is armed.
     #[inline]

@@ -285,6 +285,54 @@ fn the_same_input_gives_the_same_bytes(plan: Plan) {
     }
 }
 
+/// A walk that begins at the reference architecture and goes over every ordered pair of architectures once (Hierholzer 1873).
+fn every_switch() -> Vec<Plan> {
+    let plans: Vec<Plan> = Plan::all().collect();
+    let mut left: Vec<usize> = vec![0; plans.len()];
+    let start = plans.iter().position(|plan| *plan == Plan::reference()).expect("it is one of them");
+    let (mut path, mut walk) = (vec![start], Vec::new());
+    while let Some(&at) = path.last() {
+        if left[at] == plans.len() {
+            walk.push(plans[at]);
+            path.pop();
+        } else {
+            left[at] += 1;
+            path.push(left[at] - 1);
+        }
+    }
+    walk.reverse();
+    walk
+}
+
+/// Invariant G9 in any state that the trace comes through: the stack is switched from every architecture to every other, and to itself,
+/// while the trace is played.
+#[test]
+fn switches_on_the_way_change_no_byte() {
+    let walk = every_switch();
+    assert_eq!(walk.len(), Plan::all().count().pow(2) + 1);
+    for trace in &*TRACES {
+        let mut subject = Subject::new(walk[0], trace.seed);
+        let every = trace.steps.len() / walk.len();
+        for (number, (step, expected)) in trace.steps.iter().enumerate() {
+            if number % every == 0
+                && let Some(plan) = walk.get(number / every)
+            {
+                let refused = subject.node.stack.switch(*plan).err();
+                assert_eq!(refused, None, "trace {}, step {number}, to {plan}", trace.seed);
+            }
+            let outcome = subject.step(step);
+            if let Some(difference) = differ(step, &outcome, expected) {
+                let plan = subject.node.stack.plan();
+                panic!("trace {}, {plan}, at {:?}, step {number} {difference}", trace.seed, subject.node.clock.now());
+            }
+        }
+        assert_eq!(subject.node.stack.plan(), walk[walk.len() - 1], "the whole walk was made");
+        let census = subject.node.stack.census();
+        assert_eq!(census.counters, trace.counters, "what was counted, and what `up` counted");
+        assert_eq!(census.connections, trace.connections, "connections left");
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     assert_eq!(hash(&record(11)), hash(&TRACES[0]));

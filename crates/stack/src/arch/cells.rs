@@ -21,12 +21,13 @@ use std::sync::Arc;
 use observe::{DropReason, Time};
 use sync::{CachePadded, Lock, LockClass, LockKind, Platform};
 
-use super::Architecture;
+use super::{Architecture, NotAtRest};
 use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
 use crate::connections::{Arrivals, Calls, Census, Upkeep};
 use crate::flow::{self, Target};
 use crate::handoff::{Asker, Message, ReplySlot};
+use crate::place::connection::Connections;
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 
@@ -91,6 +92,16 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     /// The calling receive thread stops: what it owns passes to the next thread that ticks.
     fn retire(&self, _hub: &Hub<P>) {}
 
+    /// At rest: runs `f` in the cell, whatever waits for it. `None`: another thread uses it, and `f` was not called.
+    fn seize<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+        self.enter(hub, f)
+    }
+
+    /// At rest: takes what was sent and has not been run.
+    fn withdraw(&self) -> Vec<Message<P>> {
+        Vec::new()
+    }
+
     /// The cell's own thread, until [`Exclusion::stop`].
     fn serve(&self, _hub: &Hub<P>) {}
 
@@ -106,7 +117,24 @@ pub struct Cells<P: Platform, E: Exclusion<P>> {
 
 struct Inner<P: Platform, E> {
     hub: Hub<P>,
+    /// Where the connections of the stack lie.
+    slab: Arc<Connections<P>>,
     cells: Box<[CachePadded<E>]>,
+}
+
+impl<P: Platform, E: Exclusion<P>> Inner<P, E> {
+    /// Gives each cell its share; no other thread knows the cells yet.
+    fn install(&self, contents: Contents<P>) {
+        if contents.is_empty() {
+            return;
+        }
+        let count = self.cells.len();
+        let shares = contents.split(count, |hash| flow::index(hash, count));
+        for (cell, share) in self.cells.iter().zip(shares) {
+            let installed = cell.seize(&self.hub, |cell| cell.install(share));
+            debug_assert!(installed.is_some(), "nobody uses a cell before the architecture is built");
+        }
+    }
 }
 
 impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
@@ -115,18 +143,17 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         shared: &Arc<Shared<P>>,
         count: usize,
         own_threads: bool,
-        _contents: Contents<P>,
+        contents: Contents<P>,
         make: impl Fn() -> E,
     ) -> Self {
         let own_threads = own_threads && !E::THREAD.is_empty();
-        if own_threads && E::RUNS_TIMERS {
-            shared.alarms.timers_are_run_elsewhere();
-        }
+        shared.alarms.timers_are_run_elsewhere(own_threads && E::RUNS_TIMERS);
         let hub = Hub { shared: shared.clone(), own_threads };
         let mut cells = Vec::with_capacity(count.max(1));
         // A cell is some kilobytes: it is made where it stays, as far as the compiler can see.
         cells.resize_with(count.max(1), || CachePadded::new(make()));
-        let inner = Arc::new(Inner { hub, cells: cells.into() });
+        let inner = Arc::new(Inner { hub, slab: contents.slab.clone(), cells: cells.into() });
+        inner.install(contents);
         let spawn = |index: usize| {
             let inner = inner.clone();
             P::spawn(&format!("{}{index}", E::THREAD), Some(index), move || inner.cells[index].serve(&inner.hub))
@@ -156,7 +183,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     /// Leaves an arrival for the thread that uses the cell. Not inlined, or its message would be built in the caller's frame.
     #[inline(never)]
     fn hand_over(&self, index: usize, ingress: &mut Ingress, after: &mut After<P>) {
-        let Inner { hub, cells } = &*self.inner;
+        let Inner { hub, cells, .. } = &*self.inner;
         after.announce(index);
         if cells[index].send(hub, Message::Ingress(std::mem::take(ingress)), false).is_err() {
             hub.shared.counters.drop(DropReason::InputQueueFull);
@@ -167,7 +194,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     #[cold]
     #[inline(never)]
     fn ask(&self, index: usize, message: impl FnOnce(Asker<P>) -> Message<P>) -> Reply {
-        let Inner { hub, cells } = &*self.inner;
+        let Inner { hub, cells, .. } = &*self.inner;
         let slot = ReplySlot::new();
         let mut message = message(Asker::new(&slot));
         while let Err(back) = cells[index].send(hub, message, true) {
@@ -219,7 +246,7 @@ impl<P: Platform, E: Exclusion<P>> Architecture<P> for Cells<P, E> {
     }
 
     fn tick(&self, now: Time) {
-        let Inner { hub, cells } = &*self.inner;
+        let Inner { hub, cells, .. } = &*self.inner;
         if hub.own_threads && E::RUNS_TIMERS {
             return;
         }
@@ -261,6 +288,22 @@ impl<P: Platform, E: Exclusion<P>> Architecture<P> for Cells<P, E> {
             }
         }
         sum
+    }
+
+    fn dissolve(&self) -> Result<Contents<P>, NotAtRest> {
+        let Inner { hub, slab, cells } = &*self.inner;
+        if hub.own_threads {
+            self.shutdown();
+        }
+        let mut contents = Contents::of(slab.clone());
+        if !cells.iter().all(|cell| cell.seize(hub, |_| ()).is_some()) {
+            return Err(NotAtRest);
+        }
+        for cell in cells {
+            contents.messages.append(&mut cell.withdraw());
+            cell.seize(hub, |cell| cell.dissolve(&mut contents));
+        }
+        Ok(contents)
     }
 
     fn shutdown(&self) {

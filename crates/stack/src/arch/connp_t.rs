@@ -155,6 +155,22 @@ impl<P: Platform> Exclusion<P> for Owner<P> {
         Some(result)
     }
 
+    fn seize<R>(&self, _: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+        let result = self.cell.with(|cell| {
+            let result = f(cell);
+            self.deadline.store(cell.deadline_nanos(), Ordering::Relaxed);
+            result
+        });
+        let result = result.ok()?;
+        // For the thread that will own it.
+        let _ = self.cell.release();
+        Some(result)
+    }
+
+    fn withdraw(&self) -> Vec<Message<P>> {
+        self.mailbox.withdraw()
+    }
+
     fn takes_arrivals(&self) -> bool {
         false
     }

@@ -110,6 +110,13 @@ impl<P: Platform> Mailbox<P> {
         }
     }
 
+    /// Takes all messages, which the receiver will not run.
+    pub fn withdraw(&self) -> Vec<Message<P>> {
+        let messages: Vec<Message<P>> = std::iter::from_fn(|| self.pop()).collect();
+        self.taken().count = messages.len();
+        messages
+    }
+
     /// Moves at most `most` messages to `batch`, which is empty. Only the receiver calls it.
     pub fn take(&self, batch: &mut VecDeque<Message<P>>, most: usize) {
         match &self.queue {

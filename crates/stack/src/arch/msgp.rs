@@ -8,13 +8,14 @@ use std::sync::Arc;
 use observe::Time;
 use sync::Platform;
 
-use super::Architecture;
 use super::declaration::{Declaration, Properties, Row, Variant};
 use super::select::Staffing;
+use super::{Architecture, NotAtRest};
 use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
 use crate::connections::{Arrivals, Calls, Census, Upkeep};
 use crate::flow::Target;
+use crate::place::connection::Connections;
 use crate::place::pcb::LockPlan;
 use crate::place::{Contents, Locked, TablePolicy};
 use crate::shared::Shared;
@@ -94,6 +95,7 @@ pub const DECLARATION: Declaration<(LockPlan, TablePolicy)> = Declaration {
 /// The architecture `msgp`.
 pub struct MsgP<P: Platform> {
     shared: Arc<Shared<P>>,
+    slab: Arc<Connections<P>>,
     place: Locked<P>,
 }
 
@@ -105,7 +107,10 @@ pub fn new<P: Platform>(
     contents: Contents<P>,
 ) -> Arc<dyn Architecture<P>> {
     let place = Locked::new(shared, &contents.slab, locks, policy);
-    Arc::new(MsgP { shared: shared.clone(), place })
+    shared.alarms.timers_are_run_elsewhere(false);
+    let slab = contents.slab.clone();
+    contents.split(1, |_| 0).into_iter().for_each(|share| place.install(share));
+    Arc::new(MsgP { shared: shared.clone(), slab, place })
 }
 
 impl<P: Platform> MsgP<P> {
@@ -143,6 +148,12 @@ impl<P: Platform> Architecture<P> for MsgP<P> {
 
     fn is_quiescent(&self) -> bool {
         true
+    }
+
+    fn dissolve(&self) -> Result<Contents<P>, NotAtRest> {
+        let mut contents = Contents::of(self.slab.clone());
+        self.place.dissolve(&mut contents)?;
+        Ok(contents)
     }
 
     fn census(&self) -> Census {

@@ -1,7 +1,7 @@
 //! Own it or queue for it: Solaris' serialisation queues (FireEngine; `squeue.c`).
 //!
 //! # Model
-//! A small lock guards the queue and the flag and nothing else; the *flag* is the ownership of the cell. A thread that finds
+//! A small lock guards the queue and nothing else; the *flag* is the ownership of the cell ([`OwnerCell`]), and changes hands under that lock. A thread that finds
 //! the flag free and the queue empty may run its own event at once; otherwise it queues the event behind the others. So all
 //! events of a shard, in both directions, run in the order of one queue.
 //!
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use observe::Time;
-use sync::{Atomic, GateCell, Lock, LockClass, Ordering, Parker, Platform, model_is_over};
+use sync::{Atomic, Lock, LockClass, Ordering, OwnerCell, Parker, Platform, model_is_over};
 
 use super::Architecture;
 use super::cells::{Cells, Exclusion, Hub};
@@ -103,36 +103,15 @@ pub enum Mode {
 
 struct Squeue<P: Platform> {
     mode: Mode,
-    state: Lock<State<P>, P>,
-    /// Entered by the thread that has set `State::running`.
-    cell: GateCell<Cell<P>, P>,
+    queue: Lock<Queue<P>, P>,
+    /// The flag: the thread that owns the cell runs. It comes to own it, and gives it up, with the queue's lock held.
+    cell: OwnerCell<Cell<P>, P>,
     worker: Parker<P>,
     deadline: P::AtomicU64,
     stop: P::AtomicBool,
 }
 
-struct State<P: Platform> {
-    queue: VecDeque<Message<P>>,
-    running: bool,
-    /// The thread that runs, while one does.
-    runner: usize,
-}
-
-impl<P: Platform> State<P> {
-    /// The calling thread takes the flag, which is free.
-    #[inline]
-    fn take(&mut self) {
-        self.running = true;
-        self.runner = P::thread_index();
-    }
-
-    /// Whether the calling thread has the flag, further up its stack: it is telling a user of an event, and that user
-    /// calls. It has left the cell for that.
-    #[inline]
-    fn is_own(&self) -> bool {
-        self.running && self.runner == P::thread_index()
-    }
-}
+type Queue<P> = VecDeque<Message<P>>;
 
 /// A shard for each CPU. With threads of its own, each has one, pinned; without, a tick drains.
 pub fn new<P: Platform>(
@@ -144,12 +123,8 @@ pub fn new<P: Platform>(
     let slab = contents.slab.clone();
     Arc::new(Cells::new(shared, cpus, own_threads, contents, || Squeue {
         mode,
-        state: Lock::new(
-            shared.lock_kind,
-            LockClass::Squeue,
-            State { queue: VecDeque::new(), running: false, runner: 0 },
-        ),
-        cell: GateCell::new(Cell::new(shared, &slab)),
+        queue: Lock::new(shared.lock_kind, LockClass::Squeue, VecDeque::new()),
+        cell: OwnerCell::new(Cell::new(shared, &slab)),
         worker: Parker::new(),
         deadline: P::AtomicU64::new(u64::MAX),
         stop: P::AtomicBool::new(false),
@@ -185,12 +160,11 @@ impl<P: Platform> Drop for Running<'_, P> {
         if model_is_over::<P>() {
             return;
         }
-        let mut state = self.squeue.state.lock();
+        let mut queue = self.squeue.queue.lock();
         while let Some(message) = self.batch.pop_back() {
-            state.queue.push_front(message);
+            queue.push_front(message);
         }
-        state.running = false;
-        drop(state);
+        self.squeue.give_up(queue);
         self.squeue.worker.unpark();
     }
 }
@@ -216,32 +190,39 @@ impl<P: Platform> Drop for Owed<'_, P> {
 }
 
 impl<P: Platform> Squeue<P> {
-    /// Runs `f` in the cell; the calling thread has the flag.
+    /// The calling thread takes the flag, if it is free. The caller has the queue's lock.
     #[inline]
-    fn occupy<R>(&self, f: impl FnOnce(&mut Cell<P>) -> R) -> R {
-        let mut cell = self.cell.try_enter().expect("the flag admits one runner");
+    fn take_flag(&self) -> bool {
+        self.cell.owner().is_none() && self.cell.bind_here().is_ok()
+    }
+
+    /// Runs `f` in the cell, if the calling thread has the flag and is not in the cell.
+    #[inline]
+    fn occupy<R>(&self, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+        let mut cell = self.cell.borrow_mine()?;
         let result = f(&mut cell);
         let deadline = cell.deadline_nanos();
         if self.deadline.load(Ordering::Relaxed) != deadline {
             self.deadline.store(deadline, Ordering::Relaxed);
         }
-        result
+        Some(result)
     }
 
     /// Gives up the flag, after draining if the mode says so. Work that is left is the worker's, and the worker is woken.
     fn leave(&self, hub: &Hub<P>) {
-        let state = self.state.lock();
-        if state.queue.is_empty() || self.mode != Mode::Process {
-            return self.give_up(state);
+        let queue = self.queue.lock();
+        if queue.is_empty() || self.mode != Mode::Process {
+            return self.give_up(queue);
         }
-        drop(state);
+        drop(queue);
         self.drain_some(hub);
     }
 
-    fn give_up(&self, mut state: sync::Guard<'_, State<P>, P>) {
-        state.running = false;
-        let left = !state.queue.is_empty();
-        drop(state);
+    fn give_up(&self, queue: sync::Guard<'_, Queue<P>, P>) {
+        let given_up = self.cell.release();
+        debug_assert!(given_up.is_ok(), "the thread that runs owns the cell, and has left it");
+        let left = !queue.is_empty();
+        drop(queue);
         if left {
             self.worker.unpark();
         }
@@ -254,14 +235,14 @@ impl<P: Platform> Squeue<P> {
         let (mut now, mut left) = (start, DRAIN_EVENTS);
         let mut running = Running::new(self);
         loop {
-            let mut state = self.state.lock();
-            if state.queue.is_empty() || left == 0 || now - start > DRAIN_TIME {
+            let mut queue = self.queue.lock();
+            if queue.is_empty() || left == 0 || now - start > DRAIN_TIME {
                 running.goes_on();
-                return self.give_up(state);
+                return self.give_up(queue);
             }
-            let batch = state.queue.len().min(DRAIN_BATCH).min(left);
-            running.batch.extend(state.queue.drain(..batch));
-            drop(state);
+            let batch = queue.len().min(DRAIN_BATCH).min(left);
+            running.batch.extend(queue.drain(..batch));
+            drop(queue);
             self.run_all(hub, &mut running.batch, now);
             left -= batch;
             now = hub.shared.clock.now();
@@ -270,23 +251,22 @@ impl<P: Platform> Squeue<P> {
 
     /// Takes the flag if it is free, drains everything and runs due timers. The worker's turn, or a tick's.
     fn drain(&self, hub: &Hub<P>, now: Time) {
-        let mut state = self.state.lock();
-        if state.running {
+        let mut queue = self.queue.lock();
+        if !self.take_flag() {
             // The thread that runs sees the queue when it leaves.
             return;
         }
-        state.take();
         let mut running = Running::new(self);
-        running.batch = std::mem::take(&mut state.queue);
-        drop(state);
+        running.batch = std::mem::take(&mut *queue);
+        drop(queue);
         loop {
             self.run_all(hub, &mut running.batch, now);
-            let mut state = self.state.lock();
-            if state.queue.is_empty() {
-                state.running = false;
-                return running.goes_on();
+            let mut queue = self.queue.lock();
+            if queue.is_empty() {
+                running.goes_on();
+                return self.give_up(queue);
             }
-            std::mem::swap(&mut state.queue, &mut running.batch);
+            std::mem::swap(&mut *queue, &mut running.batch);
         }
     }
 
@@ -307,8 +287,9 @@ impl<P: Platform> Squeue<P> {
                 }
                 None
             });
+            debug_assert!(answer.is_some(), "the thread that runs owns the cell");
             drop(owed);
-            match answer {
+            match answer.flatten() {
                 Some(answer) => answer.give(),
                 None => return,
             }
@@ -319,22 +300,40 @@ impl<P: Platform> Squeue<P> {
 impl<P: Platform> Exclusion<P> for Squeue<P> {
     const THREAD: &'static str = "heddle-sq";
 
+    /// Where the calling thread has the flag already, further up its stack, it is telling a user of an event, and that user calls:
+    /// it has left the cell for that.
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
-        let mut state = self.state.lock();
-        if state.is_own() {
-            drop(state);
-            return Some(self.occupy(f));
+        if self.cell.owner() == Some(P::thread_index()) {
+            return self.occupy(f);
         }
-        if state.running || !state.queue.is_empty() {
+        let queue = self.queue.lock();
+        if !queue.is_empty() || !self.take_flag() {
             return None;
         }
-        state.take();
-        drop(state);
+        drop(queue);
         let running = Running::new(self);
         let result = self.occupy(f);
         running.goes_on();
         self.leave(hub);
-        Some(result)
+        result
+    }
+
+    fn seize<R>(&self, _: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+        let queue = self.queue.lock();
+        if !self.take_flag() {
+            return None;
+        }
+        drop(queue);
+        let running = Running::new(self);
+        let result = self.occupy(f);
+        running.goes_on();
+        let queue = self.queue.lock();
+        self.give_up(queue);
+        result
+    }
+
+    fn withdraw(&self) -> Vec<Message<P>> {
+        std::mem::take(&mut *self.queue.lock()).into()
     }
 
     fn takes_arrivals(&self) -> bool {
@@ -342,17 +341,16 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
     }
 
     fn send(&self, hub: &Hub<P>, message: Message<P>, _: bool) -> Result<(), Message<P>> {
-        let mut state = self.state.lock();
-        state.queue.push_back(message);
+        let mut queue = self.queue.lock();
+        queue.push_back(message);
         sync::profile::handoff::<P>(1);
-        if state.running {
+        if self.cell.owner().is_some() {
             // The thread that runs sees the queue when it leaves.
-        } else if self.mode == Mode::Process {
-            state.take();
-            drop(state);
+        } else if self.mode == Mode::Process && self.take_flag() {
+            drop(queue);
             self.drain_some(hub);
         } else {
-            drop(state);
+            drop(queue);
             self.worker.unpark();
         }
         Ok(())
@@ -370,15 +368,15 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
 
     fn tick(&self, hub: &Hub<P>, now: Time) -> bool {
         let due = self.deadline() <= now.as_nanos();
-        if due || (!hub.own_threads && !self.state.lock().queue.is_empty()) {
+        if due || (!hub.own_threads && !self.queue.lock().is_empty()) {
             self.drain(hub, now);
         }
         false
     }
 
     fn is_quiescent(&self) -> bool {
-        let state = self.state.lock();
-        !state.running && state.queue.is_empty()
+        let queue = self.queue.lock();
+        queue.is_empty() && self.cell.owner().is_none()
     }
 
     /// The shard's worker. Timers are the business of the threads that tick; a worker is woken for work only.

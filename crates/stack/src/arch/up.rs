@@ -159,6 +159,10 @@ impl<P: Platform> Exclusion<P> for Up<P> {
         }
     }
 
+    fn withdraw(&self) -> Vec<Message<P>> {
+        self.mailbox.withdraw()
+    }
+
     #[cold]
     fn send(&self, hub: &Hub<P>, message: Message<P>, announce: bool) -> Result<(), Message<P>> {
         self.mailbox.send(message, announce)?;

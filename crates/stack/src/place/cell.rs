@@ -6,6 +6,7 @@
 //!
 //! What may never happen here: a wait, a lock of another cell, a wake-up.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use observe::{Counters, DropReason, Time};
@@ -14,6 +15,7 @@ use tcp::{Event, Pcb};
 use wire::FourTuple;
 
 use super::connection::{Connection, Connections, OwnedTable};
+use super::contents::{Contents, Moving, Share};
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
 use crate::account;
 use crate::after::After;
@@ -304,6 +306,41 @@ impl<P: Platform> Place for Cell<P> {
 }
 
 impl<P: Platform> Cell<P> {
+    /// Moves everything that is in the cell to `contents`.
+    pub(crate) fn dissolve(&mut self, contents: &mut Contents<P>) {
+        let mut deadlines: HashMap<u32, Time> = self.wheel.entries().collect();
+        contents.note_turned(self.wheel.turned());
+        for slot in self.directory.connections.slots() {
+            let owed = self.directory.owed(slot);
+            if let Some(connection) = self.directory.connections.release(slot) {
+                contents.connections.push(Moving { connection, deadline: deadlines.remove(&slot), owed });
+            }
+        }
+        contents.half_open.append(&mut self.directory.half_open.take());
+        contents.replicas = std::mem::take(&mut self.directory.replicas);
+        contents.counted += &self.counters.snapshot();
+        self.wheel = Wheel::new(self.shared.clock.now());
+    }
+
+    /// Takes in what falls to this cell, which is empty.
+    pub(crate) fn install(&mut self, share: Share<P>) {
+        let Share { connections, half_open, replicas, turned } = share;
+        if let Some(turned) = turned {
+            self.wheel = Wheel::new(turned);
+        }
+        for Moving { connection, deadline, owed } in connections {
+            let slot = self.directory.connections.adopt(connection);
+            if let Some(deadline) = deadline {
+                self.arm(&slot, deadline);
+            }
+            if let Some(owed) = owed {
+                self.directory.early.insert(slot, owed);
+            }
+        }
+        self.directory.half_open.restore(half_open, self.shared.tcp(), self.shared.clock.now());
+        self.directory.replicas = replicas;
+    }
+
     /// The second half of handing out payload, of which `reply` has what the first half has given.
     #[inline(never)]
     fn receive_rest(&mut self, slot: u32, rest: tcp::ReceiveRest, now: Time, after: &mut After<P>, reply: &mut Reply) {

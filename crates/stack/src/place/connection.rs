@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use sync::slab::{Key, Owner, Slab};
+use sync::slab::{Detached, Key, Owner, Slab};
 use sync::{LockClass, Platform, model_is_over};
 use tcp::Pcb;
 use wire::FourTuple;
@@ -110,6 +110,25 @@ impl<P: Platform> OwnedTable<P> {
     fn enter(&mut self, slot: u32, flow_hash: u32, hash: Absent) {
         let OwnedTable { owner, index } = self;
         index.insert(slot, flow_hash, hash, |other| owner.get(other).map_or(hash, |other| other.hash));
+    }
+
+    /// Gives a connection up: it leaves the table, and lies where it lay.
+    pub(super) fn release(&mut self, slot: u32) -> Option<Detached<Connection<P>, P>> {
+        let connection = self.owner.get(slot)?;
+        self.index.remove(slot, connection.flow.hash, connection.hash);
+        self.owner.detach(slot)
+    }
+
+    /// Takes a connection in that another table has given up; its slot.
+    ///
+    /// # Panics
+    /// If it lies in another slab.
+    pub(super) fn adopt(&mut self, mut connection: Detached<Connection<P>, P>) -> u32 {
+        connection.timer = Timer::UNARMED;
+        let (flow_hash, hash) = (connection.flow.hash, connection.hash);
+        let slot = self.owner.attach(connection).ok().expect("connections of one stack lie in one slab").slot;
+        self.enter(slot, flow_hash, hash);
+        slot
     }
 
     /// Ends a connection: it leaves the table, and its slot is free.

@@ -1,20 +1,103 @@
-//! What an architecture is built from.
+//! What an architecture is built from, and dissolves into: connections, and all that belongs to them.
+//!
+//! A connection is handed from one architecture to the next by its place in the slab: slot, key and address remain, and
+//! nothing is copied. (Parts behind locks of their own are the exception: see [`SharedPcb`](super::pcb::SharedPcb).) Entries of wheels
+//! keep their deadlines, half-open connections their order, queued messages theirs.
+//!
+//! What may never happen: a connection in two contents, or one that is dropped on the way.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use observe::{CounterSnapshot, Time};
 use sync::Platform;
+use sync::slab::{Detached, Key};
 
-use super::connection::{Connections, connections};
+use super::connection::{Connection, Connections, connections};
+use crate::handoff::Message;
+use crate::handshakes;
+use crate::replicas::Replicas;
+use crate::socket::Admission;
 
 /// Connections, and what belongs to them, between two architectures; or nothing, for the first.
 pub struct Contents<P: Platform> {
     /// Where the connections of the stack lie.
     pub slab: Arc<Connections<P>>,
+    /// What was sent to cells and has not been run, in its order.
+    pub messages: Vec<Message<P>>,
+    /// What was counted.
+    pub counted: CounterSnapshot,
+    pub(super) connections: Vec<Moving<P>>,
+    pub(super) half_open: Vec<handshakes::Moving<P>>,
+    /// What each cell has a replica of.
+    pub(super) replicas: Replicas<P>,
+    /// Where the wheels stood: the earliest, if there were several.
+    pub(super) turned: Option<Time>,
+}
+
+/// A connection between two places.
+pub(super) struct Moving<P: Platform> {
+    pub(super) connection: Detached<Connection<P>, P>,
+    /// When its entry in the wheel fires.
+    pub(super) deadline: Option<Time>,
+    /// What it owes the listener that admitted it.
+    pub(super) owed: Option<Admission<P>>,
+}
+
+/// What falls to one place.
+pub(crate) struct Share<P: Platform> {
+    pub(super) connections: Vec<Moving<P>>,
+    pub(super) half_open: Vec<handshakes::Moving<P>>,
+    pub(super) replicas: Replicas<P>,
+    pub(super) turned: Option<Time>,
 }
 
 impl<P: Platform> Contents<P> {
     /// Of a stack without connections.
     pub fn empty() -> Self {
-        Contents { slab: connections() }
+        Self::of(connections())
+    }
+
+    /// Whether there is nothing to install.
+    pub fn is_empty(&self) -> bool {
+        self.turned.is_none()
+    }
+
+    /// Nothing yet, of a stack with this slab.
+    pub fn of(slab: Arc<Connections<P>>) -> Self {
+        Contents {
+            slab,
+            messages: Vec::new(),
+            counted: CounterSnapshot::default(),
+            connections: Vec::new(),
+            half_open: Vec::new(),
+            replicas: Replicas::default(),
+            turned: None,
+        }
+    }
+
+    /// Every connection that is in the table, by key, and where its PCB lies.
+    pub fn places(&self) -> HashMap<Key, usize> {
+        let place = |connection: &Detached<Connection<P>, P>| std::ptr::from_ref(&connection.pcb).addr();
+        self.connections.iter().map(|moving| (moving.connection.key(), place(&moving.connection))).collect()
+    }
+
+    /// A wheel stood here.
+    pub(super) fn note_turned(&mut self, turned: Time) {
+        self.turned = Some(self.turned.map_or(turned, |other| other.min(turned)));
+    }
+
+    /// A share for each of `count` places, which `place_of` chooses by the hash of a flow.
+    pub(crate) fn split(self, count: usize, place_of: impl Fn(u32) -> usize) -> Vec<Share<P>> {
+        let Contents { connections, half_open, replicas, turned, .. } = self;
+        let share = |_| Share { connections: Vec::new(), half_open: Vec::new(), replicas: replicas.clone(), turned };
+        let mut shares: Vec<Share<P>> = (0..count).map(share).collect();
+        for moving in connections {
+            shares[place_of(moving.connection.flow.hash)].connections.push(moving);
+        }
+        for moving in half_open {
+            shares[place_of(moving.flow_hash())].half_open.push(moving);
+        }
+        shares
     }
 }

@@ -19,6 +19,7 @@
 
 mod connection;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use observe::{CounterSnapshot, Counters, PerThreadCounters, Time};
@@ -27,9 +28,11 @@ use tcp::{Event, Outbox};
 use wire::FourTuple;
 
 use super::connection::Connections;
+use super::contents::{Contents, Moving, Share};
 use super::pcb::{Escorted, Held as _, LockPlan, SharedPcb, Way, halves, six};
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
 use crate::after::After;
+use crate::arch::NotAtRest;
 use crate::call::{self, OpenRefused, OpenRequest, Reply};
 use crate::connections::{Arrivals, Calls, Upkeep};
 use crate::containment::{Casualty, attempt};
@@ -104,6 +107,60 @@ impl<P: Platform> Locked<P> {
             half_open_deadline: P::AtomicU64::new(u64::MAX),
             counters: PerThreadCounters::new(),
         }
+    }
+
+    /// Moves everything that is here to `contents`.
+    ///
+    /// # Errors
+    /// A thread is inside a connection; nothing has been moved.
+    pub(crate) fn dissolve(&self, contents: &mut Contents<P>) -> Result<(), NotAtRest> {
+        let mut directory = self.table.lock();
+        if directory.connections.iter().any(|connection| Arc::strong_count(connection) != 1) {
+            return Err(NotAtRest);
+        }
+        let mut timers = self.timers.lock();
+        let mut deadlines: HashMap<u32, Time> = timers.wheel.entries().collect();
+        contents.note_turned(timers.wheel.turned());
+        timers.wheel = Wheel::new(self.shared.clock.now());
+        self.note_deadline(&timers.wheel);
+        drop(timers);
+        let slots: Vec<u32> = directory.connections.iter().map(|connection| connection.key.slot).collect();
+        for slot in slots {
+            let owed = directory.owed(slot);
+            if let Some(connection) = directory.connections.release(slot) {
+                contents.connections.push(Moving { connection, deadline: deadlines.remove(&slot), owed });
+            }
+        }
+        contents.half_open.append(&mut directory.half_open.take());
+        self.half_open_deadline.store(u64::MAX, Ordering::Relaxed);
+        contents.replicas = std::mem::take(&mut directory.replicas);
+        contents.counted += &self.counters.snapshot();
+        Ok(())
+    }
+
+    /// Takes in what another architecture had; nothing is here yet.
+    pub(crate) fn install(&self, share: Share<P>) {
+        let Share { connections, half_open, replicas, turned } = share;
+        let mut directory = self.table.lock();
+        let mut timers = self.timers.lock();
+        if let Some(turned) = turned {
+            timers.wheel = Wheel::new(turned);
+        }
+        for Moving { connection, deadline, owed } in connections {
+            let connection = directory.connections.adopt(self.locks, self.shared.lock_kind, connection);
+            let slot = connection.key.slot;
+            if let Some(deadline) = deadline {
+                timers.arm(slot, deadline);
+                connection.armed.store(deadline.as_nanos(), Ordering::Release);
+            }
+            if let Some(owed) = owed {
+                directory.early.insert(slot, owed);
+            }
+        }
+        self.note_deadline(&timers.wheel);
+        directory.half_open.restore(half_open, self.shared.tcp(), self.shared.clock.now());
+        self.half_open_deadline.store(directory.half_open.cached_deadline(), Ordering::Relaxed);
+        directory.replicas = replicas;
     }
 
     /// Runs what is due at `now`; takes no lock where nothing is.

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use dev::Device;
 use ip::autoconf::{Autoconf, Identifiers};
 use ip::{InterfaceView, RouteTable};
-use sync::{LockKind, Platform};
+use sync::{Atomic, LockKind, Platform};
 use tcp::config::MemoryLimits;
 use wire::ethernet::MacAddr;
 
-use super::{Core, Stack, StackConfig};
+use super::{Core, Running, Slot, Stack, StackConfig};
 use crate::addresses::{Addresses, Addressing};
 use crate::after::After;
 use crate::arch::select::{self, Plan, Staffing};
@@ -148,7 +148,9 @@ impl<P: Platform> Stack<P> {
         let shared = Shared::new(settings, (built, ports), routes, Addresses::new(machines));
         let staffing = Staffing { cpus: config.cpus.max(1), own_threads: config.own_threads };
         let arch = select::build(config.plan, &shared, staffing, Contents::empty());
-        let core = Core { shared, arch, plan: config.plan, ports: ports::Ports::default(), rss };
+        let running = Arc::new(Slot::new(Running { arch, plan: config.plan, version: 0 }));
+        let switching = P::AtomicBool::new(false);
+        let core = Core { shared, running, switching, staffing, ports: ports::Ports::default(), rss };
         let stack = Stack { core: Arc::new(core) };
         let mut after = After::default();
         stack.core.shared.start_addresses(&mut after);
@@ -157,8 +159,8 @@ impl<P: Platform> Stack<P> {
             .into_iter()
             .enumerate()
             .map(|(index, sources)| {
-                let Core { shared, arch, plan, rss, .. } = &*stack.core;
-                Driver::new(shared, arch, (rss, plan.properties()), index, sources)
+                let Core { shared, running, rss, .. } = &*stack.core;
+                Driver::new(shared, running, rss, index, sources)
             })
             .collect();
         Ok((stack, drivers))

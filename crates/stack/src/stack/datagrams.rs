@@ -27,7 +27,7 @@ impl<P: Platform> Stack<P> {
             self.bind(Transport::Udp, address)?
         };
         let socket = UdpShared::new(local);
-        self.core.arch.control(Control::BindUdp(socket.clone()));
+        self.arch().control(Control::BindUdp(socket.clone()));
         Ok(socket)
     }
 
@@ -94,7 +94,7 @@ impl<P: Platform> Stack<P> {
                 self.forget_group(membership);
             }
         }
-        self.core.arch.control(Control::UnbindUdp(socket.clone()));
+        self.arch().control(Control::UnbindUdp(socket.clone()));
         socket.close(&self.core.shared.counters);
         self.core.ports.release(Transport::Udp, socket.local());
     }

@@ -185,7 +185,7 @@ impl<P: Platform> Stack<P> {
         let candidates = self.core.ports.candidates(&self.core.shared.secrets, source, remote);
         for (passed, port) in candidates.enumerate() {
             let flow = self.flow(SocketAddr::new(source, port), remote);
-            if !self.core.arch.accepts_port(flow.hash) {
+            if !self.arch().accepts_port(flow.hash) {
                 continue;
             }
             match self.open(flow, options, text, way, now) {

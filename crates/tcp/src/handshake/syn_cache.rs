@@ -139,6 +139,15 @@ impl<B> SynCache<B> {
         self.discard(slot)
     }
 
+    /// Every half-open connection, with what stood beside it and its hash, for other caches: there they are put in by
+    /// [`SynCache::insert`], in the order of their deadlines.
+    pub fn into_entries(self) -> impl Iterator<Item = (HalfOpen, B, u32)> {
+        self.chunks.into_iter().flatten().filter_map(|slot| match slot {
+            Slot::Used(Entry { half_open, beside, hash, .. }) => Some((half_open, beside, hash)),
+            Slot::Free { .. } => None,
+        })
+    }
+
     /// Takes out all that have this local address, and gives what stood beside them to `abandoned`.
     #[cold]
     pub fn abandon(&mut self, address: IpAddr, mut abandoned: impl FnMut(B)) {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use sync::slab::Key;
-use sync::{Atomic, Ordering, Platform};
+use sync::slab::{Detached, Key};
+use sync::{Atomic, LockKind, Ordering, Platform};
 use tcp::Standing;
 use wire::FourTuple;
 
@@ -76,6 +76,9 @@ impl<P: Platform> Connection<P> {
 fn standing_of(number: u32) -> Standing {
     [Standing::Free, Standing::Orphan, Standing::TimeWait].into_iter().find(|s| *s as u32 == number).unwrap_or_default()
 }
+
+/// A connection in the slab, without locks.
+type Whole<P> = Detached<connection::Connection<P>, P>;
 
 /// All connections of the stack, by slot, key and tuple, and the slab in which they have their slots.
 pub struct SharedTable<P: Platform> {
@@ -153,6 +156,35 @@ impl<P: Platform> SharedTable<P> {
         let connection = Arc::new(Connection { key, hash, flow, pcb, leaves_by, socket, armed, memory, standing });
         self.enter(connection.clone());
         connection
+    }
+
+    /// Takes a connection in that another table has given up.
+    pub(super) fn adopt(&mut self, layout: LockPlan, kind: LockKind, connection: Whole<P>) -> Arc<Connection<P>> {
+        let (key, hash, flow, socket) = (connection.key(), connection.hash, connection.flow, connection.socket.clone());
+        let leaves_by = P::AtomicU32::new(connection.route.port().into());
+        let memory = P::AtomicU64::new(connection.charge.memory as u64);
+        let standing = P::AtomicU32::new(connection.charge.standing as u32);
+        let pcb = match layout {
+            LockPlan::One => SharedPcb::whole(kind, connection),
+            plan => {
+                let (place, connection) = connection.take();
+                SharedPcb::apart(plan, kind, connection.pcb, connection.route, place)
+            }
+        };
+        let armed = P::AtomicU64::new(u64::MAX);
+        let connection = Arc::new(Connection { key, hash, flow, pcb, leaves_by, socket, armed, memory, standing });
+        self.enter(connection.clone());
+        connection
+    }
+
+    /// Gives a connection up that no thread is inside. It lies where it lay, or is put together there.
+    pub(super) fn release(&mut self, slot: u32) -> Option<Whole<P>> {
+        let Connection { hash, flow, pcb, socket, memory, standing, .. } = Arc::into_inner(self.remove(slot)?)?;
+        let mut whole = pcb.into_whole(|pcb, route| connection::Connection::new(hash, flow, socket, route, pcb));
+        // What it has in the account stays there: only the place that remembers it changes.
+        let memory = memory.load(Ordering::Relaxed) as i64;
+        whole.charge = Charge { memory, standing: standing_of(standing.load(Ordering::Relaxed)) };
+        Some(whole)
     }
 
     /// Makes a connection found.

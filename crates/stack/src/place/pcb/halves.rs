@@ -39,6 +39,15 @@ impl<P: Platform> Halves<P> {
     }
 }
 
+impl<P: Platform> Halves<P> {
+    /// The whole PCB again, of which nobody else has a lock.
+    pub fn into_pcb(self) -> (Pcb, RouteCache) {
+        let ReceiveHalf { header_in, window, reassembly } = self.receive.into_inner();
+        let SendHalf { window: send_window, queue, header_out, route } = self.send.into_inner();
+        (Pcb::from_parts((header_in, window, reassembly, send_window, queue, header_out)), route)
+    }
+}
+
 /// One thread's way through a [`Halves`].
 pub struct Passage<'a, 'w, P: Platform, H: Held> {
     /// The connection.

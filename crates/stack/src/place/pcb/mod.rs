@@ -67,6 +67,18 @@ impl<P: Platform> SharedPcb<P> {
     }
 }
 
+impl<P: Platform> SharedPcb<P> {
+    /// The connection in its place in the slab, without locks. `whole` puts together what was apart.
+    pub fn into_whole(self, whole: impl FnOnce(Pcb, RouteCache) -> Connection<P>) -> Detached<Connection<P>, P> {
+        let ((pcb, route), place) = match self {
+            SharedPcb::Single(single) => return single.into_inner(),
+            SharedPcb::Halves(halves, place) => (halves.into_pcb(), place),
+            SharedPcb::Six(six, place) => (six.into_pcb(), place),
+        };
+        place.fill(whole(pcb, route))
+    }
+}
+
 /// Where the segments of one event go: the emission path of one flow.
 pub struct Way<'a, P: Platform> {
     /// The stack.

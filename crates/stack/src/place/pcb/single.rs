@@ -14,6 +14,11 @@ impl<P: Platform> Single<P> {
         Single(Lock::new(kind, LockClass::PcbHeaderIn, connection))
     }
 
+    /// The connection, of which nobody else has the lock.
+    pub fn into_inner(self) -> Detached<Connection<P>, P> {
+        self.0.into_inner()
+    }
+
     /// Waits for the connection.
     #[inline]
     pub fn lock(&self) -> Guard<'_, Detached<Connection<P>, P>, P> {

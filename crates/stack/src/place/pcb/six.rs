@@ -33,6 +33,22 @@ impl<P: Platform> Six<P> {
     }
 }
 
+impl<P: Platform> Six<P> {
+    /// The whole PCB again, of which nobody else has a lock.
+    pub fn into_pcb(self) -> (Pcb, RouteCache) {
+        let (header_out, route) = self.header_out.into_inner();
+        let pcb = Pcb::from_parts((
+            self.header_in.into_inner(),
+            self.receive_window.into_inner(),
+            self.reassembly.into_inner(),
+            self.send_window.into_inner(),
+            self.retransmit_queue.into_inner(),
+            header_out,
+        ));
+        (pcb, route)
+    }
+}
+
 /// One thread's way through a [`Six`].
 pub struct Passage<'a, 'w, P: Platform, H: Held> {
     /// The connection.

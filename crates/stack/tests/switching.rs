@@ -1,0 +1,335 @@
+//! A stack goes on under another architecture, at rest (invariant G9): no byte is lost or altered, and what it sends
+//! afterwards is what it would have sent.
+//!
+//! A scene is recorded once, under the reference architecture and without a switch: connections in many states, then what
+//! becomes of them. It is played into a stack for every ordered pair of architectures, with the switch in the middle. (`differential.rs` walks over
+//! all pairs in one run, with random traffic.)
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, mpsc};
+use std::time::Duration;
+
+use every_arch::every_arch;
+use observe::CounterSnapshot;
+use stack::call::{Call, Reply};
+use stack::stack::SwitchRefused;
+use stack::{Census, Plan};
+use sync::slab::Key;
+use sync::{LockKind, Real};
+use testbed::frames::{self, ISS, Segment, tcp_of};
+use testbed::node::{Node, Terms, received, send};
+use testbed::subject::{Outcome, Step, Subject, differ};
+use wire::tcp::TcpFlags;
+
+const PORT: u16 = 80;
+const SEED: u64 = 5;
+/// Longer than anything here takes on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The peer's end of one connection, as it counts.
+#[derive(Clone, Copy, Default)]
+struct Peer {
+    port: u16,
+    /// What it has sent, in sequence numbers from its SYN on.
+    sent: u32,
+    /// What it expects next.
+    expects: u32,
+}
+
+/// The scene, while it is recorded.
+struct Stage {
+    subject: Subject,
+    steps: Vec<(Step, Outcome)>,
+}
+
+impl Stage {
+    fn happen(&mut self, step: Step) -> Outcome {
+        let outcome = self.subject.step(&step);
+        self.steps.push((step, outcome.clone()));
+        outcome
+    }
+
+    /// A segment of the peer's, whose frames it hears.
+    fn segment(&mut self, peer: &mut Peer, flags: TcpFlags, text: &[u8]) {
+        let ends = ((peer.port, PORT), ISS.wrapping_add(peer.sent), peer.expects);
+        let segment = Segment { text, ..Segment::ack(ends.0, ends.1, ends.2) }.and(flags);
+        peer.sent += text.len() as u32 + u32::from(flags.contains(TcpFlags::FIN));
+        let outcome = self.happen(Step::Frame(segment.frame()));
+        Self::hear(peer, &outcome);
+    }
+
+    /// The peer takes what was sent to it, in order.
+    fn hear(peer: &mut Peer, outcome: &Outcome) {
+        for (header, text) in outcome.frames.iter().filter_map(|frame| tcp_of(frame)) {
+            if header.dst_port == peer.port {
+                let ends = header.flags.contains(TcpFlags::SYN) || header.flags.contains(TcpFlags::FIN);
+                peer.expects = header.seq.0.wrapping_add(text.len() as u32 + u32::from(ends));
+            }
+        }
+    }
+
+    fn syn(&mut self, port: u16) -> Peer {
+        let mut peer = Peer { port, sent: 1, expects: 0 };
+        let outcome = self.happen(Step::Frame(Segment::syn(port, PORT).frame()));
+        Self::hear(&mut peer, &outcome);
+        peer
+    }
+
+    fn open(&mut self, port: u16) -> Peer {
+        let mut peer = self.syn(port);
+        self.segment(&mut peer, TcpFlags::NONE, b"");
+        peer
+    }
+
+    /// The next child, by number.
+    fn accept(&mut self) -> usize {
+        self.happen(Step::Accept(0));
+        self.subject.sockets.len() - 1
+    }
+
+    /// What a user does to a connection of `peer`.
+    fn user(&mut self, peer: &mut Peer, step: Step) {
+        let outcome = self.happen(step);
+        Self::hear(peer, &outcome);
+    }
+
+    fn pass(&mut self, span: Duration) {
+        self.happen(Step::Pass(span));
+    }
+}
+
+/// What was recorded.
+struct Scene {
+    before: Vec<(Step, Outcome)>,
+    /// At the switch.
+    then: Census,
+    after: Vec<(Step, Outcome)>,
+    counters: CounterSnapshot,
+    connections: usize,
+}
+
+static SCENE: LazyLock<Scene> = LazyLock::new(record);
+
+fn record() -> Scene {
+    let none = TcpFlags::NONE;
+    let mut stage = Stage { subject: Subject::new(Plan::reference(), SEED), steps: Vec::new() };
+    stage.happen(Step::Frame(frames::arp_request()));
+    stage.happen(Step::Listen { port: PORT, backlog: 8 });
+    stage.happen(Step::Bind(5000));
+    // ESTABLISHED, with text that nobody has read and text that is not acknowledged.
+    let mut busy = stage.open(2000);
+    let busy_socket = stage.accept();
+    stage.segment(&mut busy, TcpFlags::PSH, b"first, unread. ");
+    stage.user(&mut busy, Step::Send { socket: busy_socket, len: 3000 });
+    // ESTABLISHED, with a hole in what came.
+    let mut holed = stage.open(2001);
+    let holed_socket = stage.accept();
+    let missing = holed;
+    holed.sent += 10;
+    stage.segment(&mut holed, TcpFlags::PSH, b"behind the hole");
+    // FIN-WAIT-1, FIN-WAIT-2, TIME-WAIT, CLOSE-WAIT, LAST-ACK.
+    let mut fin_wait_1 = stage.open(2002);
+    let socket = stage.accept();
+    stage.happen(Step::Shutdown(socket));
+    let mut fin_wait_2 = stage.open(2003);
+    let half_closed = stage.accept();
+    stage.user(&mut fin_wait_2, Step::Shutdown(half_closed));
+    stage.segment(&mut fin_wait_2, none, b"");
+    let mut time_wait = stage.open(2004);
+    let socket = stage.accept();
+    stage.user(&mut time_wait, Step::Close(socket));
+    stage.segment(&mut time_wait, TcpFlags::FIN, b"");
+    let mut close_wait = stage.open(2005);
+    let left_open = stage.accept();
+    stage.segment(&mut close_wait, TcpFlags::FIN, b"the last words");
+    let mut last_ack = stage.open(2006);
+    let socket = stage.accept();
+    stage.segment(&mut last_ack, TcpFlags::FIN, b"");
+    stage.user(&mut last_ack, Step::Close(socket));
+    // SYN-SENT.
+    stage.happen(Step::Connect { v6: false, port: 9 });
+    // In the accept queue, with text; and two handshakes that are not complete, the second with a repeated SYN-ACK.
+    let mut queued = stage.open(2007);
+    stage.segment(&mut queued, TcpFlags::PSH, b"waits to be accepted");
+    let mut half_open = stage.syn(2008);
+    stage.pass(Duration::from_millis(40));
+    let mut later = stage.syn(2009);
+    stage.pass(Duration::from_millis(35));
+    let (before, then) = (std::mem::take(&mut stage.steps), stage.subject.node.stack.census());
+
+    stage.segment(&mut half_open, TcpFlags::PSH, b"the handshake is complete");
+    stage.happen(Step::Receive { socket: busy_socket, max: 5 });
+    stage.segment(&mut busy, none, b"");
+    stage.user(&mut busy, Step::Send { socket: busy_socket, len: 2000 });
+    stage.happen(Step::Receive { socket: busy_socket, max: 1000 });
+    let mut filling = missing;
+    stage.segment(&mut filling, TcpFlags::PSH, b"0123456789");
+    stage.happen(Step::Receive { socket: holed_socket, max: 1000 });
+    let first = stage.accept();
+    stage.happen(Step::Receive { socket: first, max: 1000 });
+    let second = stage.accept();
+    stage.happen(Step::Receive { socket: second, max: 1000 });
+    stage.happen(Step::Accept(0));
+    // Nothing acknowledges these for a while: every timer has its turn.
+    (0..40).for_each(|_| stage.pass(Duration::from_millis(50)));
+    stage.segment(&mut later, none, b"");
+    let third = stage.accept();
+    stage.user(&mut later, Step::Send { socket: third, len: 10 });
+    stage.segment(&mut fin_wait_1, TcpFlags::FIN, b"");
+    stage.segment(&mut fin_wait_2, TcpFlags::FIN, b"and out");
+    stage.happen(Step::Receive { socket: half_closed, max: 1000 });
+    time_wait.sent -= 1;
+    stage.segment(&mut time_wait, TcpFlags::FIN, b"");
+    stage.happen(Step::Receive { socket: left_open, max: 1000 });
+    stage.user(&mut close_wait, Step::Close(left_open));
+    stage.segment(&mut close_wait, none, b"");
+    stage.segment(&mut last_ack, none, b"");
+    stage.happen(Step::Frame(frames::datagram(7, 5000, b"a datagram")));
+    stage.happen(Step::SendDatagram { socket: 0, port: 7, len: 20 });
+    let mut fresh = stage.open(2010);
+    stage.segment(&mut fresh, TcpFlags::PSH, b"came afterwards");
+    stage.happen(Step::Unlisten(0));
+    stage.happen(Step::Frame(Segment::syn(2011, PORT).frame()));
+    // TIME-WAIT ends, and what nobody answers is given up.
+    (0..100).for_each(|_| stage.pass(Duration::from_secs(2)));
+    let Census { counters, connections, .. } = stage.subject.node.stack.census();
+    Scene { before, then, after: stage.steps, counters, connections }
+}
+
+fn play(subject: &mut Subject, steps: &[(Step, Outcome)], what: &str) {
+    for (number, (step, expected)) in steps.iter().enumerate() {
+        let outcome = subject.step(step);
+        if let Some(difference) = differ(step, &outcome, expected) {
+            panic!("{what}, step {number} {difference}");
+        }
+    }
+}
+
+/// Of the connections that are still there, each lies where it lay.
+fn stay(before: &HashMap<Key, usize>, after: &HashMap<Key, usize>) -> usize {
+    let both = before.iter().filter_map(|(key, place)| Some((place, after.get(key)?)));
+    both.map(|(before, after)| assert_eq!(before, after, "a PCB has moved")).count()
+}
+
+/// One pair: the scene, with the switch in the middle.
+fn switches(from: Plan, to: Plan) {
+    let mut subject = Subject::new(from, SEED);
+    play(&mut subject, &SCENE.before, &format!("{from}"));
+    let stack = subject.node.stack.clone();
+    let names: Vec<Key> = subject.sockets.iter().map(|socket| socket.target().key).collect();
+    let places = stack.switch(to).unwrap_or_else(|refused| panic!("{from} to {to}: {refused}"));
+    assert_eq!(stack.plan(), to);
+    assert!(subject.sockets.iter().map(|socket| socket.target().key).eq(names), "{from} to {to}: names of sockets");
+    let census = stack.census();
+    assert_eq!(census.counters, SCENE.then.counters, "{from} to {to}: what was counted before the switch");
+    assert_eq!(
+        (census.connections, census.timers, census.time_wait),
+        (SCENE.then.connections, SCENE.then.timers, SCENE.then.time_wait),
+        "{from} to {to}"
+    );
+    play(&mut subject, &SCENE.after[..20], &format!("{from} to {to}"));
+    let again = stack.switch(from).unwrap_or_else(|refused| panic!("{to} back to {from}: {refused}"));
+    assert!(stay(&places, &again) >= 6, "{from} to {to}: {places:?} {again:?}");
+    play(&mut subject, &SCENE.after[20..], &format!("{from} to {to} and back"));
+    let census = stack.census();
+    assert_eq!(census.counters, SCENE.counters, "{from} to {to}: what was counted in the end");
+    assert_eq!(census.connections, SCENE.connections, "{from} to {to}");
+}
+
+#[every_arch]
+fn a_stack_goes_on_under_every_other_architecture(plan: Plan) {
+    Plan::all().for_each(|to| switches(plan, to));
+}
+
+/// The scene has what it is meant to have at the switch.
+#[test]
+fn the_scene_holds_what_it_promises() {
+    let then = &SCENE.then;
+    assert_eq!((then.connections, then.time_wait), (11, 1));
+    assert!(then.timers >= 7, "{}", then.timers);
+    use observe::Counter::*;
+    for counter in [Retransmits, Timeouts, ConnectionsAccepted, ConnectionsClosed, ResetsOut, DatagramsIn] {
+        assert!(SCENE.counters.get(counter) > then.counters.get(counter), "no {counter:?} after the switch");
+    }
+}
+
+/// A connection over a node's link; and the stack's next sequence number.
+fn open(node: &mut Node<Real>) -> (Arc<stack::socket::TcpSocket<Real>>, u32) {
+    let listener = node.listen(PORT, 8);
+    let answers = node.answers(&Segment::syn(2000, PORT).frame());
+    let next = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
+    node.answers(&segment(0, next, b"").frame());
+    (listener.accept().expect("a child waits"), next)
+}
+
+fn segment(at: u32, ack: u32, text: &[u8]) -> Segment<'_> {
+    let seq = ISS.wrapping_add(1).wrapping_add(at);
+    Segment { text, ..Segment::ack((2000, PORT), seq, ack) }.and(TcpFlags::PSH)
+}
+
+/// Architectures with threads of their own end them and start them.
+#[every_arch]
+fn threads_end_and_begin_with_their_architecture(plan: Plan) {
+    let mut node = Node::<Real>::introduced(Terms { own_threads: true, ..Terms::new(plan) });
+    let (socket, mut next) = open(&mut node);
+    let mut at = 0;
+    for to in Plan::all().filter(|to| to.properties().own_threads).chain([plan]) {
+        node.stack.switch(to).unwrap_or_else(|refused| panic!("{plan} to {to}: {refused}"));
+        assert!(!node.answers(&segment(at, next, b"text").frame()).is_empty() || node.stack.is_quiescent());
+        at += 4;
+        let (text, _) = received(node.call(&socket, Call::Receive(tcp::Receive { max: 100 }))).expect("text");
+        assert_eq!(text, b"text", "{plan} to {to}");
+        assert!(matches!(node.call(&socket, send(b"back")), Reply::Sent(Ok(_))));
+        let sent = node.settle();
+        assert_eq!(sent.iter().filter_map(|frame| tcp_of(frame)).next_back().expect("a segment").1, b"back");
+        next = next.wrapping_add(4);
+        node.answers(&segment(at, next, b"").frame());
+    }
+}
+
+/// A thread that polls, and so owns the one cell of the reference architecture, has not rested.
+#[test]
+fn a_stack_whose_driver_has_not_rested_is_not_switched() {
+    let Node { stack, mut driver, .. } = Node::<Real>::introduced(Terms::new(Plan::reference()));
+    driver.rest();
+    let (to_poller, orders) = mpsc::channel::<bool>();
+    let (done, reports) = mpsc::channel();
+    let poller = std::thread::spawn(move || {
+        while let Ok(rest) = orders.recv() {
+            driver.poll();
+            if rest {
+                driver.rest();
+            }
+            done.send(()).expect("the test waits");
+        }
+    });
+    let poll = |rest| {
+        to_poller.send(rest).expect("the poller lives");
+        reports.recv_timeout(PATIENCE).expect("the poller polls");
+    };
+    poll(false);
+    assert_eq!(stack.switch(Plan::named("giant")), Err(SwitchRefused::NotAtRest));
+    assert_eq!(stack.plan(), Plan::reference());
+    poll(true);
+    assert_eq!(stack.switch(Plan::named("giant")), Ok(HashMap::new()));
+    poll(false);
+    drop(to_poller);
+    poller.join().expect("no panic");
+}
+
+#[test]
+fn a_lock_that_never_waits_is_not_taken_to_threads_that_share_it() {
+    let mut config = stack::StackConfig::new(Plan::reference());
+    config.lock_kind = LockKind::Null;
+    let (near, _far) = dev::mem::pair::<Real>(Default::default());
+    let interface = stack::InterfaceConfig {
+        device: Box::new(near),
+        addresses: vec![],
+        gateways: vec![],
+        addressing: Default::default(),
+    };
+    let (stack, _drivers) = stack::Stack::<Real>::build(config, vec![interface]).expect("the stack builds");
+    let giant = Plan::named("giant");
+    assert_eq!(stack.switch(giant), Err(SwitchRefused::NullLock(giant)));
+    assert_eq!(stack.switch(Plan::reference()), Ok(HashMap::new()));
+}
