@@ -174,6 +174,7 @@ impl Tap {
             segmentation: segments.then_some(65_535),
             coalescing: segments,
             rss_key: None,
+            region: None,
         };
         Ok(Tap { name, capabilities, host_mac, fds, bells, header_len, link: Arc::new(Link::new()) })
     }

@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use observe::{Counters, Time};
-use pktbuf::PktBuf;
+use pktbuf::{PktBuf, RegionId};
 use wire::ethernet::MacAddr;
 
 mod bit_set;
@@ -72,6 +72,9 @@ pub struct Capabilities {
     pub coalescing: bool,
     /// The key of the Toeplitz hash by which received frames are spread over the queues, if the device says.
     pub rss_key: Option<[u8; 40]>,
+    /// The region in which the device wants frames to be allocated, to send them without a copy. It takes frames that lie
+    /// elsewhere, too. `None`: the heap.
+    pub region: Option<RegionId>,
 }
 
 /// Why [`RxQueue::wait`] came back.

@@ -91,6 +91,7 @@ impl MemConfig {
             segmentation: self.segmentation,
             coalescing: self.coalescing,
             rss_key: Some(self.rss_key),
+            region: None,
         }
     }
 }

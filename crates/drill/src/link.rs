@@ -62,6 +62,7 @@ pub(crate) fn link(mtu: usize, mac: MacAddr, super_segments: bool) -> (Link, Far
         segmentation: super_segments.then_some(LARGEST),
         coalescing: true,
         rss_key: Some(SYMMETRIC_KEY),
+        region: None,
     };
     let queues = QueuePair { rx: Box::new(Rx(to_stack.clone())), tx: Box::new(Tx(from_stack.clone())) };
     (Link { capabilities, queues: Some(queues) }, FarEnd { to_stack, from_stack })

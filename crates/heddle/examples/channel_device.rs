@@ -59,6 +59,7 @@ fn pair() -> (ChannelDevice, ChannelDevice) {
                 segmentation: None,
                 coalescing: false,
                 rss_key: None,
+                region: None,
             },
             queues: Some(QueuePair { rx: Box::new(rx), tx: Box::new(Outgoing(out.clone())) }),
         }

@@ -25,12 +25,14 @@
 //! | `region.rs` | [`Region`], what an owner may do |
 //! | `region/chunks.rs` | headers, states and free lists of one region |
 //! | `region/registry.rs` | the table of regions, by number |
+//! | `region/zeroed.rs` | memory for a region that needs none in particular |
 //!
 //! What may never happen: two owners of one chunk, a chunk used after the memory is gone, or a trusted word in memory that
 //! another party writes.
 
 mod chunks;
 mod registry;
+mod zeroed;
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -40,6 +42,7 @@ use core::ptr::NonNull;
 use chunks::Chunks;
 pub use chunks::{RegionCounts, RegionLayout};
 pub(crate) use registry::{allocate, offset_of, release};
+use zeroed::Zeroed;
 
 use crate::buffer::{PktBuf, Window};
 use crate::foreign::ForeignBuf;
@@ -172,6 +175,14 @@ impl Region {
         layout.check(memory.len())?;
         let (id, chunks) = registry::register(|id| Box::new(Chunks::new(id, memory, layout, released)))?;
         Ok(Region { id, chunks })
+    }
+
+    /// As [`register`](Self::register), in memory of its own from the heap, all zeros.
+    ///
+    /// # Errors
+    /// As [`register`](Self::register).
+    pub fn zeroed(layout: RegionLayout, released: Released) -> Result<Region, RegionError> {
+        Region::register(Zeroed::new(layout.end().ok_or(RegionError::Layout)?), layout, released)
     }
 
     /// The region's number.

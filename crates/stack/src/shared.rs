@@ -244,10 +244,11 @@ impl<P: Platform> Shared<P> {
     /// The outbox for an event of `flow`. Always inlined: it is built where it is used, not moved there.
     #[inline(always)]
     pub fn outbox<'a>(&'a self, flow: &Flow, route: &RouteCache, counters: &'a Counters) -> Outbox<'a> {
-        let (credit, cuts) = self.room(flow, route);
+        let (credit, cuts, region) = self.room(flow, route);
         Outbox::for_device(self.tcp.get(), counters, credit, cuts)
             .with_routes(self.generation())
             .with_scarcity(self.account.scarcity())
+            .in_region(region)
     }
 
     /// The interface over a port.

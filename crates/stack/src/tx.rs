@@ -13,7 +13,7 @@ use ip::LinkHeader;
 use ip::output::DEFAULT_TTL;
 use observe::{Counters, DropReason};
 use path::{Dirty, TransmitQueue};
-use pktbuf::PktBuf;
+use pktbuf::{PktBuf, RegionId};
 use smallvec::SmallVec;
 use sync::Platform;
 use tcp::{Outbox, PathNews};
@@ -217,13 +217,14 @@ impl<P: Platform> Shared<P> {
         }
     }
 
-    /// How many data segments an event of `flow` may emit now, and how much text its device cuts into segments.
+    /// How many data segments an event of `flow` may emit now, how much text its device cuts into segments, and in which region it
+    /// wants them made.
     #[inline(always)]
-    pub(crate) fn room(&self, flow: &Flow, route: &RouteCache) -> (u32, usize) {
+    pub(crate) fn room(&self, flow: &Flow, route: &RouteCache) -> (u32, usize, Option<RegionId>) {
         // Without any device nothing is sent, and nothing waits for room.
-        let Some(port) = self.ports.get(route.port.into()) else { return (BURST as u32, 0) };
+        let Some(port) = self.ports.get(route.port.into()) else { return (BURST as u32, 0, None) };
         let credit = port.queue(flow.hash).credit().min(BURST) as u32;
-        (credit, port.capabilities().segmentation.unwrap_or(0))
+        (credit, port.capabilities().segmentation.unwrap_or(0), port.capabilities().region)
     }
 
     /// A connection has data and found no room in its device: it gets its turn from the queue's driver.

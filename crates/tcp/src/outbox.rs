@@ -6,7 +6,7 @@
 //! this crate calls up or down.
 
 use observe::{Counter, Counters, DropReason, Time};
-use pktbuf::PktBuf;
+use pktbuf::{PktBuf, RegionId};
 use smallvec::SmallVec;
 
 use crate::config::Config;
@@ -140,6 +140,8 @@ pub struct Outbox<'c> {
     pub table: TableChange,
     /// Text octets that the device splits by itself; 0 for one MSS at a time.
     pub prefer_super_segments: usize,
+    /// The region in which the device wants segments to be made; `None`: the heap.
+    pub region: Option<RegionId>,
     /// Number of the routes as the event finds them: another one whenever they have changed. Connections that search for
     /// their path's MTU ask what it carries now before they try more; 0: the caller cannot say.
     pub routes: u32,
@@ -174,6 +176,7 @@ impl<'c> Outbox<'c> {
             deadline: None,
             table: TableChange::None,
             prefer_super_segments,
+            region: None,
             routes: 0,
             scarcity: Scarcity::NONE,
             memory: 0,
@@ -192,6 +195,13 @@ impl<'c> Outbox<'c> {
     #[inline(always)]
     pub fn with_scarcity(mut self, scarcity: Scarcity) -> Self {
         self.scarcity = scarcity;
+        self
+    }
+
+    /// The same, for a device that wants segments in this region.
+    #[inline(always)]
+    pub fn in_region(mut self, region: Option<RegionId>) -> Self {
+        self.region = region;
         self
     }
 

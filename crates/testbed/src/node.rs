@@ -83,6 +83,11 @@ pub struct Node<P: Platform> {
 impl<P: Platform> Node<P> {
     /// A stack on a link of its own.
     pub fn new(terms: Terms) -> Node<P> {
+        Node::with_device(terms, |near| near)
+    }
+
+    /// As [`Node::new`], with what `wrap` makes of the stack's end of the link.
+    pub fn with_device(terms: Terms, wrap: impl FnOnce(Box<dyn Device>) -> Box<dyn Device>) -> Node<P> {
         let (a, b) = mem::pair::<P>(mem::MemConfig { ring_frames: terms.ring_frames, ..Default::default() });
         let (near, mut far) = if terms.second { (b, a) } else { (a, b) };
         let clock = VirtualClock::new(START);
@@ -94,8 +99,12 @@ impl<P: Platform> Node<P> {
         config.seed = Some(terms.seed);
         config.lock_kind = terms.lock_kind.unwrap_or(config.lock_kind);
         let (addresses, addressing) = (terms.addresses, terms.addressing);
-        let interface =
-            InterfaceConfig { device: (terms.around)(Box::new(near)), addresses, gateways: terms.gateways, addressing };
+        let interface = InterfaceConfig {
+            device: wrap((terms.around)(Box::new(near))),
+            addresses,
+            gateways: terms.gateways,
+            addressing,
+        };
         let (stack, mut drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
         let driver = drivers.pop().expect("a driver for each queue pair");
         let far = far.take_queues().pop().expect("a queue pair");

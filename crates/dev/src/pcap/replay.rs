@@ -114,6 +114,7 @@ impl Replay {
             segmentation: None,
             coalescing: false,
             rss_key: Some(SYMMETRIC_KEY),
+            region: None,
         };
         Ok(Replay { capabilities, queues, counters })
     }

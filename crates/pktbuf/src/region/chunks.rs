@@ -35,14 +35,17 @@ impl RegionLayout {
             && self.chunk > 0
             && u32::try_from(self.chunk).is_ok()
             && self.stride >= self.chunk;
-        let needed = (self.count as usize - usize::from(self.count > 0))
-            .checked_mul(self.stride)
-            .and_then(|last| last.checked_add(self.first)?.checked_add(self.chunk));
-        match needed {
+        match self.end() {
             Some(needed) if is_sound && needed <= len => Ok(()),
             Some(needed) if is_sound => Err(RegionError::TooShort { needed, len }),
             _ => Err(RegionError::Layout),
         }
+    }
+
+    /// Where the last chunk ends, in bytes from the region's first byte; `None` if that overflows or there is no chunk.
+    pub(super) fn end(&self) -> Option<usize> {
+        let last = (self.count as usize).checked_sub(1)?.checked_mul(self.stride)?;
+        last.checked_add(self.first)?.checked_add(self.chunk)
     }
 
     /// The number of the chunk that holds all of `span`, and where in the chunk it begins.

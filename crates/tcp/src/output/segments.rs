@@ -384,7 +384,7 @@ fn make(
     rare: Option<&RareOptions>,
     fill: impl FnOnce(&mut [u8], bool) -> Sum,
 ) -> bool {
-    let Some(mut buf) = PktBuf::alloc(draft.len as usize) else {
+    let Some(mut buf) = PktBuf::alloc_near(out.region, draft.len as usize) else {
         out.starved = true;
         return false;
     };
