@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod coverage;
+mod cycles;
 mod deps;
 mod exclusive;
 mod instructions;
@@ -19,8 +20,9 @@ const USAGE: &str = "\
 cargo xtask deps            print the rooms and their edges; fail on one that xtask/deps.txt does not have
 cargo xtask deps --bless    write the edges as they are to xtask/deps.txt (edges that go up are refused all the same)
 cargo xtask rules           no protocol word in an architecture, no wire offset in stack, no counter that is never counted
+cargo xtask cycles          modules of tcp, ip and stack import one way, but for the pairs in xtask/cycles.txt
 cargo xtask names           fail where a crate other than stack names an architecture (xtask/names.txt)
-cargo xtask check           formatting, clippy, deps, rules, names, coverage, documentation
+cargo xtask check           formatting, clippy, deps, rules, cycles, names, coverage, documentation
 cargo xtask ci              everything that `make test` runs: check, tests, models, benches, licences
 cargo xtask ci STEP..       some steps of it
 cargo xtask exclusive       count what the simplest architecture adds to a plain call (needs valgrind)
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         ["deps"] => deps::check(),
         ["deps", "--bless"] => deps::bless(),
         ["rules"] => rules::check(),
+        ["cycles"] => cycles::check(),
         ["names"] => names::check(),
         ["check"] => steps::run(steps::CHECK),
         ["coverage"] => coverage::check(),

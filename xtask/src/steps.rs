@@ -6,7 +6,7 @@
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{coverage, deps, exclusive, instructions, licences, metadata, names, rules};
+use crate::{coverage, cycles, deps, exclusive, instructions, licences, metadata, names, rules};
 
 /// All steps, in order.
 pub const ALL: &[&str] = &[
@@ -14,6 +14,7 @@ pub const ALL: &[&str] = &[
     "clippy",
     "deps",
     "rules",
+    "cycles",
     "names",
     "coverage",
     "docs",
@@ -27,7 +28,7 @@ pub const ALL: &[&str] = &[
 ];
 
 /// The steps that do not run anything of the product.
-pub const CHECK: &[&str] = &["fmt", "clippy", "deps", "rules", "names", "coverage", "docs"];
+pub const CHECK: &[&str] = &["fmt", "clippy", "deps", "rules", "cycles", "names", "coverage", "docs"];
 
 /// How a step ended when it did not fail.
 enum Done {
@@ -96,6 +97,7 @@ fn step(name: &str) -> Result<Done, String> {
         }
         "deps" => deps::check().map(|()| Done::Passed),
         "rules" => rules::check().map(|()| Done::Passed),
+        "cycles" => cycles::check().map(|()| Done::Passed),
         "names" => names::check().map(|()| Done::Passed),
         "coverage" => coverage::check().map(|()| Done::Passed),
         "docs" => docs(),

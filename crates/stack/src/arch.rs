@@ -20,7 +20,7 @@ use sync::Platform;
 
 use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
-use crate::connections::Census;
+use crate::census::Census;
 use crate::flow::Target;
 use crate::place::Contents;
 

@@ -13,7 +13,7 @@ use tcp::{
 
 use wire::rss::Toeplitz;
 
-use crate::connections::Census;
+use crate::census::Census;
 use crate::flow::{Flow, Key, Target};
 use crate::socket::{ListenerShared, Readiness, TcpSocket, UdpShared};
 
@@ -72,16 +72,11 @@ pub struct OpenRequest<P: Platform> {
     /// Where its user will hear of it.
     pub socket: Arc<TcpSocket<P>>,
     /// Text that may leave with the SYN.
-    pub fast_open: Option<Box<tcp::fast_open::Start>>,
+    pub fast_open: Option<Box<tcp::Start>>,
 }
 
 /// Makes the PCB of an active open; its SYN is in `out`.
-pub fn open(
-    params: &tcp::OpenParams,
-    fast_open: Option<Box<tcp::fast_open::Start>>,
-    out: &mut Outbox<'_>,
-    now: Time,
-) -> tcp::Pcb {
+pub fn open(params: &tcp::OpenParams, fast_open: Option<Box<tcp::Start>>, out: &mut Outbox<'_>, now: Time) -> tcp::Pcb {
     let mut pcb = tcp::Pcb::unopened(params, out.config, now);
     tcp::Open(fast_open).run(&mut pcb.parts(), out, now);
     pcb
@@ -123,10 +118,6 @@ pub enum OpenRefused {
     /// The stack panicked.
     Fault,
 }
-
-/// What rises on a connection that is given up after a panic: everything that its user could be waiting for.
-pub const CONDEMNED: Readiness =
-    Readiness(Readiness::READABLE.0 | Readiness::WRITABLE.0 | Readiness::ERROR.0 | Readiness::CLOSED.0);
 
 /// Runs a user's call on a connection that the caller holds. The protocol is all in `tcp`; this only unpacks values.
 pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Reply {

@@ -21,7 +21,7 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
-use std::panic::{self, AssertUnwindSafe};
+use std::panic;
 
 use std::sync::Arc;
 
@@ -29,16 +29,17 @@ use observe::{Counter, Counters};
 use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
 use wire::FourTuple;
 
-use crate::call;
-use crate::socket::TcpSocket;
+use crate::attempt::{Panic, attempt};
+use crate::socket::{Readiness, TcpSocket};
 
 /// So many panics in a row, with nothing done in between, and what panics is given up.
 pub const PANICS_IN_A_ROW: u32 = 8;
 /// Failures that are kept: the latest.
 const KEPT: usize = 64;
 
-/// What a thread panicked with.
-pub(crate) type Panic = Box<dyn Any + Send>;
+/// What rises on a connection that is given up after a panic: everything that its user could be waiting for.
+pub const CONDEMNED: Readiness =
+    Readiness(Readiness::READABLE.0 | Readiness::WRITABLE.0 | Readiness::ERROR.0 | Readiness::CLOSED.0);
 
 /// One panic that was contained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +124,7 @@ impl<P: Platform> Failures<P> {
     fn tell(&self) {
         self.owes.store(false, Ordering::Release);
         let owed = std::mem::take(&mut *self.owed.lock());
-        owed.into_iter().for_each(|(_, socket)| socket.ready.raise(call::CONDEMNED));
+        owed.into_iter().for_each(|(_, socket)| socket.ready.raise(CONDEMNED));
     }
 
     /// The connection that the calling thread's panic has ended, if it has ended one.
@@ -179,12 +180,6 @@ impl<P: Platform> Failures<P> {
             }
         }
     }
-}
-
-/// Runs `work`; its panic, if it panics. That what it borrowed may be half changed is what the table above is about.
-#[inline(always)]
-pub(crate) fn attempt<R>(work: impl FnOnce() -> R) -> Result<R, Panic> {
-    panic::catch_unwind(AssertUnwindSafe(work))
 }
 
 /// What a panic says: nearly always a text.

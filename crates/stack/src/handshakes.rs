@@ -19,8 +19,8 @@ use tcp::{
 };
 
 use crate::after::After;
-use crate::connections::{Report, report};
 use crate::flow::Flow;
+use crate::icmp::{Report, report};
 use crate::recent_routes::RecentRoutes;
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;

@@ -21,8 +21,9 @@ use wire::rss::Toeplitz;
 
 use crate::after::After;
 use crate::arch::Architecture;
+use crate::attempt::{Panic, attempt};
 use crate::call::{Control, Datagram, Ingress, Segment};
-use crate::containment::{Casualty, PANICS_IN_A_ROW, Panic, attempt};
+use crate::containment::{Casualty, PANICS_IN_A_ROW};
 use crate::flow::Target;
 use crate::shared::Shared;
 use crate::stack::Slot;

@@ -13,6 +13,7 @@
 //! Connection set-up, FIN, RST and every state but ESTABLISHED ask for [`PcbAccess::whole`].
 
 use crate::outbox::Outbox;
+pub use crate::pcb::PcbMut;
 use crate::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
 
 /// Exclusive use of a connection's parts, one hold-set at a time.
@@ -43,37 +44,6 @@ pub trait PcbAccess {
     /// All six parts at once, for the rare transitions: set-up, FIN, RST, close, abort, time-outs. Segments that `f`
     /// puts into `out` obey the rule of [`PcbAccess::transmit`].
     fn whole<R>(&mut self, out: &mut Outbox<'_>, f: impl FnOnce(PcbMut<'_>, &mut Outbox<'_>) -> R) -> R;
-}
-
-/// All parts of one connection, exclusively held.
-pub struct PcbMut<'a> {
-    /// See [`HeaderIn`].
-    pub header_in: &'a mut HeaderIn,
-    /// See [`ReceiveWindow`].
-    pub receive_window: &'a mut ReceiveWindow,
-    /// See [`Reassembly`].
-    pub reassembly: &'a mut Reassembly,
-    /// See [`SendWindow`].
-    pub send_window: &'a mut SendWindow,
-    /// See [`RetransmitQueue`].
-    pub retransmit_queue: &'a mut RetransmitQueue,
-    /// See [`HeaderOut`].
-    pub header_out: &'a mut HeaderOut,
-}
-
-impl PcbMut<'_> {
-    /// The same parts for a shorter time.
-    #[inline]
-    pub fn reborrow(&mut self) -> PcbMut<'_> {
-        PcbMut {
-            header_in: self.header_in,
-            receive_window: self.receive_window,
-            reassembly: self.reassembly,
-            send_window: self.send_window,
-            retransmit_queue: self.retransmit_queue,
-            header_out: self.header_out,
-        }
-    }
 }
 
 impl PcbAccess for PcbMut<'_> {

@@ -13,7 +13,7 @@ use wire::{FourTuple, SeqNumber};
 pub use features::{Ecn, EcnOption, FastOpenMode, SynCookies};
 pub use share::TextShare;
 
-pub use crate::pcb::WindowRule;
+pub use crate::window_rule::WindowRule;
 
 use crate::congestion::Kind;
 use crate::rtt::RttConfig;

@@ -13,7 +13,6 @@
 //! | [`pcb`] | 3.3.1 | the six parts of a connection |
 //! | [`state`] | 3.3.2 | states, and the transition table as data |
 //! | [`event`] | 3.10 | open, send, receive, close, abort, status, segment arrives, time-outs |
-//! | `fast_path` | | the established path, cut into hold-sets |
 //! | `output` | 3.7, 3.8 | the only place that makes segments of a connection |
 //! | [`handshake`] | 3.10.7.2, 3.10.7.4 | what a listener answers to SYNs, and what it remembers: SYN cache, SYN cookies |
 //! | [`fast_open`] | | payload in the SYN (RFC 7413) |
@@ -45,12 +44,13 @@ pub mod closed;
 pub mod config;
 pub mod congestion;
 pub mod ecn;
+mod ecn_state;
 pub mod error;
 pub mod event;
 pub mod fast_open;
-mod fast_path;
 pub mod handshake;
 pub mod info;
+mod isn;
 pub mod knobs;
 pub mod mss;
 pub mod outbox;
@@ -63,20 +63,23 @@ pub mod sack;
 mod scarcity;
 pub mod segment;
 pub mod state;
+mod tick;
 mod undo;
 mod user_timeout;
+mod window_rule;
 
 pub use access::{PcbAccess, PcbMut};
 pub use config::{Config, ConnectionOptions, ListenParams, OpenParams};
 pub use error::Error;
 pub use event::{
-    Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Isn, Keep, LinkDown, Open, OptionValues, PathMtu,
-    Peek, Peeked, Receive, ReceiveRest, Received, Reclaim, RecoveryState, RouteChanged, SegmentArrives, Send, SendMore,
-    SendRecord, SendUrgent, Sent, SetOption, Shutdown, SocketOption, Status, StatusReport, TakeError, Timeouts,
-    Traffic, TransmitReady,
+    Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Keep, LinkDown, Open, OptionValues, PathMtu, Peek,
+    Peeked, Receive, ReceiveRest, Received, Reclaim, RecoveryState, RouteChanged, SegmentArrives, Send, SendMore,
+    SendRecord, SendUrgent, Sent, SetOption, Shutdown, SocketOption, Start, Status, StatusReport, TakeError, TakeNews,
+    Timeouts, Traffic, TransmitReady,
 };
 pub use handshake::{HalfOpen, Progress, listen, syn_cookie};
 pub use info::TcpInfo;
+pub use isn::Isn;
 pub use outbox::{Outbox, PathNews, Readiness, TableChange};
 pub use pcb::Pcb;
 pub use pcb::Rate;

@@ -17,9 +17,9 @@ use wire::SeqNumber;
 use wire::tcp::TcpFlags;
 
 use crate::config::Config;
-use crate::event::segment_arrives::text::IDLE_CHECK;
 use crate::outbox::{Outbox, Readiness};
-use crate::pcb::{Ack, Doubt, HeaderOut, Limit, Mode, RetransmitQueue, SendWindow, Tick, Timer};
+use crate::pcb::{Ack, Doubt, HeaderOut, IDLE_CHECK, Limit, Mode, RetransmitQueue, SendWindow, Timer};
+use crate::tick::Tick;
 
 pub(crate) use recover::{probe_recovery, probe_tail};
 use segments::{COUNTERS, Draft, emit_text, emit_text_with_counters, text_draft};
@@ -34,8 +34,20 @@ const ACK: TcpFlags = TcpFlags::ACK;
 pub(crate) type Told = Option<(SeqNumber, SeqNumber)>;
 
 /// Send all that may be sent now, and an acknowledgement if `ack` asks for one.
-#[inline]
 pub(crate) fn transmit(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+    ack: Ack,
+) -> Told {
+    transmit_inlined(sw, rq, ho, out, now, ack)
+}
+
+/// [`transmit`], inlined into the established path and into SEND whatever else the compiler has to weigh there.
+#[inline(always)]
+pub(crate) fn transmit_inlined(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
     ho: &mut HeaderOut,

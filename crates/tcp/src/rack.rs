@@ -9,7 +9,7 @@
 
 use wire::SeqNumber;
 
-use crate::pcb::{is_before, since, until};
+use crate::tick::{is_before, since, until};
 
 /// The reordering window is at least this while reordering is allowed for: timers tick at about a millisecond, and on a
 /// path of microseconds the threads of a host reorder more than a quarter of the round trip.

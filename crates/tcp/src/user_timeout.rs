@@ -12,57 +12,12 @@ use observe::Time;
 use wire::tcp::{RareOptions, UserTimeout};
 
 use crate::access::PcbMut;
-use crate::config::{Config, ConnectionOptions};
+use crate::config::Config;
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::output;
-use crate::pcb::{HeaderIn, SendWindow, milliseconds};
+use crate::pcb::{Exchange, HeaderIn, SendWindow, milliseconds};
 use crate::segment::Segment;
-
-/// What was said, and whether it may count.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Exchange {
-    told: Option<UserTimeout>,
-    heard: Option<UserTimeout>,
-    /// The user has set the user time-out.
-    fixed: bool,
-}
-
-impl Exchange {
-    /// Before the peer has advertised one.
-    pub(crate) fn of(options: &ConnectionOptions) -> Exchange {
-        let told = options.announced_user_timeout.and_then(UserTimeout::new);
-        Exchange { told, heard: None, fixed: options.user_timeout.is_some() }
-    }
-
-    /// ENABLED.
-    pub(crate) fn is_on(&self) -> bool {
-        self.told.is_some()
-    }
-
-    /// Is the user time-out one that the two ends have found together?
-    pub(crate) fn is_adopted(&self) -> bool {
-        self.is_on() && self.heard.is_some() && !self.fixed
-    }
-
-    /// What is advertised to the peer.
-    pub(crate) fn told(&self) -> Option<Duration> {
-        self.told.map(UserTimeout::duration)
-    }
-
-    /// What the peer advertised last.
-    pub(crate) fn heard(&self) -> Option<Duration> {
-        self.heard.map(UserTimeout::duration)
-    }
-
-    /// The user has set a user time-out, or taken it back.
-    //= https://www.rfc-editor.org/rfc/rfc5482#section-3
-    //# If an application explicitly sets the USER_TIMEOUT, CHANGEABLE MUST become false in order to prevent UTO options
-    //# (from the other end) from overriding local application requests.
-    pub(crate) fn set_fixed(&mut self, fixed: bool) {
-        self.fixed = fixed;
-    }
-}
 
 fn told(header_in: &HeaderIn) -> Option<UserTimeout> {
     header_in.settings.as_ref().and_then(|settings| settings.exchange.told)

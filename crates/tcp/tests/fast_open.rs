@@ -8,8 +8,9 @@ use observe::{Counter, DropReason};
 use pktbuf::{Chunk, PktBuf};
 use support::endpoint::{Driver, Setup};
 use support::script::{Peer, Script, peer};
-use tcp::fast_open::{News, Offer, Outcome, Start, TakeNews};
+use tcp::fast_open::{News, Offer, Outcome};
 use tcp::{Close, Error, Isn, OpenParams, Outbox, PathMtu, Pcb, State, TakeError};
+use tcp::{Start, TakeNews};
 use wire::SeqNumber;
 use wire::tcp::{Cookie, FastOpen};
 

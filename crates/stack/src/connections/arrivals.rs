@@ -7,11 +7,11 @@ use observe::{DropReason, Time};
 use tcp::TableChange;
 
 use super::events::{Doomed, Events};
-use super::icmp::{Report, report};
 use crate::after::After;
 use crate::call::{Datagram, Ingress, Segment};
 use crate::flow::Flow;
 use crate::handshakes::Child;
+use crate::icmp::{Report, report};
 use crate::place::{DirectoryOf, Effects, NewConnection, Place, Site};
 use crate::replicas::Unmatched;
 use crate::socket::{Admitted, TcpSocket};

@@ -7,8 +7,8 @@ use observe::{Counter, Time};
 use tcp::{Event, PathNews, TableChange};
 
 use crate::after::After;
-use crate::call;
-use crate::containment::{Casualty, Panic, attempt};
+use crate::attempt::{Panic, attempt};
+use crate::containment::{CONDEMNED, Casualty};
 use crate::place::{Effects, Place};
 use crate::socket::{Admitted, TcpSocket};
 
@@ -54,7 +54,7 @@ pub trait Events: Place {
         let casualty = self.flow(id).map_or(Casualty::Work, |flow| Casualty::Connection(flow.tuple));
         self.shared().failures.note(panic, casualty, self.counters());
         if let Some(socket) = self.condemn(id, now, after) {
-            after.wake(&socket, call::CONDEMNED);
+            after.wake(&socket, CONDEMNED);
         }
     }
 
@@ -139,7 +139,7 @@ pub trait Events: Place {
     #[cold]
     fn learn(&mut self, id: &Self::Id, now: Time, after: &mut After<Self::Platform>) {
         let Some(flow) = self.flow(id) else { return };
-        let news = self.run_contained(id, Self::Held::default(), tcp::fast_open::TakeNews, now, after);
+        let news = self.run_contained(id, Self::Held::default(), tcp::TakeNews, now, after);
         if let Some(news) = news.flatten() {
             let shared = self.shared();
             let timeout = shared.tcp().fast_open_black_hole_timeout;

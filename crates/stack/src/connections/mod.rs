@@ -6,10 +6,8 @@
 //! | file | what happens |
 //! |---|---|
 //! | `arrivals.rs` ([`Arrivals`]) | a segment, a datagram or an ICMP error arrives: look-up order, half-open connections, cookies, adoption |
-//! | `icmp.rs` | what an ICMP error means to a connection |
 //! | `events.rs` ([`Events`]) | an event runs, and its effects on timers, tables and listeners; containment of a panic |
 //! | `calls.rs` ([`Calls`]) | a user's call, active opens included |
-//! | `census.rs` ([`Census`]) | what is alive, counted |
 //! | `upkeep.rs` ([`Upkeep`]) | timers, changes that concern every connection, statistics |
 //!
 //! Who calls this: architectures, for the place that they have exclusive use of. What may never happen: a wait, or a wake-up;
@@ -17,14 +15,10 @@
 
 mod arrivals;
 mod calls;
-mod census;
 mod events;
-mod icmp;
 mod upkeep;
 
 pub use arrivals::Arrivals;
 pub use calls::Calls;
-pub use census::Census;
 pub use events::Events;
-pub(crate) use icmp::{Report, report};
 pub use upkeep::Upkeep;

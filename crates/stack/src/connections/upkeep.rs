@@ -3,10 +3,10 @@
 use observe::{Counter, Time};
 use tcp::Event;
 
-use super::census::Census;
 use super::events::Events;
 use crate::after::After;
 use crate::call::Control;
+use crate::census::Census;
 use crate::flow::Flow;
 use crate::place::Place;
 

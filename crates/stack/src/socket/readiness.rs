@@ -13,7 +13,7 @@ use sync::{Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform};
 pub use tcp::Readiness;
 
 use super::poll::{Number, PollSet};
-use crate::containment::attempt;
+use crate::attempt::attempt;
 
 /// Somebody sleeps on the word.
 const WAITING: u32 = 1 << 31;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use observe::Time;
 use pktbuf::{Chunk, PktBuf};
 use sync::Platform;
+use tcp::Start;
 use tcp::config::ConnectionOptions;
-use tcp::fast_open::Start;
 
 use super::Stack;
 use crate::call::{Call, OpenRefused, OpenRequest, Reply};

@@ -2,7 +2,6 @@
 
 use observe::Time;
 
-use super::segment_arrives::release;
 use super::{Event, close};
 use crate::access::PcbAccess;
 use crate::error::Error;
@@ -26,7 +25,7 @@ impl Event for LinkDown {
         pcb.whole(out, |mut parts, out| {
             if parts.header_in.state != State::Closed {
                 parts.fail(Error::NetworkDown, out, now);
-                release(&mut parts, out);
+                parts.release(out);
             }
         });
     }
@@ -39,7 +38,7 @@ impl Event for Abort {
         pcb.whole(out, |mut parts, out| {
             parts.header_in.set_held(false);
             close::reset(&mut parts, out, now);
-            release(&mut parts, out);
+            parts.release(out);
         });
     }
 }

@@ -3,7 +3,6 @@
 use observe::{Counter, Time};
 
 use super::Event;
-use super::segment_arrives::release;
 use crate::access::{PcbAccess, PcbMut};
 use crate::error::Error;
 use crate::outbox::Outbox;
@@ -51,7 +50,7 @@ impl Event for Close {
                 close(&mut parts, out, now);
                 watch_fin_wait_2(&mut parts, out, now);
             }
-            release(&mut parts, out);
+            parts.release(out);
         });
     }
 }

@@ -8,11 +8,10 @@ use observe::{Counter, Time};
 use wire::SeqNumber;
 
 use super::Event;
-use super::segment_arrives::release;
+use super::fast_open;
 use crate::access::{PcbAccess, PcbMut};
 use crate::config::MtuProbing;
 use crate::error::Error;
-use crate::fast_open;
 use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::{Ack, Flight, Mode, SendWindow, Sizes};
@@ -78,7 +77,7 @@ impl Event for IcmpError {
             let believed = parts.header_in.state == State::SynSent || out.config.hard_errors_abort;
             if believed && error == Error::Refused {
                 parts.fail(error, out, now);
-                release(&mut parts, out);
+                parts.release(out);
             } else {
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
                 //# and it SHOULD make the information available to the application (SHLD-25).

@@ -6,6 +6,8 @@
 
 mod abort;
 mod close;
+pub(crate) mod early;
+pub(crate) mod fast_open;
 mod icmp;
 mod open;
 mod options;
@@ -18,22 +20,25 @@ mod set_option;
 mod status;
 mod take_error;
 mod timeouts;
+mod transmit_ready;
 
 pub use abort::{Abort, LinkDown};
 pub use close::{Close, Shutdown};
+pub use fast_open::{Start, TakeNews};
 pub use icmp::{IcmpError, IcmpKind, PathMtu};
 pub(crate) use open::Negotiation;
-pub use open::{Isn, Open};
+pub use open::Open;
 pub use options::OptionValues;
 pub use receive::{Keep, Peek, Peeked, Receive, ReceiveRest, Received};
 pub use reclaim::Reclaim;
 pub use route_changed::RouteChanged;
 pub use segment_arrives::{Disposition, SegmentArrives};
-pub use send::{Chunks, Send, SendMore, SendRecord, SendUrgent, Sent, TransmitReady};
+pub use send::{Chunks, Send, SendMore, SendRecord, SendUrgent, Sent};
 pub use set_option::{SetOption, SocketOption};
 pub use status::{RecoveryState, Status, StatusReport, Traffic};
 pub use take_error::TakeError;
 pub use timeouts::Timeouts;
+pub use transmit_ready::TransmitReady;
 
 use observe::Time;
 

@@ -5,11 +5,12 @@ use wire::tcp::{Header, Options};
 use wire::{FourTuple, SeqNumber};
 
 use super::Event;
+use super::fast_open::Start;
 use crate::access::PcbAccess;
 use crate::config::{Config, ConnectionOptions, MtuProbing, OpenParams};
 use crate::congestion::Controller;
 use crate::ecn;
-use crate::fast_open::Start;
+use crate::isn::Isn;
 use crate::mss;
 use crate::outbox::Outbox;
 use crate::output;
@@ -18,17 +19,6 @@ use crate::pcb::{
 };
 use crate::state::{Cause, State};
 use crate::user_timeout;
-
-/// The secrets of a new passive connection: this crate draws no randomness.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Isn {
-    /// Initial send sequence number (RFC 6528).
-    pub iss: SeqNumber,
-    /// Offset of our timestamp clock in ms.
-    pub ts_offset: u32,
-    /// Flow hash copied to every segment's `Meta::flow_hash`, if the stack has one.
-    pub flow_hash: Option<u32>,
-}
 
 /// What a SYN says, and what we make of it.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +82,13 @@ impl Pcb {
     pub fn open_active(params: &OpenParams, out: &mut Outbox<'_>, now: Time) -> Pcb {
         let mut pcb = Pcb::unopened(params, out.config, now);
         Open(None).run(&mut pcb.parts(), out, now);
+        pcb
+    }
+
+    /// Open actively with text: the PCB in SYN-SENT, its SYN in `out` with as much of the text as the offer allows.
+    pub fn open_fast(params: &OpenParams, start: Start, out: &mut Outbox<'_>, now: Time) -> Pcb {
+        let mut pcb = Pcb::unopened(params, out.config, now);
+        Open(Some(Box::new(start))).run(&mut pcb.parts(), out, now);
         pcb
     }
 

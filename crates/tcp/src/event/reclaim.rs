@@ -10,7 +10,6 @@ use observe::{Counter, Time};
 use wire::SeqNumber;
 
 use super::Event;
-use super::segment_arrives::release;
 use crate::access::PcbAccess;
 use crate::outbox::Outbox;
 use crate::state::{Cause, State};
@@ -40,7 +39,7 @@ impl Event for Reclaim {
             out.count(Counter::TimeWaitReused, 1);
             let next = parts.send_window.nxt + DISTANCE;
             parts.enter(Cause::Expired, out, now);
-            release(&mut parts, out);
+            parts.release(out);
             Some(next)
         })
     }

@@ -1,18 +1,15 @@
-//! SEND (RFC 9293 section 3.10.2), and the continuation of a transmission that the device held up.
+//! SEND (RFC 9293 section 3.10.2).
 
 use observe::Time;
 use pktbuf::Chunk;
 use smallvec::SmallVec;
 
 use super::Event;
-use super::segment_arrives::text::IDLE_CHECK;
 use crate::access::{PcbAccess, PcbMut};
 use crate::error::Error;
-use crate::fast_path;
 use crate::outbox::Outbox;
 use crate::output::{self, Told};
-use crate::pcb::{Ack, HeaderOut, Push, RetransmitQueue, SendWindow};
-use crate::state::State;
+use crate::pcb::{Ack, HeaderOut, IDLE_CHECK, Push, RetransmitQueue, SendWindow};
 
 /// Text to send, in order. Room for one inline, which is what nearly every call gives: calls and their answers are moved
 /// several times.
@@ -97,7 +94,7 @@ fn send<A: PcbAccess>(
         {
             accepted = chunk.len();
             chunks.pop().into_iter().for_each(|chunk| enqueue(rq, chunk, out, now));
-            let told = output::transmit(sw, rq, ho, out, now, Ack::None);
+            let told = output::transmit_inlined(sw, rq, ho, out, now, Ack::None);
             sw.hold.set_push(push.after_call());
             return Ok(told);
         }
@@ -243,18 +240,4 @@ fn enqueue(rq: &mut RetransmitQueue, chunk: Chunk, out: &mut Outbox<'_>, now: Ti
 pub(super) fn flush_pending(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time, ack: Ack) -> Told {
     super::close::continue_close(parts, out, now);
     parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, ack))
-}
-
-/// The device (or the buffer pool) takes segments again: go on where [`Outbox::starved`] was set.
-#[derive(Clone, Copy, Debug)]
-pub struct TransmitReady;
-
-impl Event for TransmitReady {
-    type Reply = ();
-
-    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
-        if pcb.send_side(|sw, rq| sw.state != State::Closed && sw.has_work(rq)) {
-            fast_path::transmit(pcb, out, None, now);
-        }
-    }
 }

@@ -4,12 +4,13 @@ use core::time::Duration;
 
 use observe::Time;
 
+use super::fast_open;
 use super::{Event, OptionValues};
 use crate::access::{PcbAccess, PcbMut};
 use crate::congestion::Kind;
 use crate::ecn::{EcnCounts, EcnMode};
 use crate::error::Error;
-use crate::fast_open::{self, FastOpenFailure};
+use crate::fast_open::FastOpenFailure;
 use crate::outbox::{Outbox, Readiness};
 use crate::pcb::shaping::Limited;
 use crate::pcb::{HeaderOut, Loss, Mode, Rate, SendWindow, Timer};

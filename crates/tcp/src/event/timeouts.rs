@@ -9,18 +9,18 @@ use core::time::Duration;
 use observe::{Counter, Time};
 
 use super::Event;
+use super::fast_open;
 use super::icmp::suspect_black_hole;
-use super::segment_arrives::text::IDLE_CHECK;
-use super::segment_arrives::{disorder, release};
+use super::segment_arrives::disorder;
 use crate::access::{PcbAccess, PcbMut};
 use crate::config::Config;
 use crate::ecn;
 use crate::error::Error;
-use crate::fast_open;
 use crate::outbox::Outbox;
 use crate::output;
-use crate::pcb::{Ack, Doubt, Mode, RetransmitQueue, SendWindow, TIMER_SLACK, Timer, since};
+use crate::pcb::{Ack, Doubt, IDLE_CHECK, Mode, RetransmitQueue, SendWindow, TIMER_SLACK, Timer};
 use crate::state::{Cause, State};
+use crate::tick::since;
 use crate::user_timeout;
 
 /// Time-outs and window probes, answered or not, after the user has closed the connection: 51 s at the least RTO.
@@ -69,7 +69,7 @@ fn expire(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     if matches!(parts.header_in.state, State::TimeWait | State::FinWait2) {
         out.count(Counter::ConnectionsClosed, 1);
         parts.enter(Cause::Expired, out, now);
-        release(parts, out);
+        parts.release(out);
     }
 }
 
@@ -353,7 +353,7 @@ fn give_up(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
         output::reset(parts.send_window, parts.header_out, out, now);
     }
     parts.fail(error, out, now);
-    release(parts, out);
+    parts.release(out);
 }
 
 /// The user time-out (RFC 9293 section 3.9.1, RFC 5482): text or a FIN has waited for so long, sent and not acknowledged or
@@ -414,7 +414,7 @@ fn keep_alive(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     if over {
         output::reset(parts.send_window, parts.header_out, out, now);
         parts.fail(Error::TimedOut, out, now);
-        release(parts, out);
+        parts.release(out);
         return;
     }
     settings.sent = settings.sent.saturating_add(1);

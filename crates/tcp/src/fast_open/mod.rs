@@ -2,9 +2,8 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `client.rs` | an active open whose SYN carries payload, and which falls back ([`crate::Pcb::open_fast`]) |
+//! | `client.rs` | what an active open may put on its SYN, and what it learns; the events are in `event/fast_open.rs` |
 //! | `destinations.rs` ([`Destinations`]) | what a client remembers of servers |
-//! | `server.rs` | a passive open that takes the payload of its SYN ([`crate::handshake::accept`] makes it) |
 //! | `cookie.rs` ([`CookieKeys`]) | the cookies of a server |
 //! | `pending.rs` ([`PendingRequests`]) | how many connections may be open early |
 //!
@@ -15,12 +14,10 @@ mod client;
 mod cookie;
 mod destinations;
 mod pending;
-mod server;
 
-pub(crate) use client::{Asked, answered, failure, sent_again, settle_text, silent, too_large, user_waits};
-pub use client::{FastOpenFailure, News, Offer, Outcome, Start, TakeNews};
+pub(crate) use client::Asked;
+pub use client::{FastOpenFailure, News, Offer, Outcome};
 pub use cookie::CookieKeys;
 pub(crate) use cookie::Verdict;
 pub use destinations::Destinations;
 pub use pending::PendingRequests;
-pub(crate) use server::{complete, covers};

@@ -6,8 +6,8 @@ use wire::tcp::{FastOpen, RareOptions};
 
 use crate::access::PcbMut;
 use crate::config::ListenParams;
-use crate::event::Isn;
 use crate::event::segment_arrives::take_text;
+use crate::isn::Isn;
 use crate::outbox::{Outbox, Readiness, TableChange};
 use crate::output;
 use crate::pcb::{Pcb, Timer};

@@ -12,13 +12,15 @@ use wire::{FourTuple, SeqNumber};
 
 use crate::config::{Config, ListenParams};
 use crate::ecn::{self, EcnMode};
-use crate::event::{Event, IcmpError, IcmpKind, Isn, Negotiation, SegmentArrives};
+use crate::event::{Event, IcmpError, IcmpKind, Negotiation, SegmentArrives};
+use crate::isn::Isn;
 use crate::mss;
 use crate::outbox::Outbox;
 use crate::output;
-use crate::pcb::{HeaderOut, Pcb, TIMESTAMPS_LEN, Tick, first_window};
+use crate::pcb::{HeaderOut, Pcb, TIMESTAMPS_LEN, first_window};
 use crate::segment::Segment;
 use crate::state::State;
+use crate::tick::Tick;
 
 /// The peer does not scale its window.
 const NO_SHIFT: u8 = u8::MAX;

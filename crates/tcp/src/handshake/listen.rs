@@ -9,7 +9,7 @@ use wire::tcp::{FastOpen, TcpFlags};
 use crate::closed;
 use crate::config::ListenParams;
 use crate::ecn;
-use crate::event::Isn;
+use crate::isn::Isn;
 use crate::outbox::Outbox;
 use crate::segment::Segment;
 

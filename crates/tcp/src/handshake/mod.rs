@@ -32,7 +32,7 @@ pub use secrets::Secrets;
 pub use syn_cache::SynCache;
 
 use crate::config::ListenParams;
-use crate::event::Isn;
+use crate::isn::Isn;
 use crate::outbox::Outbox;
 use crate::pcb::Pcb;
 use crate::segment::Segment;

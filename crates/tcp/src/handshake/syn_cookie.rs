@@ -18,7 +18,8 @@ use wire::{FourTuple, SeqNumber};
 
 use crate::config::{Config, Ecn, ListenParams};
 use crate::ecn::{self, EcnMode};
-use crate::event::{Isn, Negotiation};
+use crate::event::Negotiation;
+use crate::isn::Isn;
 use crate::outbox::Outbox;
 use crate::pcb::Pcb;
 use crate::segment::Segment;

@@ -6,7 +6,8 @@
 //! to hold.
 
 use super::*;
-use crate::pcb::{RECOVERY_PROBES, RECOVERY_SLACK, not_before};
+use crate::pcb::{RECOVERY_PROBES, RECOVERY_SLACK};
+use crate::tick::not_before;
 
 /// Send again what is lost, and new text where the pipe has room.
 #[cold]

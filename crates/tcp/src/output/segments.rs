@@ -14,10 +14,11 @@ use wire::tcp::{
 
 use super::ACK;
 use crate::config::Config;
-use crate::ecn::NOT_ECT;
+use crate::ecn_state::NOT_ECT;
 use crate::outbox::Outbox;
-use crate::pcb::{HeaderOut, RetransmitQueue, SKEW_MS, SendWindow};
+use crate::pcb::{HeaderOut, RetransmitQueue, SendWindow};
 use crate::state::State;
+use crate::tick::SKEW_MS;
 
 /// How a segment is made.
 pub(super) struct Draft {

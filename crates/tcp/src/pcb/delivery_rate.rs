@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use wire::SeqNumber;
 
-use super::send_log::since;
+use crate::tick::since;
 
 /// Marks at most; what leaves while so many are not acknowledged gives no sample.
 const MARKS: usize = 32;

@@ -7,14 +7,15 @@ use core::time::Duration;
 use observe::Time;
 use wire::tcp::{HEADER_LEN, TcpFlags};
 
-use super::{Settings, Tick, mebinanos};
+use super::Settings;
 use crate::config::{Config, ConnectionOptions};
-use crate::ecn::{CE, NOT_ECT};
+use crate::ecn_state::{CE, NOT_ECT};
 use crate::error::Error;
 use crate::outbox::{Outbox, Readiness};
 use crate::scarcity::Standing;
 use crate::segment::Segment;
 use crate::state::State;
+use crate::tick::{Tick, mebinanos};
 
 /// Bits of `HeaderIn::traits`.
 const PASSIVE: u8 = 1;

@@ -13,8 +13,8 @@ use wire::{FourTuple, SeqNumber};
 
 use super::receive_window::RecvSnapshot;
 use crate::config::ConnectionOptions;
-use crate::ecn::{EcnState, Marks};
-use crate::event::Isn;
+use crate::ecn_state::{EcnState, Marks};
+use crate::isn::Isn;
 
 /// Bits of `HeaderOut::class` that are a class.
 const CLASS: u8 = !3;

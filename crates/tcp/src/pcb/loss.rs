@@ -18,10 +18,11 @@ use std::collections::VecDeque;
 use wire::SeqNumber;
 
 use super::Totals;
-use super::send_log::{SendLog, is_before, not_before, since};
+use super::send_log::SendLog;
 use crate::congestion::Prr;
 use crate::rack::{Rack, Sent};
 use crate::sack::Scoreboard;
+use crate::tick::{is_before, not_before, since};
 use crate::undo::Undo;
 
 pub(crate) use too_large::{Flight, Sizes};

@@ -5,6 +5,7 @@
 //! [`crate::access`] for which event may hold which.
 
 mod delivery_rate;
+mod exchange;
 mod fifo;
 mod header_in;
 mod header_out;
@@ -20,9 +21,7 @@ mod send_window;
 mod settings;
 pub(crate) mod shaping;
 mod sizing;
-mod tick;
 mod totals;
-mod window_rule;
 
 pub use delivery_rate::Rate;
 pub use header_in::HeaderIn;
@@ -31,30 +30,29 @@ pub use reassembly::Reassembly;
 pub use receive_window::ReceiveWindow;
 pub use retransmit_queue::RetransmitQueue;
 pub use send_window::SendWindow;
-pub use window_rule::WindowRule;
 
+pub(crate) use exchange::Exchange;
 pub(crate) use header_in::{Path, milliseconds};
 pub(crate) use hold::{Hold, Push};
 pub(crate) use loss::{Delivery, Detected, Doubt, Flight, Loss, Sizes};
 pub(crate) use mtu_search::MtuSearch;
 pub(crate) use receive_window::{Ack, RecvSnapshot, first_window};
-pub(crate) use send_log::{is_before, not_before, since, until};
 pub(crate) use send_window::{Mode, RECOVERY_PROBES, RECOVERY_SLACK, TIMER_SLACK, TIMESTAMPS_LEN, Timer};
 pub(crate) use settings::Settings;
 pub(crate) use shaping::{Limit, Shaping};
 pub(crate) use sizing::Sizing;
-pub(crate) use tick::{SKEW_MS, Tick, mebinanos};
 pub(crate) use totals::Totals;
-use window_rule::Room;
 
 use core::time::Duration;
 
 use observe::{Counter, Time};
 
-use crate::access::PcbMut;
 use crate::error::Error;
 use crate::outbox::{Outbox, Readiness, TableChange};
 use crate::state::{Cause, State};
+
+/// After this long a queue that took heap memory is looked at, and gives it back if it is empty.
+pub(crate) const IDLE_CHECK: Duration = Duration::from_secs(1);
 
 /// One connection.
 #[derive(Debug)]
@@ -71,6 +69,37 @@ pub struct Pcb {
     pub retransmit_queue: RetransmitQueue,
     /// See [`HeaderOut`].
     pub header_out: HeaderOut,
+}
+
+/// All parts of one connection, exclusively held.
+pub struct PcbMut<'a> {
+    /// See [`HeaderIn`].
+    pub header_in: &'a mut HeaderIn,
+    /// See [`ReceiveWindow`].
+    pub receive_window: &'a mut ReceiveWindow,
+    /// See [`Reassembly`].
+    pub reassembly: &'a mut Reassembly,
+    /// See [`SendWindow`].
+    pub send_window: &'a mut SendWindow,
+    /// See [`RetransmitQueue`].
+    pub retransmit_queue: &'a mut RetransmitQueue,
+    /// See [`HeaderOut`].
+    pub header_out: &'a mut HeaderOut,
+}
+
+impl PcbMut<'_> {
+    /// The same parts for a shorter time.
+    #[inline]
+    pub fn reborrow(&mut self) -> PcbMut<'_> {
+        PcbMut {
+            header_in: self.header_in,
+            receive_window: self.receive_window,
+            reassembly: self.reassembly,
+            send_window: self.send_window,
+            retransmit_queue: self.retransmit_queue,
+            header_out: self.header_out,
+        }
+    }
 }
 
 /// The parts of a connection by value, in the canonical order: what a staged driver puts under its locks.
@@ -159,6 +188,21 @@ impl PcbMut<'_> {
         self.send_window.una = self.send_window.nxt;
         self.send_window.mode = Mode::Open;
         self.send_window.loss = None;
+    }
+
+    /// A closed connection whose user is gone (or never had it) leaves the table now; else its user's close does that.
+    pub(crate) fn release(&mut self, out: &mut Outbox<'_>) {
+        if self.header_in.state == State::Closed && !self.header_in.is_held() {
+            out.table = match out.table {
+                TableChange::Unfinished { reset, .. } => TableChange::Unfinished { reset, remove: true },
+                _ => TableChange::Remove,
+            };
+        }
+    }
+
+    /// Is it open although its handshake is not complete (Fast Open)?
+    pub(crate) fn is_early(&self) -> bool {
+        self.header_in.state == State::SynReceived && self.send_window.state == State::Established
     }
 
     /// The connection failed: remember why, and end it.

@@ -13,11 +13,12 @@ use wire::tcp::SackBlocks;
 
 use super::fifo::{Appended, Fifo};
 use super::sizing::opening;
-use super::{Reassembly, Room, Sizing, WindowRule};
+use super::{Reassembly, Sizing};
 use crate::config::{Config, ConnectionOptions};
 use crate::outbox::Outbox;
 use crate::scarcity::of_buffer;
 use crate::state::State;
+use crate::window_rule::{Room, WindowRule};
 
 /// Text of up to this many octets is copied into the buffer before it, if that has room, so that a peer that sends one
 /// octet at a time does not pin one buffer per octet. About half of what a block for one frame holds: whatever lengths a

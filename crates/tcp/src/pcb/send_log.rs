@@ -12,6 +12,7 @@
 //! of it arrived counts as sent at its beginning, and what may be lost as sent at its end. What may never happen: an octet
 //! that seems to have left earlier than it did when others decide whether it is lost.
 
+use crate::tick::{is_before, since};
 use wire::SeqNumber;
 
 /// The most older slices remembered.
@@ -92,36 +93,6 @@ pub(crate) struct SendLog {
     /// When the newest slice left.
     newest: Span,
     older: Option<Box<Older>>,
-}
-
-/// So much later than `later` may `earlier` be in [`since`]: two threads may bring clock readings of different age.
-const SKEW_US: u32 = 10_000_000;
-
-/// How long after `earlier` is `later`, both in microseconds modulo 2^32; 0 if it is a little earlier. What lies hours
-/// back counts as some time ago, never as just now: a timer that waits for its age would not come to an end.
-#[inline]
-pub(crate) fn since(later: u32, earlier: u32) -> u32 {
-    let elapsed = later.wrapping_sub(earlier);
-    if elapsed > u32::MAX - SKEW_US { 0 } else { elapsed }
-}
-
-/// When something leaves at `now` that leaves after what left at `noted`: a thread whose clock reading is older than that of
-/// another may get at the connection later, and RACK must not think that what it sends left first.
-#[inline]
-pub(crate) fn not_before(now: u32, noted: u32) -> u32 {
-    if now.wrapping_sub(noted) > u32::MAX - SKEW_US { noted } else { now }
-}
-
-/// How long from `now` until `due`, both in microseconds modulo 2^32; 0 if that is over.
-#[inline]
-pub(crate) fn until(due: u32, now: u32) -> u32 {
-    if is_before(due, now) { 0 } else { due.wrapping_sub(now) }
-}
-
-/// Is `a` before `b`, both in microseconds modulo 2^32?
-#[inline]
-pub(crate) fn is_before(a: u32, b: u32) -> bool {
-    (a.wrapping_sub(b) as i32) < 0
 }
 
 impl SendLog {

@@ -6,15 +6,17 @@
 
 use core::time::Duration;
 
-use observe::Time;
+use observe::{Counter, Time};
 use wire::SeqNumber;
+use wire::tcp::Header;
 
-use super::{Hold, Limit, Loss, MtuSearch, Shaping, Tick};
+use super::{Hold, Limit, Loss, MtuSearch, Shaping};
 use crate::config::{Config, ConnectionOptions};
 use crate::congestion::{Controller, Kind};
 use crate::outbox::Outbox;
 use crate::rtt::RttEstimator;
 use crate::state::State;
+use crate::tick::Tick;
 
 /// Octets that a segment's timestamps take.
 pub(crate) const TIMESTAMPS_LEN: u16 = 12;
@@ -380,6 +382,20 @@ impl SendWindow {
         let low = search.low();
         self.shaping(config).mtu_search = Some(search);
         low
+    }
+
+    /// Takes a round-trip sample from the timestamp that the peer has echoed (RFC 7323 section 4).
+    #[cold]
+    pub(crate) fn sample_echo(&mut self, header: &Header, out: &Outbox<'_>, now: Time) {
+        let Some(timestamps) = header.options.timestamps else { return };
+        let sent = timestamps.echo.wrapping_sub(self.ts_offset);
+        let elapsed = (now.as_millis() as u32).wrapping_sub(sent);
+        // An echo from the future, or of an age that no round trip has, is no measurement.
+        if elapsed < 1 << 22 {
+            let expected = self.flight() / (2 * u32::from(self.mss)) + 1;
+            self.rtt.sample_one_of(Duration::from_millis(u64::from(elapsed)), expected, now, &out.config.rto);
+            out.count(Counter::RttSamples, 1);
+        }
     }
 }
 

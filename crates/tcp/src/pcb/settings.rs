@@ -5,11 +5,10 @@ use core::time::Duration;
 
 use observe::Time;
 
-use super::milliseconds;
+use super::{Exchange, milliseconds};
 use crate::config::{Config, ConnectionOptions, KeepAlive};
 use crate::error::Error;
 use crate::fast_open::Asked;
-use crate::user_timeout::Exchange;
 
 /// See the module documentation.
 #[derive(Debug)]

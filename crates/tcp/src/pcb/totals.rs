@@ -3,7 +3,7 @@
 
 use observe::Time;
 
-use super::Tick;
+use crate::tick::Tick;
 
 /// Reordering by more segments is reported as this: `tcp_max_reordering` of Linux.
 const MAX_REORDERING: u32 = 300;

@@ -4,15 +4,14 @@
 //! Written against the send side alone. What it learns about text to send is a hint for the caller: the transmission
 //! that follows decides again.
 
-use core::time::Duration;
-
 use observe::{Counter, Time};
 use wire::SeqNumber;
 use wire::tcp::Header;
 
 use super::disorder::{self, Seen};
 use crate::outbox::{Outbox, Readiness};
-use crate::pcb::{Delivery, Mode, RetransmitQueue, SendWindow, Tick, Timer, since};
+use crate::pcb::{Delivery, Mode, RetransmitQueue, SendWindow, Timer};
+use crate::tick::{Tick, since};
 
 /// What the ACK field meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,20 +191,7 @@ fn sample_round_trip(sw: &mut SendWindow, rq: &RetransmitQueue, header: &Header,
             out.count(Counter::RttSamples, 1);
         }
     } else if sw.timestamps && !sw.sack && (sw.mode != Mode::Open || sw.rtt.backoff_count() > 0) {
-        sample_echo(sw, header, out, now);
-    }
-}
-
-#[cold]
-pub(crate) fn sample_echo(sw: &mut SendWindow, header: &Header, out: &Outbox<'_>, now: Time) {
-    let Some(timestamps) = header.options.timestamps else { return };
-    let sent = timestamps.echo.wrapping_sub(sw.ts_offset);
-    let elapsed = (now.as_millis() as u32).wrapping_sub(sent);
-    // An echo from the future, or of an age that no round trip has, is no measurement.
-    if elapsed < 1 << 22 {
-        let expected = sw.flight() / (2 * u32::from(sw.mss)) + 1;
-        sw.rtt.sample_one_of(Duration::from_millis(u64::from(elapsed)), expected, now, &out.config.rto);
-        out.count(Counter::RttSamples, 1);
+        sw.sample_echo(header, out, now);
     }
 }
 

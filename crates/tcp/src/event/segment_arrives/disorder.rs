@@ -12,13 +12,11 @@ use observe::{Counter, Time};
 use wire::SeqNumber;
 use wire::tcp::Header;
 
-use super::acknowledgement::sample_echo;
 use crate::outbox::Outbox;
-use crate::pcb::{
-    Delivery, Detected, Doubt, Loss, Mode, RetransmitQueue, SendWindow, TIMER_SLACK, Timer, since, until,
-};
+use crate::pcb::{Delivery, Detected, Doubt, Loss, Mode, RetransmitQueue, SendWindow, TIMER_SLACK, Timer};
 use crate::rack::{LONGEST_US, NO_DUP_THRESH, STATIC_WINDOW, Sent};
 use crate::sack::{DUP_THRESH, dsack};
+use crate::tick::{since, until};
 
 /// What is known of the acknowledgement so far.
 #[derive(Clone, Copy, Debug)]
@@ -248,7 +246,7 @@ fn observe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outbox<'
         sw.rtt.sample_one_of(elapsed, expected, now, &out.config.rto);
         out.count(Counter::RttSamples, 1);
     } else if again.is_some() && seen.advance > 0 && echo_age.is_some() {
-        sample_echo(sw, header, out, now);
+        sw.sample_echo(header, out, now);
     }
 }
 

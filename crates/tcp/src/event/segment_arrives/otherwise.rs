@@ -4,13 +4,14 @@
 use observe::{Counter, DropReason, Time};
 use wire::tcp::{Header, TcpFlags};
 
+use super::super::early;
 use super::acknowledgement::{self, Acked};
-use super::{Disposition, answer, challenge, refuse, sequence, syn_sent, text};
+use super::answers::{Disposition, answer, challenge, refuse};
+use super::{our_syn, sequence, text};
 use crate::access::{PcbAccess, PcbMut};
 use crate::config::Config;
 use crate::ecn;
 use crate::error::Error;
-use crate::fast_open;
 use crate::outbox::{Outbox, Readiness, TableChange};
 use crate::output::{self, Told};
 use crate::pcb::{Ack, ReceiveWindow};
@@ -29,7 +30,7 @@ pub(super) fn arrives(
         State::TimeWait if reopens(segment, &parts, out.config) => return recycle(arrival, parts, out, now),
         State::SynReceived if repeats_syn(segment, &parts) => {
             if !segment.header.flags.contains(TcpFlags::ACK) {
-                syn_sent::syn_again(&mut parts, out, now);
+                our_syn::syn_again(&mut parts, out, now);
                 return Disposition::Done;
             }
             // A simultaneous open: the SYN was taken before, the ACK counts.
@@ -148,7 +149,7 @@ fn after_acknowledgement(
             // With the number that the peer expects, regardless of what is in flight.
             output::reset_at(segment.header.ack, parts.header_out, out);
             parts.fail(Error::Aborted, out, now);
-            release(&mut parts, out);
+            parts.release(out);
             return Disposition::Dropped(out.dropped(DropReason::TcpAfterClose));
         }
         let taken = take_text(arrival, &mut parts, out, now);
@@ -260,14 +261,14 @@ fn acknowledge(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, 
     if parts.header_in.state == State::SynReceived {
         let early = parts.is_early();
         let (sw, ack) = (&*parts.send_window, segment.header.ack);
-        if !(if early { fast_open::covers(sw, ack) } else { acknowledgement::covers_syn(sw, ack) }) {
+        if !(if early { early::covers(sw, ack) } else { acknowledgement::covers_syn(sw, ack) }) {
             output::reset_at(segment.header.ack, parts.header_out, out);
             return Err(Disposition::Dropped(out.dropped(DropReason::TcpBadAck)));
         }
         if early {
-            fast_open::complete(parts, &segment.header, out, now);
+            early::complete(parts, &segment.header, out, now);
         } else {
-            syn_sent::establish(parts, &segment.header, out, now);
+            our_syn::establish(parts, &segment.header, out, now);
             parts.header_in.set_held(true);
         }
         ecn::established(parts, out.config);
@@ -322,7 +323,7 @@ fn acknowledge_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
         State::LastAck => {
             out.count(Counter::ConnectionsClosed, 1);
             parts.enter(Cause::AckOfFin, out, now);
-            release(parts, out);
+            parts.release(out);
         }
         _ => {}
     }
@@ -360,18 +361,8 @@ fn reset(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Ti
         _ => Error::Reset,
     };
     parts.fail(error, out, now);
-    release(&mut parts, out);
+    parts.release(out);
     Disposition::Done
-}
-
-/// A closed connection whose user is gone (or never had it) leaves the table now; else its user's close does that.
-pub(crate) fn release(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
-    if parts.header_in.state == State::Closed && !parts.header_in.is_held() {
-        out.table = match out.table {
-            TableChange::Unfinished { reset, .. } => TableChange::Unfinished { reset, remove: true },
-            _ => TableChange::Remove,
-        };
-    }
 }
 
 fn refused_segment(
@@ -436,6 +427,6 @@ fn reopens(segment: &Segment, parts: &PcbMut<'_>, config: &Config) -> bool {
 fn recycle(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
     out.count(Counter::TimeWaitReused, 1);
     parts.enter(Cause::Expired, out, now);
-    release(&mut parts, out);
+    parts.release(out);
     arrival.take().map_or(Disposition::Done, |segment| Disposition::Recycled(Box::new(segment)))
 }

@@ -1,17 +1,12 @@
 //! Seventh: process the segment text (RFC 9293 section 3.10.7.4). Written against the receive side alone.
 
-use core::time::Duration;
-
 use observe::{Counter, DropReason, Time};
 use pktbuf::PktBuf;
 use wire::SeqNumber;
 
 use crate::outbox::{Outbox, Readiness};
 use crate::pcb::reassembly::Inserted;
-use crate::pcb::{Ack, Reassembly, ReceiveWindow, RecvSnapshot};
-
-/// After this long a queue that took heap memory is looked at, and gives it back if it is empty.
-pub(crate) const IDLE_CHECK: Duration = Duration::from_secs(1);
+use crate::pcb::{Ack, IDLE_CHECK, Reassembly, ReceiveWindow, RecvSnapshot};
 
 /// What became of the text.
 #[derive(Debug)]

@@ -5,7 +5,8 @@ use wire::SeqNumber;
 
 use super::*;
 use crate::config::{ConnectionOptions, ListenParams};
-use crate::event::{Isn, Negotiation};
+use crate::event::Negotiation;
+use crate::isn::Isn;
 
 fn tuple(port: u16) -> FourTuple {
     let address = |last: u16| IpAddr::from([10, 0, 0, last as u8]);

@@ -11,6 +11,9 @@ use observe::Time;
 /// on a connection.
 pub(crate) const SKEW_MS: u32 = 3_600_000;
 
+/// So much later than `later` may `earlier` be in [`since`]: two threads may bring clock readings of different age.
+const SKEW_US: u32 = 10_000_000;
+
 /// `time` in units of 2^20 ns, about a millisecond, modulo 2^32: a shift, for what is noted with every segment.
 #[inline]
 pub(crate) fn mebinanos(time: Time) -> u32 {
@@ -45,6 +48,33 @@ impl Tick {
         let ms = (now.as_millis() as u32).wrapping_sub(self.0);
         if ms > u32::MAX - SKEW_MS { 0 } else { ms }
     }
+}
+
+/// How long after `earlier` is `later`, both in microseconds modulo 2^32; 0 if it is a little earlier. What lies hours
+/// back counts as some time ago, never as just now: a timer that waits for its age would not come to an end.
+#[inline]
+pub(crate) fn since(later: u32, earlier: u32) -> u32 {
+    let elapsed = later.wrapping_sub(earlier);
+    if elapsed > u32::MAX - SKEW_US { 0 } else { elapsed }
+}
+
+/// When something leaves at `now` that leaves after what left at `noted`: a thread whose clock reading is older than that of
+/// another may get at the connection later, and RACK must not think that what it sends left first.
+#[inline]
+pub(crate) fn not_before(now: u32, noted: u32) -> u32 {
+    if now.wrapping_sub(noted) > u32::MAX - SKEW_US { noted } else { now }
+}
+
+/// How long from `now` until `due`, both in microseconds modulo 2^32; 0 if that is over.
+#[inline]
+pub(crate) fn until(due: u32, now: u32) -> u32 {
+    if is_before(due, now) { 0 } else { due.wrapping_sub(now) }
+}
+
+/// Is `a` before `b`, both in microseconds modulo 2^32?
+#[inline]
+pub(crate) fn is_before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
 }
 
 #[cfg(test)]

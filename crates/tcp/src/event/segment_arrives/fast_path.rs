@@ -9,10 +9,11 @@
 
 use observe::{Counter, DropReason, Time};
 
+use super::acknowledgement::{self, Acked};
+use super::answers::{Disposition, challenge, refuse};
+use super::otherwise::finish;
+use super::{sequence, text};
 use crate::access::PcbAccess;
-use crate::event::Disposition;
-use crate::event::segment_arrives::acknowledgement::{self, Acked};
-use crate::event::segment_arrives::{challenge, finish, refuse, sequence, text};
 use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::Ack;
@@ -64,7 +65,7 @@ pub(crate) fn take_text<A: PcbAccess>(segment: Segment, pcb: &mut A, out: &mut O
     let ack = if taken.fin { Ack::None } else { taken.ack };
     let told = pcb.transmit(out, |sw, rq, ho, out| {
         ho.merge(taken.snapshot);
-        output::transmit(sw, rq, ho, out, now, ack)
+        output::transmit_inlined(sw, rq, ho, out, now, ack)
     });
     if taken.ack == Ack::Delayed {
         match told {
@@ -89,7 +90,7 @@ pub(crate) fn transmit<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, echo: Op
         if let Some(value) = echo {
             ho.echo(value);
         }
-        output::transmit(sw, rq, ho, out, now, Ack::None)
+        output::transmit_inlined(sw, rq, ho, out, now, Ack::None)
     });
     if let Some((nxt, edge)) = told {
         pcb.receive_side(|rw, _| {

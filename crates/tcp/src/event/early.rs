@@ -1,4 +1,4 @@
-//! The passive side: a connection that is open early. It is in SYN-RECEIVED, but its window parts are those of an
+//! A connection that is open early (RFC 7413). It is in SYN-RECEIVED, but its window parts are those of an
 //! established connection: their copies of the state say so, and SND.UNA stands behind the SYN as if that were acknowledged.
 //! All that the handshake still needs goes by the state in the header-in part, which is the authority.
 //! [`crate::handshake`] makes such a connection.
@@ -9,17 +9,9 @@ use wire::tcp::Header;
 
 use crate::access::PcbMut;
 use crate::congestion::Controller;
-use crate::event::segment_arrives::acknowledgement::sample_echo;
 use crate::outbox::Outbox;
-use crate::pcb::{Loss, SendWindow, Tick};
-use crate::state::State;
-
-impl PcbMut<'_> {
-    /// Is it open although its handshake is not complete?
-    pub(crate) fn is_early(&self) -> bool {
-        self.header_in.state == State::SynReceived && self.send_window.state == State::Established
-    }
-}
+use crate::pcb::{Loss, SendWindow};
+use crate::tick::Tick;
 
 /// Does `ack` acknowledge the SYN of a connection that is open early?
 pub(crate) fn covers(sw: &SendWindow, ack: SeqNumber) -> bool {
@@ -40,7 +32,7 @@ pub(crate) fn complete(parts: &mut PcbMut<'_>, header: &Header, out: &mut Outbox
         sw.rtt.cancel();
         sw.rtt.restart_after_lost_syn();
     } else if sw.timestamps {
-        sample_echo(sw, header, out, now);
+        sw.sample_echo(header, out, now);
     }
     if sw.flight() > 0 {
         sw.guard_flight(out.config, now);

@@ -1,0 +1,52 @@
+//! What the two ends have told each other of the user time-out (RFC 5482). The rules are in [`crate::user_timeout`].
+
+use core::time::Duration;
+
+use wire::tcp::UserTimeout;
+
+use crate::config::ConnectionOptions;
+
+/// What was said, and whether it may count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Exchange {
+    pub(crate) told: Option<UserTimeout>,
+    pub(crate) heard: Option<UserTimeout>,
+    /// The user has set the user time-out.
+    pub(crate) fixed: bool,
+}
+
+impl Exchange {
+    /// Before the peer has advertised one.
+    pub(crate) fn of(options: &ConnectionOptions) -> Exchange {
+        let told = options.announced_user_timeout.and_then(UserTimeout::new);
+        Exchange { told, heard: None, fixed: options.user_timeout.is_some() }
+    }
+
+    /// ENABLED.
+    pub(crate) fn is_on(&self) -> bool {
+        self.told.is_some()
+    }
+
+    /// Is the user time-out one that the two ends have found together?
+    pub(crate) fn is_adopted(&self) -> bool {
+        self.is_on() && self.heard.is_some() && !self.fixed
+    }
+
+    /// What is advertised to the peer.
+    pub(crate) fn told(&self) -> Option<Duration> {
+        self.told.map(UserTimeout::duration)
+    }
+
+    /// What the peer advertised last.
+    pub(crate) fn heard(&self) -> Option<Duration> {
+        self.heard.map(UserTimeout::duration)
+    }
+
+    /// The user has set a user time-out, or taken it back.
+    //= https://www.rfc-editor.org/rfc/rfc5482#section-3
+    //# If an application explicitly sets the USER_TIMEOUT, CHANGEABLE MUST become false in order to prevent UTO options
+    //# (from the other end) from overriding local application requests.
+    pub(crate) fn set_fixed(&mut self, fixed: bool) {
+        self.fixed = fixed;
+    }
+}
