@@ -11,6 +11,7 @@ pub mod declaration;
 pub mod giant;
 pub mod mailbox;
 pub mod msgp;
+pub mod running;
 pub mod select;
 pub mod squeue;
 pub mod up;
@@ -24,9 +25,7 @@ use crate::census::Census;
 use crate::flow::Target;
 use crate::place::Contents;
 
-/// Another thread is using the architecture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotAtRest;
+pub use crate::place::NotAtRest;
 
 /// One process architecture, ready to run. All methods may be called by any thread.
 ///

@@ -1,22 +1,18 @@
 //! Work that crosses threads: a message, and the slot in which a caller waits for the answer.
 //!
 //! Used by the architectures in which a thread other than the caller runs the event. A message is run in a cell by
-//! [`Message::run`], which leaves what is to be said to the caller in an [`Answer`]: it is given when the cell has been
-//! let go and the effects have been performed, because whoever is woken may call back at once, on this very thread.
+//! [`Message::run`] (`arch/mailbox.rs`), which returns the reply as an [`Answer`]: it is given when the cell has been
+//! left and the effects have been performed, because the woken caller may call back at once, on this very thread.
 //!
 //! What may never happen: a caller that sleeps for an answer that nobody will give. A message that is dropped before it
 //! was run, or by a panic while it ran, answers [`Reply::Gone`].
 
 use std::sync::Arc;
 
-use observe::Time;
 use sync::{Condvar, Lock, LockClass, LockKind, Platform, model_is_over};
 
-use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
-use crate::connections::{Arrivals, Calls, Upkeep};
 use crate::flow::Target;
-use crate::place::Cell;
 
 /// One piece of work for the runner of a cell.
 pub enum Message<P: Platform> {
@@ -30,29 +26,6 @@ pub enum Message<P: Platform> {
     Census(Asker<P>),
 }
 
-impl<P: Platform> Message<P> {
-    /// Runs the message in `cell`, which the caller holds exclusively. Returns the answer if somebody waits for one.
-    pub fn run(self, cell: &mut Cell<P>, now: Time, after: &mut After<P>) -> Option<Answer<P>> {
-        let (reply, asker) = match self {
-            Message::Ingress(mut ingress) => {
-                cell.ingress(&mut ingress, now, after);
-                return None;
-            }
-            Message::Call(target, mut call, asker) => {
-                let mut reply = Reply::Gone;
-                cell.call(&target, &mut call, now, after, &mut reply);
-                (reply, asker)
-            }
-            Message::Control(change, asker) => {
-                cell.control(change, now, after);
-                (Reply::Done, asker)
-            }
-            Message::Census(asker) => (Reply::Census(Box::new(cell.census())), asker),
-        };
-        Some(Answer { reply, asker })
-    }
-}
-
 /// The answer to a message, not given yet.
 #[must_use = "a caller sleeps until the answer is given"]
 pub struct Answer<P: Platform> {
@@ -61,6 +34,11 @@ pub struct Answer<P: Platform> {
 }
 
 impl<P: Platform> Answer<P> {
+    /// `reply` for the caller that waits at `asker`.
+    pub fn new(reply: Reply, asker: Asker<P>) -> Self {
+        Answer { reply, asker }
+    }
+
     /// Wakes the caller. The cell has been let go, and what the event left to do has been done.
     pub fn give(self) {
         self.asker.answer(self.reply);

@@ -21,12 +21,12 @@ use wire::rss::Toeplitz;
 
 use crate::after::After;
 use crate::arch::Architecture;
+use crate::arch::running::Slot;
 use crate::attempt::{Panic, attempt};
 use crate::call::{Control, Datagram, Ingress, Segment};
 use crate::containment::{Casualty, PANICS_IN_A_ROW};
 use crate::flow::Target;
 use crate::shared::Shared;
-use crate::stack::Slot;
 
 /// Frames taken from a queue at a time: enough to amortise a clock read and a wake, few enough to stay in cache.
 const BATCH: usize = 64;

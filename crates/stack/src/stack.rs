@@ -31,8 +31,10 @@ use crate::socket::ListenerShared;
 pub use build::{BuildError, InterfaceConfig, InterfaceOverPorts};
 pub use datagrams::JoinRefused;
 pub use opening::ConnectRefused;
-pub(crate) use switching::Slot;
-pub use switching::{MOST_SWITCHES, Running, SwitchRefused};
+pub use switching::{MOST_SWITCHES, SwitchRefused};
+
+pub use crate::arch::running::Running;
+use crate::arch::running::Slot;
 
 /// How a stack is to be built.
 pub struct StackConfig<P: Platform> {

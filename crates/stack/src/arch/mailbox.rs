@@ -8,10 +8,38 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use observe::Time;
 use sync::ring::Mpsc;
 use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Parker, Platform, model_is_over};
 
-use crate::handoff::Message;
+use crate::after::After;
+use crate::call::Reply;
+use crate::connections::{Arrivals, Calls, Upkeep};
+use crate::handoff::{Answer, Message};
+use crate::place::Cell;
+
+impl<P: Platform> Message<P> {
+    /// Runs the message in `cell`, which the caller holds exclusively. Returns the answer if somebody waits for one.
+    pub fn run(self, cell: &mut Cell<P>, now: Time, after: &mut After<P>) -> Option<Answer<P>> {
+        let (reply, asker) = match self {
+            Message::Ingress(mut ingress) => {
+                cell.ingress(&mut ingress, now, after);
+                return None;
+            }
+            Message::Call(target, mut call, asker) => {
+                let mut reply = Reply::Gone;
+                cell.call(&target, &mut call, now, after, &mut reply);
+                (reply, asker)
+            }
+            Message::Control(change, asker) => {
+                cell.control(change, now, after);
+                (Reply::Done, asker)
+            }
+            Message::Census(asker) => (Reply::Census(Box::new(cell.census())), asker),
+        };
+        Some(Answer::new(reply, asker))
+    }
+}
 
 /// Slots of a ring. An arrival that finds it full is dropped and counted; a caller waits.
 const RING: usize = 4096;

@@ -19,6 +19,10 @@ use crate::handshakes;
 use crate::replicas::Replicas;
 use crate::socket::Admission;
 
+/// Another thread is using the architecture: its contents stay where they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAtRest;
+
 /// Connections, and what belongs to them, between two architectures; or nothing, for the first.
 pub struct Contents<P: Platform> {
     /// Where the connections of the stack lie.

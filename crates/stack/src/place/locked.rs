@@ -28,11 +28,10 @@ use tcp::{Event, Outbox};
 use wire::FourTuple;
 
 use super::connection::Connections;
-use super::contents::{Contents, Moving, Share};
+use super::contents::{Contents, Moving, NotAtRest, Share};
 use super::pcb::{Escorted, Held as _, LockPlan, SharedPcb, Way, halves, six};
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
 use crate::after::After;
-use crate::arch::NotAtRest;
 use crate::attempt::attempt;
 use crate::call::{self, OpenRefused, OpenRequest, Reply};
 use crate::connections::{Arrivals, Calls, Upkeep};

@@ -34,7 +34,7 @@ use crate::socket::{Admission, Readiness, TcpSocket};
 use crate::table::index::Absent;
 
 pub use cell::Cell;
-pub use contents::Contents;
+pub use contents::{Contents, NotAtRest};
 pub use locked::{Locked, TablePolicy};
 
 /// What an event left to be done once the connection is no longer held.

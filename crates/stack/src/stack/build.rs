@@ -14,9 +14,10 @@ use sync::{Atomic, LockKind, Platform};
 use tcp::config::MemoryLimits;
 use wire::ethernet::MacAddr;
 
-use super::{Core, Running, Slot, Stack, StackConfig};
+use super::{Core, Stack, StackConfig};
 use crate::addresses::{Addresses, Addressing};
 use crate::after::After;
+use crate::arch::running::{Running, Slot};
 use crate::arch::select::{self, Plan, Staffing};
 use crate::interface::{Interface, Port, Ports};
 use crate::place::Contents;

@@ -12,44 +12,19 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 
 use observe::Counters;
 use sync::slab::Key;
-use sync::{Atomic, LockKind, Ordering, Platform, Published, TooManyVersions};
+use sync::{Atomic, LockKind, Ordering, Platform, TooManyVersions};
 
 use super::Stack;
 use crate::after::After;
+use crate::arch::NotAtRest;
+use crate::arch::running::Running;
 use crate::arch::select::{self, Plan};
-use crate::arch::{Architecture, NotAtRest};
 use crate::call::Reply;
 use crate::handoff::Message;
 use crate::place::Contents;
-
-/// The architecture that a stack has now.
-pub struct Running<P: Platform> {
-    /// What runs.
-    pub arch: Arc<dyn Architecture<P>>,
-    /// Its name.
-    pub plan: Plan,
-    /// Incremented by each switch.
-    pub version: u32,
-}
-
-impl<P: Platform> Clone for Running<P> {
-    fn clone(&self) -> Self {
-        Running { arch: self.arch.clone(), plan: self.plan, version: self.version }
-    }
-}
-
-impl<P: Platform> PartialEq for Running<P> {
-    fn eq(&self, other: &Self) -> bool {
-        self.version == other.version
-    }
-}
-
-/// Where drivers and callers find the architecture.
-pub(crate) type Slot<P> = Published<Running<P>, P>;
 
 /// Switches of one stack at most: each leaves some kilobytes for each cell of the old architecture.
 pub const MOST_SWITCHES: u32 = 1024;

@@ -1,0 +1,35 @@
+//! Which architecture a stack has now, and where drivers and callers find it.
+//!
+//! A driver reads the [`Slot`] once per batch, a caller at each call: one load. A switch publishes a new version.
+
+use std::sync::Arc;
+
+use sync::{Platform, Published};
+
+use super::Architecture;
+use super::select::Plan;
+
+/// The architecture that a stack has now.
+pub struct Running<P: Platform> {
+    /// What runs.
+    pub arch: Arc<dyn Architecture<P>>,
+    /// Its name.
+    pub plan: Plan,
+    /// Incremented by each switch.
+    pub version: u32,
+}
+
+impl<P: Platform> Clone for Running<P> {
+    fn clone(&self) -> Self {
+        Running { arch: self.arch.clone(), plan: self.plan, version: self.version }
+    }
+}
+
+impl<P: Platform> PartialEq for Running<P> {
+    fn eq(&self, other: &Self) -> bool {
+        self.version == other.version
+    }
+}
+
+/// Where drivers and callers find the architecture.
+pub(crate) type Slot<P> = Published<Running<P>, P>;
