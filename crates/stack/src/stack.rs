@@ -44,7 +44,7 @@ pub struct StackConfig<P: Platform> {
     pub lock_kind: LockKind,
     /// CPUs to spread cells and threads over; at least 1.
     pub cpus: usize,
-    /// Whether an architecture with threads of its own starts them (see [`Staffing`](crate::arch::select::Staffing)).
+    /// Whether an architecture with threads of its own starts them (see [`Staffing`]).
     pub own_threads: bool,
     /// TCP's parameters.
     pub tcp: tcp::Config,

@@ -92,7 +92,7 @@ pub enum TableChange {
         /// As [`TableChange::Remove`]; else its user will close it.
         remove: bool,
     },
-    /// An active open has learnt of its destination: run [`crate::fast_open::TakeNews`].
+    /// An active open has learnt of its destination: run [`crate::TakeNews`].
     News,
 }
 

@@ -511,6 +511,8 @@ impl tcp::Event for ReadWhile {
     fn run<A: tcp::PcbAccess>(self, pcb: &mut A, out: &mut tcp::Outbox<'_>, now: observe::Time) -> usize {
         let mut received = Received::default();
         let unfinished = Receive { max: usize::MAX }.take(pcb, &mut received).expect_err("a window to tell of");
+        // The first half has no outbox: its caller gives the memory back, as a place does.
+        out.memory -= i64::from(received.memory);
         for segment in self.0 {
             let _ = tcp::SegmentArrives(&mut Some(segment)).run(pcb, out, now);
         }

@@ -1,6 +1,6 @@
 //! Which architecture a stack has now, and where drivers and callers find it.
 //!
-//! A driver reads the [`Slot`] once per batch, a caller at each call: one load. A switch publishes a new version.
+//! A driver reads the slot once per batch, a caller at each call: one load. A switch publishes a new version.
 
 use std::sync::Arc;
 

@@ -110,7 +110,7 @@ fn an_alarm_that_wakes_nobody_is_found() {
 /// And that of the readiness word: a thread sleeps on the word in which it saw nothing, and on no other.
 #[test]
 fn a_user_that_sleeps_without_a_last_look_at_the_socket_is_found() {
-    hangs_with(Mistake::BlindSleep(CALLER), || ready_while_lying_down::<Checked>());
+    hangs_with(Mistake::BlindSleep(CALLER), ready_while_lying_down::<Checked>);
 }
 
 /// `up`: mail that is left for the thread that polls, or for the thread that uses the cell meanwhile, finds a reader; and its

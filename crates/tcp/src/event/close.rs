@@ -7,7 +7,7 @@ use crate::access::{PcbAccess, PcbMut};
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::output;
-use crate::pcb::Ack;
+use crate::pcb::{Ack, Reading};
 use crate::state::{Cause, State};
 
 /// The user is done with the connection: send what is queued, then a FIN, and keep the connection until that is
@@ -84,7 +84,7 @@ impl Event for Shutdown {
 
 fn discard(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
     let rw = &mut *parts.receive_window;
-    rw.discard = true;
+    rw.reading = Reading::Discard;
     rw.kept = 0;
     rw.drop_queue(out);
     rw.urgent_valid = false;

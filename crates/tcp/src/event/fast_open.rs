@@ -14,7 +14,7 @@ use crate::pcb::{HeaderIn, Loss, Timer};
 use crate::segment::Segment;
 use crate::user_timeout;
 
-/// What an active open with text needs beside [`OpenParams`].
+/// What an active open with text needs beside [`crate::OpenParams`].
 pub struct Start {
     /// What the SYN may carry.
     pub offer: Offer,

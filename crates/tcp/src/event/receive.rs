@@ -162,7 +162,7 @@ fn peek(rw: &ReceiveWindow, max: usize) -> Peeked {
             break;
         }
     }
-    let end = data.len() == rw.queued as usize && (rw.finished || rw.discard);
+    let end = data.len() == rw.queued as usize && (rw.finished || rw.discards());
     Peeked { data, end }
 }
 
@@ -171,7 +171,7 @@ impl Event for Keep {
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
         let update = pcb.receive_side(|rw, ra| {
-            if rw.discard {
+            if rw.discards() {
                 return None;
             }
             rw.kept = kept(self.octets);
@@ -215,7 +215,7 @@ fn take(rw: &mut ReceiveWindow, max: usize, received: &mut Received) {
     rw.kept = kept(taken.saturating_sub(max));
     received.pinched = rw.kept > 0 && rw.is_pinched();
     received.more = rw.queued > 0;
-    received.end = !received.more && (rw.finished || rw.discard);
+    received.end = !received.more && (rw.finished || rw.discards());
     if rw.urgent_valid {
         let mark = rw.urgent - first;
         received.urgent = usize::try_from(mark).ok();

@@ -11,7 +11,7 @@ use crate::congestion::Kind;
 use crate::error::Error;
 use crate::outbox::{Outbox, Readiness};
 use crate::output;
-use crate::pcb::{Ack, Settings};
+use crate::pcb::{Ack, Reading, Settings};
 use crate::user_timeout;
 
 /// Largest buffer that can be set, in octets: what a window can say (RFC 7323 section 2.3).
@@ -159,7 +159,9 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
                 out.ready |= Readiness::READABLE;
             }
         }
-        SocketOption::EveryArrival(on) => rw.every_arrival = on,
+        SocketOption::EveryArrival(_) if rw.discards() => {}
+        SocketOption::EveryArrival(true) => rw.reading = Reading::EveryArrival,
+        SocketOption::EveryArrival(false) => rw.reading = Reading::AtLowWater,
         SocketOption::TellOfRoom if sw.is_writable(parts.retransmit_queue, out.config, out.scarcity) => {
             out.ready |= Readiness::WRITABLE;
         }

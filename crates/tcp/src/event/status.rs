@@ -344,7 +344,7 @@ fn level(parts: &PcbMut<'_>, out: &Outbox<'_>) -> Readiness {
     let closed = state == State::Closed;
     set(closed, Readiness::CLOSED);
     set(parts.header_in.error.is_some(), Readiness::ERROR);
-    set(closed || parts.receive_window.is_readable() || parts.receive_window.discard, Readiness::READABLE);
+    set(closed || parts.receive_window.is_readable() || parts.receive_window.discards(), Readiness::READABLE);
     // The send window's copy: a connection may be open before its handshake is complete.
     let sw = &*parts.send_window;
     let writable = sw.state.is_synchronised() && sw.is_writable(parts.retransmit_queue, out.config, out.scarcity);

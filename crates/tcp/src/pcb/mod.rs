@@ -36,7 +36,7 @@ pub(crate) use header_in::{Path, milliseconds};
 pub(crate) use hold::{Hold, Push};
 pub(crate) use loss::{Delivery, Detected, Doubt, Flight, Loss, Sizes};
 pub(crate) use mtu_search::MtuSearch;
-pub(crate) use receive_window::{Ack, RecvSnapshot, first_window};
+pub(crate) use receive_window::{Ack, Reading, RecvSnapshot, first_window};
 pub(crate) use send_window::{Mode, RECOVERY_PROBES, RECOVERY_SLACK, TIMER_SLACK, TIMESTAMPS_LEN, Timer};
 pub(crate) use settings::Settings;
 pub(crate) use shaping::{Limit, Shaping};

@@ -82,6 +82,17 @@ pub(crate) enum Ack {
     Pure,
 }
 
+/// What becomes of text that arrives, and when the user is notified of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// The user is notified when the low-water mark is reached.
+    AtLowWater,
+    /// The user is notified of every arrival, also while text is unread.
+    EveryArrival,
+    /// The user reads no more: text is acknowledged and discarded.
+    Discard,
+}
+
 /// Which segments have advertised our window so far. The field of a SYN is not scaled: it advertises at most 65 535 octets, exactly.
 /// Any other is rounded up to a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,8 +133,8 @@ pub struct ReceiveWindow {
     pub(crate) fin_next: bool,
     /// The peer's FIN has been taken.
     pub(crate) finished: bool,
-    /// The user reads no more: text is acknowledged and discarded.
-    pub(crate) discard: bool,
+    /// What becomes of text that arrives, and when its user is notified.
+    pub(crate) reading: Reading,
     /// The buffer may grow.
     pub(crate) grows: bool,
     pub(crate) urgent_valid: bool,
@@ -140,8 +151,6 @@ pub struct ReceiveWindow {
     pub(crate) limit: u32,
     /// Octets of text from which on the socket is readable; at least 1.
     pub(crate) low_water: u32,
-    /// The user is told of everything that arrives, whatever is queued already.
-    pub(crate) every_arrival: bool,
     /// Largest window that is ever announced.
     pub(crate) clamp: u32,
     /// RCV.NXT at which the round ends in which `sizing` measures.
@@ -164,6 +173,12 @@ pub struct ReceiveWindow {
 }
 
 impl ReceiveWindow {
+    /// Whether the user reads no more.
+    #[inline(always)]
+    pub(crate) fn discards(&self) -> bool {
+        self.reading == Reading::Discard
+    }
+
     /// `first`: the window of our SYN.
     pub(crate) fn new(state: State, first: u32, options: &ConnectionOptions, config: &Config, now: Time) -> Self {
         let limit = buffer(options, config);
@@ -182,7 +197,7 @@ impl ReceiveWindow {
             sack: false,
             fin_next: false,
             finished: false,
-            discard: false,
+            reading: Reading::AtLowWater,
             grows: options.receive_buffer.is_none(),
             urgent_valid: false,
             told: Told::Syn,
@@ -191,7 +206,6 @@ impl ReceiveWindow {
             kept: 0,
             limit,
             low_water: options.receive_low_water.unwrap_or(1).clamp(1, limit),
-            every_arrival: false,
             clamp: clamp(options),
             round_end: SeqNumber(0),
             sizing: None,
@@ -269,7 +283,7 @@ impl ReceiveWindow {
     pub(crate) fn append(&mut self, text: PktBuf) -> Appended {
         let len = text.len();
         self.nxt += len as u32;
-        if self.discard {
+        if self.discards() {
             return Appended::NOTHING;
         }
         self.queued += len as u32;
@@ -299,7 +313,7 @@ impl ReceiveWindow {
     /// Free space for text from RCV.NXT on, in octets. Text out of order lies inside of it, and takes none away.
     #[inline]
     fn space(&self) -> u32 {
-        if self.discard { self.limit } else { self.limit.saturating_sub(self.unread()) }
+        if self.discards() { self.limit } else { self.limit.saturating_sub(self.unread()) }
     }
 
     /// Octets that the user has not read: those in the queue, and those of a buffer that it holds and has not come to the
@@ -359,7 +373,7 @@ impl ReceiveWindow {
     fn keep_edge(&mut self) {
         let told = self.told_right_edge();
         if told.gt(self.edge) {
-            let unread = if self.discard { 0 } else { self.unread() };
+            let unread = if self.discards() { 0 } else { self.unread() };
             let taken = unread + (told - self.nxt).max(0) as u32;
             if taken <= self.limit + (self.limit / 4).max(1 << self.shift) {
                 self.edge = told;

@@ -6,7 +6,7 @@ use wire::SeqNumber;
 
 use crate::outbox::{Outbox, Readiness};
 use crate::pcb::reassembly::Inserted;
-use crate::pcb::{Ack, IDLE_CHECK, Reassembly, ReceiveWindow, RecvSnapshot};
+use crate::pcb::{Ack, IDLE_CHECK, Reading, Reassembly, ReceiveWindow, RecvSnapshot};
 
 /// What became of the text.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub(crate) fn accept(
 /// away until he reads or others give memory back, though the window had promised to take it. The peer sends it again.
 #[cold]
 fn hoards(rw: &ReceiveWindow, out: &Outbox<'_>) -> bool {
-    !rw.discard && rw.queued >= out.config.receive_buffer.min
+    !rw.discards() && rw.queued >= out.config.receive_buffer.min
 }
 
 /// Queue text that begins at RCV.NXT.
@@ -71,7 +71,9 @@ fn in_order(rw: &mut ReceiveWindow, text: PktBuf, out: &mut Outbox<'_>, now: Tim
     let meta = text.meta().segment_size;
     let segment = if meta == 0 { len.min(usize::from(u16::MAX)) as u16 } else { meta };
     rw.peer_segment = rw.peer_segment.max(segment);
-    if rw.queued < rw.low_water && !rw.discard && len >= (rw.low_water - rw.queued) as usize || rw.every_arrival {
+    if rw.queued < rw.low_water && !rw.discards() && len >= (rw.low_water - rw.queued) as usize
+        || rw.reading == Reading::EveryArrival
+    {
         out.ready |= Readiness::READABLE;
     }
     out.count(Counter::TextBytesIn, len as u64);
