@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use heddle::config::{BufferSizes, Config, ConnectionOptions};
+use heddle::config::{BufferSizes, Config, ConnectionOptions, MemoryLimits};
 use heddle::device::Device;
 use heddle::device::fault::Fault;
 use heddle::{Cidr, Connect, Interface, Polled, Stack, StoppableClock, TcpListener, TcpStream, mem};
@@ -141,7 +141,9 @@ impl World {
 }
 
 fn tcp_config(params: &Params) -> Config {
-    let mut config = Config { time_wait: TIME_WAIT, ..Config::default() };
+    // A load's memory follows from its connections: a limit for all of them would be measured instead of the architecture.
+    let memory = Some(MemoryLimits::UNLIMITED);
+    let mut config = Config { time_wait: TIME_WAIT, memory, ..Config::default() };
     if let Some(size) = params.buffer {
         config.send_buffer = BufferSizes { min: size, initial: size, max: size };
         config.receive_buffer = BufferSizes { min: size, initial: size, max: size };
