@@ -1,4 +1,4 @@
-//! Who sends to whom, and the two hosts of most tests.
+//! The sender and the receiver of a frame, and the two hosts of most tests.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -236,7 +236,7 @@ impl<'a> Segment<'a> {
         self.frame_over(ends)
     }
 
-    /// Header and text between these ends, as the payload of a packet.
+    /// Header and data between these ends, as the payload of a packet.
     pub fn bytes(&self, src: impl Into<IpAddr>, dst: impl Into<IpAddr>) -> Vec<u8> {
         Payload::from(*self).bytes(src.into(), dst.into())
     }

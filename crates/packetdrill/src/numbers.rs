@@ -98,6 +98,6 @@ impl Drop for KernelNumbers {
 
 /// The kernel's `close`, whatever the symbol of that name is in this program; its result.
 pub(crate) fn close_real(fd: i32) -> i32 {
-    // SAFETY: the call takes one number and touches no memory. Who passes the number owns the descriptor, as with `close`.
+    // SAFETY: the call takes one number and touches no memory. The caller owns the descriptor, as with `close`.
     unsafe { libc::syscall(libc::SYS_close, fd) as i32 }
 }

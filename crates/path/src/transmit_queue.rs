@@ -11,7 +11,7 @@
 //! Frames that one thread gives reach the device in that order, and frames of different threads in the order of the lock.
 //!
 //! # What may never happen
-//! A receiver is woken with the lock held: who is to be woken is left in a [`Dirty`], for [`TransmitQueue::notify`].
+//! A receiver is woken with the lock held: receivers to wake are left in a [`Dirty`], for [`TransmitQueue::notify`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A transmit queue of which several threads, and many queues, are senders: order, room, and who is notified.
+//! A transmit queue of which several threads, and many queues, are senders: order, room, and which receivers are notified.
 
 use std::sync::Arc;
 

@@ -148,7 +148,7 @@ impl PktBuf {
         Some(PktBuf { block, window: Window::new(headroom as u32, headroom as u32) })
     }
 
-    /// The owner of a block. Whoever had it before must have given it up.
+    /// The owner of a block. The previous owner must have given it up.
     #[inline]
     pub(crate) fn of_parts(block: Block, window: Window) -> PktBuf {
         PktBuf { block, window }

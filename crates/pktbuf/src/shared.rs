@@ -1,6 +1,6 @@
 //! [`SharedBuf`]: a packet that several hold at once, without a copy.
 //!
-//! For a frame that is flooded to several ports, and for text that is sent and kept. The holders share the bytes and the
+//! For a frame that is flooded to several ports, and for data that is sent and kept. The holders share the bytes and the
 //! metadata, which nobody can change meanwhile; each has a window of its own. A [`PktBuf`] stays the unique owner that it
 //! is, and its way through the stack knows nothing of counts: sharing takes a `PktBuf` and gives a `SharedBuf`, and only the
 //! last holder gets a `PktBuf` back. One that needs to write and is not the last gets a copy.

@@ -1,5 +1,5 @@
 //! An open file description: what descriptors refer to. It has the object (a socket, an `epoll` instance, one end of a pipe),
-//! `O_NONBLOCK`, and the queue of those who wait until the object may be ready.
+//! `O_NONBLOCK`, and the queue of waiters until the object may be ready.
 //!
 //! "Duplicated file descriptors refer to the same open file description and thus share file offset and file status flags"
 //! (dup(2)). It ends, and closes its socket, when the last descriptor is closed and the last call on it has returned.
@@ -29,7 +29,7 @@ pub(crate) enum Object<P: Platform> {
 /// See the head of this file. Any thread.
 pub(crate) struct Description<P: Platform> {
     pub(crate) object: Object<P>,
-    /// Those who wait until it may be ready.
+    /// Waiters until it may be ready.
     pub(crate) waiters: Arc<WaitQueue<P>>,
     nonblocking: P::AtomicBool,
     /// `SO_RCVTIMEO` and `SO_SNDTIMEO`, nanoseconds; 0: no limit.

@@ -18,7 +18,7 @@
 //! | `life.rs`, `messages.rs`, `control.rs`, `options.rs`, `splice.rs`, `poll.rs`, `epoll/` | the calls |
 //! | `tcp_socket.rs` (with `stream.rs`, `receive.rs`, `settings.rs`, `reports.rs`, `fast_open.rs`, `info.rs`), `udp_socket.rs` | sockets |
 //! | `pipe.rs`, `zeros.rs` | what else a descriptor may be, for `splice` and `sendfile` |
-//! | `wait_queue.rs`, `blocking.rs` | who waits for a description, and how a thread sleeps |
+//! | `wait_queue.rs`, `blocking.rs` | the waiters of a description, and how a thread sleeps |
 //! | `errno.rs`, `transfer.rs` | error numbers; bytes on their way into a call |
 //!
 //! # Locks

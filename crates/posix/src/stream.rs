@@ -166,7 +166,7 @@ impl<P: Platform> Stream<P> {
         if opening {
             self.opened();
         }
-        // Who waits for room asks again only when the connection says that there is some.
+        // A writer that waits for room asks again only when the connection reports some.
         let ready = self.socket.ready.get();
         let wake = Readiness::WRITABLE | Readiness::ERROR | Readiness::CLOSED;
         if transfer.done() > 0 && !ready.intersects(wake) {

@@ -42,7 +42,7 @@ pub(crate) struct TcpSocket<P: Platform> {
 /// What `accept` takes out of a listener's queue.
 pub(crate) struct Accepted<P: Platform> {
     pub(crate) socket: TcpSocket<P>,
-    /// The queue of those who will wait for it.
+    /// The queue of its future waiters.
     pub(crate) waiters: Arc<WaitQueue<P>>,
     pub(crate) peer: SocketAddr,
 }
@@ -52,7 +52,7 @@ pub(crate) struct State<P: Platform> {
     pub(crate) stage: Stage<P>,
     pub(crate) settings: Settings,
     pub(crate) reports: Reports,
-    /// Those who wait until the socket is ready.
+    /// Waiters until the socket is ready.
     waiters: Arc<WaitQueue<P>>,
     v6: bool,
     /// Connections that may wait to be accepted.
@@ -264,7 +264,7 @@ impl<P: Platform> TcpSocket<P> {
             Stage::Idle(_) | Stage::Deferred(..) => return Err(Errno::ENOTCONN),
         }
         drop(state);
-        // Whoever blocks in `accept` or `read` finds that there is nothing to wait for.
+        // A thread that blocks in `accept` or `read` finds that there is nothing to wait for.
         waiters.wake(bits::ALL);
         Ok(())
     }
@@ -296,7 +296,7 @@ impl<P: Platform> TcpSocket<P> {
 }
 
 impl<P: Platform> State<P> {
-    /// The queue of those who wait until the socket is ready.
+    /// The queue of waiters until the socket is ready.
     pub(crate) fn waiters(&self) -> &Arc<WaitQueue<P>> {
         &self.waiters
     }

@@ -1,4 +1,4 @@
-//! Who waits until a descriptor may have become ready: threads in a blocking call, and `epoll` instances that watch it.
+//! Waiters until a descriptor may have become ready: threads in a blocking call, and `epoll` instances that watch it.
 //!
 //! Every open file description has one queue. It is the watch of the socket below ([`stack::socket::readiness::Watch`]), so
 //! the thread that raises readiness in the stack comes here; calls that change readiness themselves (`shutdown`, a write to
@@ -46,7 +46,7 @@ fn bits_of(raised: Readiness) -> u32 {
     map.iter().filter(|(bit, _)| raised.intersects(*bit)).fold(0, |all, (_, bits)| all | bits)
 }
 
-/// One who waits.
+/// One waiter.
 pub(crate) enum Waiter<P: Platform> {
     /// A thread in a blocking call.
     Thread(Arc<Parker<P>>),

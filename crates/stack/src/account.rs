@@ -10,7 +10,7 @@
 //! limits of a few connections hold exactly. The sum of the entries ([`Account::sum`]) is exact at rest, whatever the quantum.
 //!
 //! What may never happen: an amount that is entered and not taken back. Each connection remembers what it is charged
-//! ([`Charge`]), and whoever removes it takes that back, also where an event of it has panicked.
+//! ([`Charge`]), and the code that removes it takes that back, also where an event of it has panicked.
 
 use std::sync::Arc;
 

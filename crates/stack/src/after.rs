@@ -115,7 +115,7 @@ impl<P: Platform> After<P> {
         self.used |= !self.unannounced.is_plain();
     }
 
-    /// Takes a cell whose thread is to be told.
+    /// Takes a cell whose thread is to be notified.
     #[inline]
     pub fn next_announcement(&mut self) -> Option<usize> {
         self.unannounced.pop()

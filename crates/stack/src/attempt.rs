@@ -1,4 +1,4 @@
-//! Work that may panic. What is given up then, and who is told, is in [`crate::containment`].
+//! Work that may panic. What is given up then, and how it is reported, is in [`crate::containment`].
 
 use std::any::Any;
 use std::panic::{self, AssertUnwindSafe};

@@ -2,7 +2,7 @@
 //! connection, and the way of a SYN, of an acknowledgement and of a time-out through listener, routes and devices.
 //!
 //! What is answered, remembered and given up is decided in [`tcp::handshake`]. Here stands where that is kept, whose place of
-//! which listener it takes, and how it is sent. Owned by whoever owns the connection table beside it.
+//! which listener it takes, and how it is sent. Owned by the owner of the connection table beside it.
 //!
 //! What may never happen: a place of a listener that is neither handed on with a connection nor given back.
 
@@ -61,7 +61,7 @@ pub struct Child<P: Platform> {
 /// Half-open connections of one place; see the module documentation.
 pub struct Handshakes<P: Platform> {
     cache: SynCache<Kept<P>>,
-    /// The ways to those with whom connections were opened lately, by either side.
+    /// The routes to the peers of recent connections, opened by either side.
     pub routes: RecentRoutes,
 }
 

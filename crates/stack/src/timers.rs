@@ -4,7 +4,7 @@
 //! later leaves it where it is, and the connection finds out, when woken early, that nothing is due (invariant G8: a
 //! stale timer has no effect). So an ACK that pushes the retransmission deadline out costs nothing here.
 //!
-//! An entry names its connection by slot. The connection has a [`Timer`], which says where its entry is: four octets for a
+//! An entry names its connection by slot. The connection has a [`Timer`], which says where its entry is: four bytes for a
 //! connection without one. It is checked against the entry, so one that has become stale does no harm.
 //!
 //! Owned by one cell (or, under a shared table, by one lock). Arming costs a few stores; a tick costs a bit scan of

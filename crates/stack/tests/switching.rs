@@ -116,7 +116,7 @@ fn record() -> Scene {
     stage.happen(Step::Frame(frames::arp_request()));
     stage.happen(Step::Listen { port: PORT, backlog: 8 });
     stage.happen(Step::Bind(5000));
-    // ESTABLISHED, with text that nobody has read and text that is not acknowledged.
+    // ESTABLISHED, with data that is unread and data that is not acknowledged.
     let mut busy = stage.open(2000);
     let busy_socket = stage.accept();
     stage.segment(&mut busy, TcpFlags::PSH, b"first, unread. ");

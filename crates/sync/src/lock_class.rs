@@ -62,7 +62,7 @@ lock_classes! {
     Squeue = "squeue",
     /// A socket's buffers.
     SocketBuffer = "socket-buffer",
-    /// Who waits for a descriptor, and what an `epoll` instance has to report. Nothing is called while it is held.
+    /// The waiters of a descriptor, and what an `epoll` instance has to report. Nothing is called while it is held.
     WaitQueue = "wait-queue",
     /// A listener's queue of connections to accept.
     AcceptQueue = "accept-queue",

@@ -89,7 +89,7 @@ impl<T> Inner<T> {
     /// # Safety
     /// The entry is free, and [`Inner::set_next`] was called since it last held a value.
     unsafe fn next(&self) -> u32 {
-        // SAFETY: the caller's promise: the octets were written as a `u32`.
+        // SAFETY: the caller's promise: the bytes were written as a `u32`.
         unsafe { self.value.as_ptr().cast::<u32>().read_unaligned() }
     }
 }
@@ -149,7 +149,7 @@ impl<T, P: Platform> Slab<T, P> {
         })
     }
 
-    /// A new owner, who owns nothing yet.
+    /// A new owner, which owns nothing yet.
     ///
     /// # Panics
     /// After four thousand million owners.

@@ -1,7 +1,7 @@
 //! `epoll`: an instance has an interest list and a ready list (epoll(7)).
 //!
 //! A registration waits in the queue of the description that it watches. A wake-up there puts the registration into the ready
-//! list and wakes whoever waits for the instance; `epoll_wait` takes registrations out of the list, asks each description
+//! list and wakes the threads that wait for the instance; `epoll_wait` takes registrations out of the list, asks each description
 //! what it is ready for, and reports those that are. What is level-triggered goes back into the list until it is found not
 //! ready; what is edge-triggered comes back with the next wake-up; what is one-shot with `EPOLL_CTL_MOD`.
 //!
@@ -122,7 +122,7 @@ impl<P: Platform> Lists<P> {
 /// An `epoll` instance. Any thread.
 pub(crate) struct Instance<P: Platform> {
     lists: Lock<Lists<P>, P>,
-    /// Those who wait until something is in the ready list.
+    /// Waiters until something is in the ready list.
     pub(crate) waiters: Arc<WaitQueue<P>>,
 }
 

@@ -41,7 +41,7 @@ impl<P: Platform> Connection<P> {
     }
 }
 
-/// The connections of a stack, whoever owns them.
+/// The connections of a stack, under any owner.
 pub type Connections<P> = Slab<Connection<P>, P>;
 
 /// An empty slab for the connections of one stack.

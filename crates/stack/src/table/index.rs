@@ -1,10 +1,10 @@
 //! From a tuple to a slot: a keyed hash index, which holds slot numbers only.
 //!
-//! The index holds four bytes an entry and a control byte, and asks whoever keeps the entries to compare tuples: an
-//! idle connection costs little beyond its PCB. An attacker who does not know the key cannot aim at one bucket.
+//! The index holds four bytes an entry and a control byte, and asks the keeper of the entries to compare tuples: an
+//! idle connection costs little beyond its PCB. An attacker that does not know the key cannot aim at one bucket.
 //!
 //! In front of the index stands a small direct-mapped cache, chosen by the hash that the device has made of the flow
-//! already: the keyed hash costs more than all the rest of a look-up. An attacker who knows the device's hash can make flows
+//! already: the keyed hash costs more than all the rest of a look-up. An attacker that knows the device's hash can make flows
 //! that drive each other out of that cache; they are then found by the index, as they would be without it.
 
 use hashbrown::HashTable;

@@ -1,5 +1,5 @@
 //! Connection tables: from a tuple to a slot, by a keyed hash, in constant time ([`index`]).
 //!
-//! Whoever owns a table decides which thread may touch it.
+//! The owner of a table decides which thread may touch it.
 
 pub mod index;

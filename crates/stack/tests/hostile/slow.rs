@@ -219,7 +219,7 @@ fn full_buffers_that_nobody_reads_stop_at_the_limit_for_all(plan: Plan) {
 }
 
 /// Memory that the application shares with the stack counts as well. Beyond the limit send buffers take no more than the
-/// least, and nobody new is let in; who is connected stays, and when memory is given back all goes on.
+/// least, and no new connection is let in; open ones stay, and when memory is given back all goes on.
 #[every_arch]
 fn memory_shared_with_the_application_stops_at_the_limit_for_all(plan: Plan) {
     const LIMIT: u64 = 1 << 20;

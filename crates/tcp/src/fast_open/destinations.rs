@@ -66,7 +66,7 @@ impl Destinations {
         match known.cookie {
             // RFC 7413 section 4.1.3: without a cached MSS, that of RFC 9293.
             Some(_) => Offer { option: known.cookie, max_text: payload(mss::default_for(remote)) },
-            // A user who wants no cookies knows the servers and the paths to them.
+            // A user that wants no cookies knows the servers and the paths to them.
             None if mode.has(FastOpenMode::CLIENT_WITHOUT_COOKIE) => {
                 Offer { option: None, max_text: payload(route_mss) }
             }

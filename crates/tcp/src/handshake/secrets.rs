@@ -1,4 +1,4 @@
-//! The keys of a listener's cookies. This crate draws no randomness: whoever builds the stack draws them, once.
+//! The keys of a listener's cookies. This crate draws no randomness: the builder of the stack draws them, once.
 
 use core::hash::Hasher;
 use core::net::IpAddr;

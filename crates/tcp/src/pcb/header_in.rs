@@ -138,7 +138,7 @@ impl HeaderIn {
         self.settings.get_or_insert_with(|| Settings::new(config))
     }
 
-    /// After a change of the state or of who holds the connection: how it counts against the stack's limits now.
+    /// After a change of the state or of the connection's holder: how it counts against the stack's limits now.
     pub(crate) fn recount(&self, out: &mut Outbox<'_>) {
         out.standing = Some(match self.state {
             State::TimeWait => Standing::TimeWait,

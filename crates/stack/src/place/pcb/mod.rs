@@ -85,7 +85,7 @@ pub struct Way<'a, P: Platform> {
     pub shared: &'a Shared<P>,
     /// The connection's flow.
     pub flow: &'a Flow,
-    /// The port by which the connection's segments leave, for whoever begins an event before it holds the route.
+    /// The port by which the connection's segments leave, for a thread that begins an event before it holds the route.
     pub leaves_by: &'a P::AtomicU32,
     /// The port for which the event's outbox was made.
     pub made_for: u16,
