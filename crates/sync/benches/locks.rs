@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use sync::ring::{Mpsc, spsc};
-use sync::{GateCell, Lock, LockClass, LockKind, OwnerCell, Parker, Platform, Real};
+use sync::{Lock, LockClass, LockKind, OwnerCell, Parker, Platform, Real};
 
 struct Bench {
     rounds: u32,
@@ -43,12 +43,6 @@ fn cells(bench: &Bench) {
     let owned: OwnerCell<u64> = OwnerCell::new(0);
     bench.report("owner cell", || {
         let _ = black_box(&owned).with(|value| *value += 1);
-    });
-    let gate: GateCell<u64> = GateCell::new(0);
-    bench.report("gate cell", || {
-        if let Some(mut inside) = black_box(&gate).try_enter() {
-            *inside += 1;
-        }
     });
     bench.report("thread index", || {
         black_box(Real::thread_index());

@@ -16,7 +16,6 @@
 //! |---|---|---|
 //! | exclusive use, kind chosen at run time | [`Lock`], [`LockKind`], [`LockClass`] | `lock/` |
 //! | exclusive use by structure (one thread) | [`OwnerCell`] | `owner_cell.rs` |
-//! | exclusive use or hand the work to the holder | [`GateCell`] with [`ring::Mpsc`] | `gate_cell.rs` |
 //! | very many values, each used by one owner at a time, never moved | [`slab`] | `slab.rs` |
 //! | pass values between threads | [`ring::spsc`], [`ring::Mpsc`] | `ring/` |
 //! | sleep until there is work | [`Parker`], [`Condvar`], [`Doorbell`] | one file each |
@@ -34,7 +33,6 @@ mod cache_padded;
 mod condvar;
 mod doorbell;
 mod forward_atomic;
-mod gate_cell;
 mod index_stack;
 mod lock;
 mod lock_class;
@@ -60,7 +58,6 @@ pub mod walk;
 pub use cache_padded::CachePadded;
 pub use condvar::Condvar;
 pub use doorbell::{Armed, DoorbellLike, Silent};
-pub use gate_cell::{GateCell, GateGuard};
 pub use index_stack::IndexStack;
 pub use lock::{Guard, Lock, LockKind, RawLock, UnknownLockKind, raw};
 pub use lock_class::LockClass;

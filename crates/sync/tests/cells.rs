@@ -1,4 +1,4 @@
-//! Exclusive use by structure, by gate and by thread number.
+//! Exclusive use by structure and by thread number.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use sync::ring::Mpsc;
-use sync::{GateCell, NotOwner, OwnerCell, PerThread, Platform, Real, Writers};
+use sync::{NotOwner, OwnerCell, PerThread, Platform, Real, Writers};
 
 const COUNT: usize = if cfg!(miri) { 50 } else { 20_000 };
 
@@ -48,47 +47,6 @@ fn reentry_is_refused_also_after_a_panic_inside() {
     assert_eq!(inner, (Err(NotOwner::Reentered), Err(NotOwner::Reentered)));
     assert!(catch_unwind(AssertUnwindSafe(|| cell.with(|_| panic!("inside")))).is_err());
     assert_eq!(cell.with(|value| *value), Ok(0), "the panic ended the use");
-}
-
-#[test]
-fn one_at_a_time_through_the_gate() {
-    let mut gate: GateCell<u32> = GateCell::new(0);
-    let mut inside = gate.try_enter().expect("empty");
-    assert!(gate.try_enter().is_none() && gate.is_entered());
-    *inside += 1;
-    drop(inside);
-    assert!(!gate.is_entered());
-    assert_eq!(*gate.try_enter().expect("left"), 1);
-    assert_eq!(*gate.get_mut(), 1);
-}
-
-#[test]
-fn own_it_or_queue_it_forgets_nothing() {
-    const POSTERS: usize = 3;
-    let squeue: (GateCell<Vec<usize>>, Mpsc<usize>) = (GateCell::new(vec![0; POSTERS]), Mpsc::new(16));
-    thread::scope(|scope| {
-        for poster in 0..POSTERS {
-            let (gate, queue) = &squeue;
-            scope.spawn(move || {
-                for _ in 0..COUNT {
-                    while queue.push(poster).is_err() {
-                        thread::yield_now();
-                    }
-                    while let Some(mut done) = gate.try_enter() {
-                        while let Some(work) = queue.pop() {
-                            done[work] += 1;
-                        }
-                        drop(done);
-                        if queue.is_empty() {
-                            break;
-                        }
-                    }
-                }
-            });
-        }
-    });
-    assert!(squeue.1.is_empty(), "work was forgotten");
-    assert_eq!(squeue.0.into_inner(), vec![COUNT; POSTERS]);
 }
 
 #[test]

@@ -155,13 +155,6 @@ fn doorbell() {
 }
 
 #[test]
-fn gate() {
-    holds(|| models::gate_forgets_nothing::<Loom>(true));
-    fails(&["forgotten"], || models::gate_forgets_nothing::<Loom>(false));
-    fails(RACE, || models::gate_forgets_nothing::<Weak>(true));
-}
-
-#[test]
 fn qsbr() {
     for away in [false, true] {
         holds(move || models::qsbr_waits_for_every_read::<Loom>(away));

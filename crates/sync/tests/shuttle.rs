@@ -79,13 +79,6 @@ fn rings() {
 }
 
 #[test]
-fn gate() {
-    holds(|| models::gate_forgets_nothing::<Shuttle>(true));
-    fails(|| models::gate_forgets_nothing::<Shuttle>(false));
-    fails(|| models::gate_forgets_nothing::<Torn>(true));
-}
-
-#[test]
 fn qsbr() {
     holds(|| models::qsbr_waits_for_every_read::<Shuttle>(false));
     holds(|| models::qsbr_waits_for_every_read::<Shuttle>(true));

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::*;
 use sync::ring::{Mpsc, spsc};
 use sync::slab::Slab;
 use sync::{
-    Armed, Atomic, CellLike, Condvar, GateCell, IndexStack, Lock, LockClass, LockKind, OwnerCell, Parker, Platform,
-    Qsbr, RawLock, ShareCount, UseCount,
+    Armed, Atomic, CellLike, Condvar, IndexStack, Lock, LockClass, LockKind, OwnerCell, Parker, Platform, Qsbr,
+    RawLock, ShareCount, UseCount,
 };
 
 fn join<P: Platform>(handle: P::JoinHandle) {
@@ -202,33 +202,6 @@ pub fn doorbell_wakes<P: Platform>() {
         poll.store(0, Relaxed);
     }
     join::<P>(thread);
-}
-
-/// Own it or queue it. `look_again` is the step after leaving that the protocol requires.
-pub fn gate_forgets_nothing<P: Platform>(look_again: bool) {
-    let squeue: Arc<(GateCell<usize, P>, Mpsc<usize, P>)> = Arc::new((GateCell::new(0), Mpsc::new(4)));
-    let post = move |(gate, queue): &(GateCell<usize, P>, Mpsc<usize, P>)| {
-        queue.push(1).expect("there is room");
-        while let Some(mut done) = gate.try_enter() {
-            while let Some(work) = queue.pop() {
-                *done += work;
-            }
-            drop(done);
-            if !look_again || queue.is_empty() {
-                break;
-            }
-        }
-    };
-    let other = squeue.clone();
-    // Twice: after a refusal the gate must still be shut.
-    let thread = P::spawn("poster", None, move || {
-        post(&other);
-        post(&other);
-    });
-    post(&squeue);
-    join::<P>(thread);
-    let done = squeue.0.try_enter().map(|done| *done);
-    assert_eq!(done, Some(3), "work was forgotten in the queue");
 }
 
 /// Two places and a word that says which of them readers use. The writer moves the word, waits for a grace period, and then
