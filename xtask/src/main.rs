@@ -10,6 +10,7 @@ mod exclusive;
 mod instructions;
 mod licences;
 mod metadata;
+mod mutants;
 mod names;
 mod rules;
 mod steps;
@@ -30,6 +31,8 @@ cargo xtask coverage        which RFC requirement is met and shown where; fail i
 cargo xtask coverage --bless  write docs/rfc-coverage.md and docs/rfc9293.md as the comments have it
 cargo xtask instructions    count the fast path piece by piece; fail where it grew by more than 3 % (needs valgrind)
 cargo xtask instructions --bless    make what is counted now the baseline, docs/instructions.json, and write docs/performance.md
+cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--list]   plant mistakes that a test must notice
+                            (needs cargo-mutants; takes hours; xtask/mutants.toml)
 cargo xtask walk            follow one segment and one write through the stack under three architectures
 cargo xtask soak --minutes N [--seed S]   the fault matrix without end, cells drawn from a seed (docs/faults.md)
 cargo xtask soak --replay SEED [--pcap FILE]   one of its cells again
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         ["check"] => steps::run(steps::CHECK),
         ["coverage"] => coverage::check(),
         ["coverage", "--bless"] => coverage::bless(),
+        ["mutants", ref words @ ..] => mutants::run(words),
         ["walk"] => steps::walk(),
         ["soak", ref options @ ..] => steps::soak(options),
         ["exclusive"] => steps::run(&["exclusive"]),

@@ -1,0 +1,375 @@
+//! `cargo xtask mutants`: plants a mistake at a time into the code that decides, and fails where no test notices.
+//!
+//! The mistakes are those of cargo-mutants: an operator exchanged, a condition negated, a body replaced by a constant. It works
+//! on a copy of the tree in the system's directory for temporary files and never on the tree itself. `xtask/mutants.toml` says
+//! what is examined: a *scope* names files, the tests that judge them and how long these may take; a mutant that hangs is
+//! caught. It also lists the mutants that survive for a stated reason. One of these is told by its file, its change and the
+//! source line, so that lines may move; where the line or the verdict has changed, the entry fails the run, too.
+//!
+//! All scopes together take many hours. `--shard K/N` runs the K-th of N parts of a scope (from 0), `--changed` what the working
+//! tree changes against a commit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::Deserialize;
+
+use crate::metadata;
+
+const LIST: &str = "xtask/mutants.toml";
+const INSTALL: &str = "cargo install --locked cargo-mutants";
+
+/// What `xtask/mutants.toml` says.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    scope: Vec<Scope>,
+    #[serde(default)]
+    accepted: Vec<Accepted>,
+}
+
+/// Files, and what judges them.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Scope {
+    name: String,
+    /// The package that the files are of.
+    package: String,
+    /// Paths from the root, with `*`.
+    files: Vec<String>,
+    /// Arguments of `cargo test` for the tests that stand nearest and are built soonest. They come first.
+    near: Vec<String>,
+    /// Arguments of `cargo test` for all that judge: they see what the near ones let pass.
+    tests: Vec<String>,
+    /// How long the tests may take for one mutant.
+    seconds: u32,
+}
+
+/// A mutant that no test has to catch.
+#[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+struct Accepted {
+    file: String,
+    /// As cargo-mutants says it: `replace < with <= in process`.
+    mutant: String,
+    /// The source line that it changes, without the spaces around it.
+    line: String,
+    reason: String,
+}
+
+/// A mutant as cargo-mutants lists it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Mutant {
+    file: String,
+    row: usize,
+    column: usize,
+    mutant: String,
+}
+
+/// What a run is asked for.
+#[derive(Default)]
+struct Wanted<'a> {
+    scopes: Vec<&'a str>,
+    shard: Option<&'a str>,
+    changed: Option<&'a str>,
+    list: bool,
+}
+
+/// `cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--list]`.
+///
+/// # Errors
+/// A survivor that the list does not have, an entry of the list that is none any more, tests that fail without a mutant.
+pub fn run(words: &[&str]) -> Result<(), String> {
+    let wanted = parse(words)?;
+    let text =
+        fs::read_to_string(metadata::root().join(LIST)).map_err(|error| format!("cannot read {LIST}: {error}"))?;
+    let list: List = toml::from_str(&text).map_err(|error| format!("{LIST}: {error}"))?;
+    let scopes = chosen(&list.scope, &wanted.scopes)?;
+    if !command(&["mutants", "--version"]).output().is_ok_and(|output| output.status.success()) {
+        return Err(format!("cargo-mutants is not installed: {INSTALL}"));
+    }
+    let mut complaints = Vec::new();
+    for scope in scopes {
+        if wanted.list {
+            finish(narrow(examine(scope), &wanted)?.arg("--list"), &[0])?;
+            continue;
+        }
+        let survivors = survivors(scope, &wanted)?;
+        complaints.extend(judge(scope, &list.accepted, &survivors, wanted.shard.or(wanted.changed).is_none())?);
+    }
+    match complaints.len() {
+        0 => Ok(()),
+        count => Err(format!("{count} mutants want a test, or a reason in {LIST}:\n{}", complaints.join("\n"))),
+    }
+}
+
+fn parse<'a>(words: &[&'a str]) -> Result<Wanted<'a>, String> {
+    let mut wanted = Wanted::default();
+    let mut words = words.iter().copied();
+    while let Some(word) = words.next() {
+        let mut value = |name: &str| words.next().ok_or(format!("{name} wants a value"));
+        match word {
+            "--shard" => wanted.shard = Some(value("--shard")?),
+            "--changed" => wanted.changed = Some(value("--changed")?),
+            "--list" => wanted.list = true,
+            option if option.starts_with('-') => return Err(format!("cargo xtask mutants has no option {option}")),
+            scope => wanted.scopes.push(scope),
+        }
+    }
+    Ok(wanted)
+}
+
+/// The scopes of these names, all where none is named.
+fn chosen<'a>(scopes: &'a [Scope], names: &[&str]) -> Result<Vec<&'a Scope>, String> {
+    let known: Vec<&str> = scopes.iter().map(|scope| scope.name.as_str()).collect();
+    if let Some(name) = names.iter().find(|name| !known.contains(name)) {
+        return Err(format!("no such scope: {name}; there are {}", known.join(", ")));
+    }
+    Ok(scopes.iter().filter(|scope| names.is_empty() || names.contains(&scope.name.as_str())).collect())
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = metadata::cargo();
+    command.current_dir(metadata::root()).args(arguments);
+    command
+}
+
+fn finish(command: &mut Command, fine: &[i32]) -> Result<(), String> {
+    let status = command.status().map_err(|error| format!("cargo could not be run: {error}"))?;
+    match status.code() {
+        Some(code) if fine.contains(&code) => Ok(()),
+        _ => Err(format!("cargo mutants ended with {status}")),
+    }
+}
+
+/// `cargo mutants` on the files of a scope.
+fn examine(scope: &Scope) -> Command {
+    let mut command = command(&["mutants", "--no-config", "--package", &scope.package]);
+    for file in &scope.files {
+        command.args(["--file", file]);
+    }
+    command
+}
+
+/// Leaves out what is not asked for.
+fn narrow(mut command: Command, wanted: &Wanted) -> Result<Command, String> {
+    if let Some(shard) = wanted.shard {
+        command.args(["--shard", shard]);
+    }
+    if let Some(commit) = wanted.changed {
+        command.arg("--in-diff").arg(changes_since(commit)?);
+    }
+    Ok(command)
+}
+
+/// A file with what the working tree changes against `commit`.
+fn changes_since(commit: &str) -> Result<PathBuf, String> {
+    let output = Command::new("git").current_dir(metadata::root()).args(["diff", commit, "--", "crates"]).output();
+    let output = output.map_err(|error| format!("git could not be run: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("git diff {commit}: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    let file = directory()?.join("changes.diff");
+    fs::write(&file, output.stdout).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    Ok(file)
+}
+
+/// Where reports and what is built are kept from run to run.
+fn directory() -> Result<PathBuf, String> {
+    let directory = metadata::target_directory()?.join("mutants");
+    fs::create_dir_all(&directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+    Ok(directory)
+}
+
+/// Runs the tests against the mutants of a scope: the near ones, and all of them where these let one pass. Those that pass all.
+fn survivors(scope: &Scope, wanted: &Wanted) -> Result<Vec<Mutant>, String> {
+    let near = passing(narrow(examine(scope), wanted)?, scope, &scope.near, "near")?;
+    if near.is_empty() || scope.near == scope.tests {
+        return Ok(near);
+    }
+    let mut command = examine(scope);
+    for Mutant { file, row, column, mutant } in &near {
+        command.arg("--re").arg(format!("^{}$", escaped(&format!("{file}:{row}:{column}: {mutant}"))));
+    }
+    passing(command, scope, &scope.tests, "all")
+}
+
+/// `text` as a regular expression that nothing else matches.
+fn escaped(text: &str) -> String {
+    let special = |c: char| !c.is_alphanumeric() && !" _:<>=!&/-".contains(c);
+    text.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
+}
+
+/// Runs `tests` against the mutants that `command` chooses; those that pass.
+fn passing(mut command: Command, scope: &Scope, tests: &[String], stage: &str) -> Result<Vec<Mutant>, String> {
+    let directory = directory()?;
+    let reports = directory.join(&scope.name).join(stage);
+    let missed = reports.join("mutants.out/missed.txt");
+    fs::create_dir_all(&reports).map_err(|error| format!("cannot make {}: {error}", reports.display()))?;
+    // What a run before this one has left. There may be none.
+    let _ = fs::remove_file(&missed);
+    // What the copies build is kept apart from what the tree builds, and from one run to the next.
+    command.env("CARGO_TARGET_DIR", directory.join("build"));
+    command.args(["--profile", "mutants", "--test-package", &scope.package, "--build-timeout", "900"]);
+    command.args(["--timeout", &scope.seconds.to_string()]).arg("--output").arg(&reports);
+    command.args(["--", "--locked"]).args(tests);
+    // 2: some survive; 3: some hang.
+    finish(&mut command, &[0, 2, 3])?;
+    match fs::read_to_string(&missed) {
+        Ok(text) => Ok(text.lines().filter_map(mutant).collect()),
+        // There was nothing to plant: nothing of the scope has changed, or there are more shards than mutants.
+        Err(_) => Ok(Vec::new()),
+    }
+}
+
+/// `crates/tcp/src/state.rs:12:34: replace < with <= in process`.
+fn mutant(line: &str) -> Option<Mutant> {
+    let (place, mutant) = line.split_once(": ")?;
+    let mut place = place.split(':');
+    let (file, row, column) = (place.next()?.to_owned(), place.next()?.parse().ok()?, place.next()?.parse().ok()?);
+    Some(Mutant { file, row, column, mutant: mutant.to_owned() })
+}
+
+/// The lines of a source file, without the spaces around them.
+fn source(file: &str) -> Result<Vec<String>, String> {
+    let path = metadata::root().join(Path::new(file));
+    let text = fs::read_to_string(&path).map_err(|error| format!("{LIST}: cannot read {file}: {error}"))?;
+    Ok(text.lines().map(|line| line.trim().to_owned()).collect())
+}
+
+/// What is wrong with the survivors of a scope: those that the list does not have; entries whose line the file does not have; if
+/// the `whole` scope was run, entries that did not survive.
+fn judge(scope: &Scope, accepted: &[Accepted], survivors: &[Mutant], whole: bool) -> Result<Vec<String>, String> {
+    let of_scope = |entry: &&Accepted| scope.files.iter().any(|files| matches(files, &entry.file));
+    let entries: Vec<&Accepted> = accepted.iter().filter(of_scope).collect();
+    let files: BTreeSet<&str> =
+        entries.iter().map(|entry| entry.file.as_str()).chain(survivors.iter().map(|mutant| &*mutant.file)).collect();
+    let mut sources = BTreeMap::new();
+    for file in files {
+        sources.insert(file, source(file)?);
+    }
+    Ok(compare(&entries, survivors, &sources, whole))
+}
+
+fn compare(
+    entries: &[&Accepted],
+    survivors: &[Mutant],
+    sources: &BTreeMap<&str, Vec<String>>,
+    whole: bool,
+) -> Vec<String> {
+    let line_of = |mutant: &Mutant| sources[&*mutant.file].get(mutant.row - 1).cloned().unwrap_or_default();
+    let is = |entry: &Accepted, mutant: &Mutant| {
+        (&entry.file, &entry.mutant, &entry.line) == (&mutant.file, &mutant.mutant, &line_of(mutant))
+    };
+    let mut complaints = Vec::new();
+    for mutant in survivors.iter().filter(|mutant| !entries.iter().any(|entry| is(entry, mutant))) {
+        let Mutant { file, row, mutant: change, .. } = mutant;
+        complaints.push(format!("{file}:{row}: {change}: {}", line_of(mutant)));
+    }
+    for entry in entries {
+        let Accepted { file, mutant: change, line, .. } = entry;
+        if !sources[&**file].contains(line) {
+            complaints.push(format!("{file}: {change}: is listed for a line that is gone: {line}"));
+        } else if whole && !survivors.iter().any(|mutant| is(entry, mutant)) {
+            complaints.push(format!("{file}: {change}: is listed and caught: {line}"));
+        }
+    }
+    complaints
+}
+
+/// Whether `path` is one of `pattern`, in which each `*` stands for part of a name.
+fn matches(pattern: &str, path: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| path.strip_prefix(first)) else { return false };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        let found = if parts.peek().is_none() { rest.len().checked_sub(part.len()) } else { rest.find(part) };
+        match found {
+            Some(at) if rest[at..].starts_with(part) && !rest[..at].contains('/') => rest = &rest[at + part.len()..],
+            _ => return false,
+        }
+    }
+    rest.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn survivor() -> Mutant {
+        mutant("crates/tcp/src/sack.rs:2:9: replace < with <= in take").expect("a mutant")
+    }
+
+    fn entry(line: &str) -> Accepted {
+        let [file, mutant] = ["crates/tcp/src/sack.rs", "replace < with <= in take"].map(str::to_owned);
+        Accepted { file, mutant, line: line.to_owned(), reason: "equal numbers come to the same".to_owned() }
+    }
+
+    fn complaints(entries: &[&Accepted], survivors: &[Mutant], whole: bool) -> Vec<String> {
+        let source = ["fn take() {", "if a < b {"].map(str::to_owned).to_vec();
+        compare(entries, survivors, &BTreeMap::from([("crates/tcp/src/sack.rs", source)]), whole)
+    }
+
+    #[test]
+    fn a_survivor_is_a_complaint_unless_its_line_is_listed() {
+        let found = complaints(&[], &[survivor()], true);
+        assert_eq!(found, ["crates/tcp/src/sack.rs:2: replace < with <= in take: if a < b {"]);
+        assert!(complaints(&[&entry("if a < b {")], &[survivor()], true).is_empty());
+    }
+
+    #[test]
+    fn an_entry_ends_with_its_line_and_with_its_mutant() {
+        let moved = complaints(&[&entry("if c < d {")], &[], false);
+        assert!(moved[0].contains("a line that is gone: if c < d {"), "{moved:?}");
+        assert!(complaints(&[&entry("if a < b {")], &[], false).is_empty(), "another shard has it");
+        assert!(complaints(&[&entry("if a < b {")], &[], true)[0].contains("listed and caught"));
+    }
+
+    #[test]
+    fn a_name_is_a_regular_expression_for_itself() {
+        let name = "crates/tcp/src/sack.rs:2:9: replace take -> Option<(u32, bool)> with None in <impl A for B>::f";
+        assert_eq!(
+            escaped("a.rs: replace f -> (u32) with *x | y + 1"),
+            r"a\.rs: replace f -> \(u32\) with \*x \| y \+ 1"
+        );
+        assert!(!escaped(name).contains("\\<"), "`\\<` is the beginning of a word");
+    }
+
+    #[test]
+    fn a_star_stands_within_a_name() {
+        assert!(matches("crates/stack/src/arch/*.rs", "crates/stack/src/arch/up.rs"));
+        assert!(matches("crates/ip/src/input.rs", "crates/ip/src/input.rs"));
+        assert!(!matches("crates/ip/src/input.rs", "crates/ip/src/input.rs.old"));
+        assert!(!matches("crates/stack/src/*.rs", "crates/stack/src/arch/up.rs"));
+        assert!(!matches("crates/stack/src/arch/*.rs", "crates/stack/src/arch/up.txt"));
+    }
+
+    #[test]
+    fn the_list_names_files_that_exist_and_gives_reasons() {
+        let text = fs::read_to_string(metadata::root().join(LIST)).expect("the list");
+        let list: List = toml::from_str(&text).expect("a list");
+        for entry in &list.accepted {
+            assert!(entry.reason.len() > 20, "{entry:?}");
+            assert!(source(&entry.file).expect("the file").contains(&entry.line), "{entry:?}");
+            let of_one = |scope: &Scope| scope.files.iter().any(|files| matches(files, &entry.file));
+            assert!(list.scope.iter().any(of_one), "no scope examines {}", entry.file);
+        }
+        for file in list.scope.iter().flat_map(|scope| &scope.files).filter(|file| !file.contains('*')) {
+            assert!(metadata::root().join(file).is_file(), "{file}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        assert!(parse(&["--polish"]).is_err());
+        assert!(parse(&["tcp", "--shard"]).is_err());
+        let wanted = parse(&["tcp", "--shard", "0/4"]).unwrap_or_default();
+        assert_eq!((wanted.scopes, wanted.shard), (vec!["tcp"], Some("0/4")));
+        assert!(chosen(&[], &["tcp"]).is_err());
+    }
+}
