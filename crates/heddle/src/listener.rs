@@ -1,5 +1,6 @@
 //! A listening socket as its user holds it.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use tcp::config::ConnectionOptions;
 use crate::address::ToAddr;
 use crate::builder::Stack;
 use crate::error::{AcceptError, BindError};
-use crate::stream::TcpStream;
+use crate::stream::{TTL, TcpStream, hop_limit};
 
 /// Connections that may wait to be accepted, unless [`TcpListener::bind_with`] says otherwise (Linux's SOMAXCONN).
 const BACKLOG: usize = 4096;
@@ -79,6 +80,24 @@ impl TcpListener {
     /// None; as in [`std::net::TcpListener`].
     pub fn try_clone(&self) -> io::Result<TcpListener> {
         Ok(self.clone())
+    }
+
+    /// Answers SYNs, and opens connections, with this IPv4 time to live or IPv6 hop limit from now on, 1 to 255. Connections
+    /// that are open keep theirs.
+    ///
+    /// # Errors
+    /// The value is out of range.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.inner.listener.set_hop_limit(Some(hop_limit(ttl)?));
+        Ok(())
+    }
+
+    /// What [`TcpListener::set_ttl`] set, or the default, 64.
+    ///
+    /// # Errors
+    /// None; as in [`std::net::TcpListener`].
+    pub fn ttl(&self) -> io::Result<u32> {
+        Ok(self.inner.listener.hop_limit().unwrap_or(TTL).into())
     }
 
     /// Errors of a listener: there are none.
@@ -188,7 +207,14 @@ impl TcpListener {
     }
 }
 
+impl fmt::Debug for TcpListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpListener").field("local", &self.inner.listener.local()).finish()
+    }
+}
+
 /// See [`TcpListener::incoming`].
+#[derive(Debug)]
 pub struct Incoming<'a> {
     listener: &'a TcpListener,
 }

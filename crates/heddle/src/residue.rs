@@ -72,16 +72,19 @@ impl Residue {
         self.rest.as_mut().filter(|rest| rest.counted > 0)?.news()
     }
 
-    /// Hands text to `copy`, up to the urgent octet, and keeps it; how much.
-    pub(crate) fn peek(&self, max: usize, mut copy: impl FnMut(&[u8])) -> usize {
-        let Some(rest) = &self.rest else { return 0 };
-        let mut left = rest.bound(max);
-        for buffer in &rest.buffers {
+    /// Bytes that one read of `max` may take, here and from the connection: it stops before the urgent byte.
+    pub(crate) fn bound(&self, max: usize) -> usize {
+        self.rest.as_ref().map_or(max, |rest| rest.bound(max))
+    }
+
+    /// Hands the first `max` bytes to `copy` and keeps them.
+    pub(crate) fn peek(&self, max: usize, mut copy: impl FnMut(&[u8])) {
+        let mut left = max;
+        for buffer in self.rest.iter().flat_map(|rest| &rest.buffers) {
             let count = buffer.len().min(left);
             copy(&buffer[..count]);
             left -= count;
         }
-        rest.bound(max) - left
     }
 
     /// Hands text to `copy`, up to the urgent octet; how much.

@@ -20,7 +20,7 @@ use crate::error::{ConnectError, given_up, on_connection};
 use crate::residue::Residue;
 
 /// Time to live, or hop limit, of what is sent unless it is set (RFC 1700).
-const TTL: u8 = 64;
+pub(crate) const TTL: u8 = 64;
 
 /// An active open has come to its end.
 pub(crate) const OPENED: Readiness = Readiness(Readiness::CONNECTED.0 | Readiness::ERROR.0 | Readiness::CLOSED.0);
@@ -238,8 +238,7 @@ impl TcpStream {
     /// # Errors
     /// The value is out of range, or the connection is gone.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        let limit = u8::try_from(ttl).map_err(|_| self.error(tcp::Error::InvalidOption))?;
-        self.set_hop_limit(Some(limit))
+        self.set_hop_limit(Some(hop_limit(ttl)?))
     }
 
     /// What [`TcpStream::set_ttl`] set, or the default.
@@ -370,6 +369,14 @@ impl TcpStream {
         }
         self.error(tcp::Error::NotConnected)
     }
+}
+
+/// A time to live, or hop limit, as its user gives it.
+pub(crate) fn hop_limit(ttl: u32) -> io::Result<u8> {
+    u8::try_from(ttl)
+        .ok()
+        .filter(|limit| *limit > 0)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("{ttl} is no time to live: give 1 to 255")))
 }
 
 /// A time-out as it is kept: 0 for none.

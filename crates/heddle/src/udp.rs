@@ -1,6 +1,7 @@
 //! A datagram socket as its user holds it.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use sync::{Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform, Real}
 use crate::address::ToAddr;
 use crate::builder::Stack;
 use crate::error::BindError;
-use crate::stream::{nanos, said};
+use crate::stream::{hop_limit, nanos, said};
 
 /// Sends and receives datagrams, shaped like [`std::net::UdpSocket`]. Any thread, several at once.
 #[derive(Clone)]
@@ -297,12 +298,33 @@ impl UdpSocket {
         Ok(self.inner.broadcast.load(Ordering::Relaxed))
     }
 
-    /// Errors are reported by the call that they belong to: nothing is left to take.
+    /// What became of an earlier datagram to the connected peer, if it failed and no call has reported it (`SO_ERROR`): the
+    /// next call would. A second call reports nothing.
     ///
     /// # Errors
     /// None; as in [`std::net::UdpSocket`].
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
-        Ok(None)
+        let socket = &self.inner.socket;
+        let error = socket.take_error(&self.inner.stack.raw().shared().counters);
+        Ok(error.map(|error| send_error(socket.remote(), error)))
+    }
+
+    /// Sends with this IPv4 time to live or IPv6 hop limit from now on, 1 to 255. What is sent to groups has its own:
+    /// [`UdpSocket::set_multicast_ttl_v4`].
+    ///
+    /// # Errors
+    /// The value is out of range.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.inner.socket.set_ttl(hop_limit(ttl)?);
+        Ok(())
+    }
+
+    /// What [`UdpSocket::set_ttl`] set, or the default, 64.
+    ///
+    /// # Errors
+    /// None; as in [`std::net::UdpSocket`].
+    pub fn ttl(&self) -> io::Result<u32> {
+        Ok(self.inner.socket.ttl().into())
     }
 
     /// Whether datagrams are sent without checksum, and whether over IPv6 they are taken without one: for tunnels whose
@@ -388,6 +410,15 @@ impl UdpSocket {
 
     pub(crate) fn shared(&self) -> &Arc<UdpShared<Real>> {
         &self.inner.socket
+    }
+}
+
+impl fmt::Debug for UdpSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UdpSocket")
+            .field("local", &self.inner.socket.local())
+            .field("peer", &self.inner.socket.remote())
+            .finish()
     }
 }
 

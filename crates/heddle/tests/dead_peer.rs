@@ -115,8 +115,8 @@ fn nothing_is_opened_while_the_device_is_away(plan: Plan) {
     let down = |error: std::io::Error| assert_eq!(error.kind(), ErrorKind::NetworkDown, "{error}");
     let remote = "10.0.0.2:99";
     down(Connect::new().start(&world.a, remote).expect_err("no way out").into());
-    down(TcpListener::bind(&world.a, "10.0.0.1:81").err().expect("no way in").into());
-    down(UdpSocket::bind(&world.a, "[::]:54").err().expect("no way in").into());
+    down(TcpListener::bind(&world.a, "10.0.0.1:81").expect_err("no way in").into());
+    down(UdpSocket::bind(&world.a, "[::]:54").expect_err("no way in").into());
     down(datagrams.send_to(b"lost", remote).expect_err("no way out"));
     // The other end's interface is there, and its neighbour is silent.
     assert!(Connect::new().start(&world.b, "10.0.0.1:80").is_ok());

@@ -252,7 +252,46 @@ like_std! {
         assert_eq!(one.multicast_ttl_v4().unwrap(), 1);
         one.set_multicast_ttl_v4(3).unwrap();
         assert_eq!(one.multicast_ttl_v4().unwrap(), 3);
+        assert_eq!(one.ttl().unwrap(), 64);
+        one.set_ttl(7).unwrap();
+        assert_eq!(one.ttl().unwrap(), 7);
+        for wrong in [0, 256] {
+            assert_eq!(one.set_ttl(wrong).unwrap_err().kind(), ErrorKind::InvalidInput, "{wrong}");
+        }
+        assert_eq!((one.ttl().unwrap(), one.multicast_ttl_v4().unwrap()), (7, 3));
         assert!(one.take_error().unwrap().is_none());
+    }
+
+    fn the_error_of_a_datagram_is_taken_once(net) {
+        let (one, two) = net.datagrams();
+        let gone = two.local_addr().unwrap();
+        drop(two);
+        one.connect(gone).unwrap();
+        assert_eq!(one.send(b"anybody there?").unwrap(), 14);
+        let mut taken = None;
+        // The answer comes from another host, or what plays one.
+        while taken.is_none() {
+            taken = one.take_error().unwrap();
+        }
+        assert_eq!(taken.unwrap().kind(), ErrorKind::ConnectionRefused);
+        assert!(one.take_error().unwrap().is_none());
+        one.set_nonblocking(true).unwrap();
+        assert_eq!(one.recv(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock, "and by no other call");
+    }
+
+    fn connections_inherit_what_their_listener_says(net) {
+        let listener = net.listen();
+        assert_eq!(listener.ttl().unwrap(), 64);
+        listener.set_ttl(9).unwrap();
+        assert_eq!(listener.ttl().unwrap(), 9);
+        for wrong in [0, 256] {
+            assert_eq!(listener.set_ttl(wrong).unwrap_err().kind(), ErrorKind::InvalidInput, "{wrong}");
+        }
+        let client = net.connect(listener.local_addr().unwrap());
+        let (server, _) = listener.accept().unwrap();
+        assert_eq!((server.ttl().unwrap(), client.ttl().unwrap()), (9, 64));
+        listener.set_ttl(10).unwrap();
+        assert_eq!(server.ttl().unwrap(), 9);
     }
 
     fn a_broadcast_must_be_allowed(net) {

@@ -201,7 +201,7 @@ fn a_device_that_always_panics_counts_as_unplugged(plan: Plan) {
     assert_eq!(error.kind(), ErrorKind::NetworkDown, "{error}");
     let error = TcpStream::connect(&bench.server, "10.0.0.2:80").expect_err("no way out");
     assert_eq!(std::io::Error::from(error).kind(), ErrorKind::NetworkDown);
-    let error = TcpListener::bind(&bench.server, "0.0.0.0:81").err().expect("no way in");
+    let error = TcpListener::bind(&bench.server, "0.0.0.0:81").expect_err("no way in");
     assert_eq!(std::io::Error::from(error).kind(), ErrorKind::NetworkDown);
     let failures = bench.failures();
     assert_eq!(failures.last().map(|failure| &failure.casualty), Some(&Casualty::Device(0)), "{failures:?}");

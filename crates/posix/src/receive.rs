@@ -77,7 +77,7 @@ impl<P: Platform> Stream<P> {
         if data.len() == manner.max || ended || self.is_enough(stack, data.len(), manner) {
             return now(Ok(data));
         }
-        let peek = tcp::Peek { max: manner.max - data.len() };
+        let peek = tcp::Peek { max: manner.max - data.len(), follows_data: !data.is_empty() };
         match ask(stack, &self.socket, Call::Peek(peek)) {
             Reply::Peeked(Ok(peeked)) => {
                 data.extend(peeked.data);

@@ -6,6 +6,7 @@
 //!
 //! What may never happen: a place of a listener that is neither handed on with a connection nor given back.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -142,6 +143,16 @@ fn params<'o, P: Platform>(options: &'o ConnectionOptions, listener: &ListenerSh
 }
 
 impl<P: Platform> Shared<P> {
+    /// What connections of `listener` with `peer` start with: its options, and what the path says.
+    fn options_on_path<'o>(&self, listener: &'o ListenerShared<P>, peer: IpAddr) -> Cow<'o, ConnectionOptions> {
+        let options = self.on_path(listener.options(), peer);
+        let hop_limit = listener.hop_limit();
+        if hop_limit == options.hop_limit {
+            return options;
+        }
+        Cow::Owned(ConnectionOptions { hop_limit, ..options.into_owned() })
+    }
+
     /// A SYN for a listener: it is remembered, answered with a cookie, or dropped; or its connection opens at once.
     pub fn syn_arrives(
         &self,
@@ -162,7 +173,7 @@ impl<P: Platform> Shared<P> {
         let peer = flow.tuple.remote_addr;
         let mut route = handshakes.routes.recall(peer, self.generation());
         let mut out = self.outbox(&flow, &route, counters);
-        let options = self.on_path(listener.options(), peer);
+        let options = self.options_on_path(&listener, peer);
         let params = params(&options, &listener, self.mss_on(&route, peer, now));
         let secrets = (self.isn_of(&flow, now), self.secrets.handshake());
         let opened = handshake::syn_arrives(answer, &params, arrival, secrets, &mut out, now);
@@ -223,7 +234,7 @@ impl<P: Platform> Shared<P> {
     ) -> Option<Child<P>> {
         let (half_open, Kept { listener, route, .. }) = handshakes.cache.get_mut(slot)?;
         let flow = Flow { tuple: *half_open.tuple(), hash: half_open.flow_hash() };
-        let options = self.on_path(listener.options(), flow.tuple.remote_addr);
+        let options = self.options_on_path(listener, flow.tuple.remote_addr);
         let params = params(&options, listener, u16::MAX);
         let mut out = self.outbox(&flow, route, counters);
         let progress = half_open.segment_arrives(&params, arrival, &mut out, now);
@@ -272,7 +283,7 @@ impl<P: Platform> Shared<P> {
     ) -> Option<Child<P>> {
         let segment = arrival.as_ref()?;
         let peer = flow.tuple.remote_addr;
-        let options = self.on_path(listener.options(), peer);
+        let options = self.options_on_path(&listener, peer);
         let params = params(&options, &listener, self.route_mss(peer, now));
         let (isn, secrets) = (self.isn_of(&flow, now), self.secrets.handshake());
         let Some(half_open) = syn_cookie::accept(&params, segment, isn, secrets, self.tcp(), now) else {
@@ -311,7 +322,7 @@ impl<P: Platform> Shared<P> {
         while let Some(slot) = handshakes.cache.due(config, now) {
             let given_up = handshakes.cache.time_out(slot, config, now, |half_open, kept| {
                 let flow = Flow { tuple: *half_open.tuple(), hash: half_open.flow_hash() };
-                let options = self.on_path(kept.listener.options(), flow.tuple.remote_addr);
+                let options = self.options_on_path(&kept.listener, flow.tuple.remote_addr);
                 let params = params(&options, &kept.listener, u16::MAX);
                 let limit = kept.listener.backlog().syn_ack_retries(config);
                 let mut out = self.outbox(&flow, &kept.route, counters);

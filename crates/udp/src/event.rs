@@ -123,6 +123,18 @@ impl Event for ReceiveFrom {
     }
 }
 
+/// The user asks for the error that the next call would report, and clears it (`SO_ERROR`).
+#[derive(Clone, Copy, Debug)]
+pub struct TakeError;
+
+impl Event for TakeError {
+    type Reply = Option<SendError>;
+
+    fn run(self, pcb: &mut UdpPcb, _out: &mut Outbox<'_>) -> Self::Reply {
+        pcb.error.take().map(SendError::from)
+    }
+}
+
 /// The user wants what is sent to a group.
 #[derive(Clone, Copy, Debug)]
 pub struct JoinGroup(pub Membership);

@@ -8,7 +8,7 @@
 //! | `input.rs` | [`parse`]: a packet from IP into a [`Datagram`]; lengths and checksum |
 //! | `output.rs` | [`emit`]: a UDP header in front of a payload; checksum |
 //! | `pcb.rs` | [`UdpPcb`]: local and remote end, receive queue bounded in memory |
-//! | `event.rs` | [`DatagramArrives`], [`SendTo`], [`ReceiveFrom`], [`Connect`], [`Disconnect`], [`IcmpError`], [`Close`], [`JoinGroup`], [`LeaveGroup`] |
+//! | `event.rs` | [`DatagramArrives`], [`SendTo`], [`ReceiveFrom`], [`Connect`], [`Disconnect`], [`IcmpError`], [`Close`], [`JoinGroup`], [`LeaveGroup`], [`TakeError`] |
 //! | `outbox.rs` | [`Outbox`], [`Outgoing`], [`Readiness`] |
 //! | `error.rs` | [`SendError`], [`ReceiveError`], [`JoinError`] |
 //!
@@ -26,6 +26,7 @@ mod pcb;
 pub use error::{JoinError, ReceiveError, SendError};
 pub use event::{
     Close, Connect, DatagramArrives, Disconnect, Event, IcmpError, JoinGroup, LeaveGroup, ReceiveFrom, SendTo,
+    TakeError,
 };
 pub use input::{Datagram, parse};
 pub use outbox::{Outbox, Outgoing, Readiness};

@@ -84,8 +84,8 @@ impl TcpStream {
         }
     }
 
-    /// Reads like [`Read::read`] and leaves the data to be read again; 0: the stream has ended. What it reads counts as
-    /// taken from the receive buffer: the peer may send as much again.
+    /// Reads like [`Read::read`] and leaves the data to be read again; 0: the stream has ended. The data stays in the receive
+    /// buffer: the peer may not send more because of a peek.
     ///
     /// # Errors
     /// As a read.
@@ -94,31 +94,42 @@ impl TcpStream {
             return Ok(0);
         }
         loop {
-            let mut residue = self.inner.residue.lock();
-            let missing = out.len().saturating_sub(residue.octets());
-            // What came since an earlier peek is to be seen as well.
-            let more = if missing > 0 && !self.has_ended() && residue.mark().is_none() {
-                self.refill(&mut residue, missing)
-            } else {
-                Ok(true)
-            };
-            if residue.has_text() {
+            if let Some(count) = self.try_peek(out)? {
+                return Ok(count);
+            }
+            self.wait_readable()?;
+        }
+    }
+
+    /// As [`TcpStream::peek`], of at least one byte; `None`: there is nothing now.
+    pub(crate) fn try_peek(&self, out: &mut [u8]) -> io::Result<Option<usize>> {
+        let residue = self.inner.residue.lock();
+        let most = residue.bound(out.len());
+        let mut filled = 0;
+        residue.peek(most, |piece| {
+            out[filled..filled + piece.len()].copy_from_slice(piece);
+            filled += piece.len();
+        });
+        if filled == most || self.has_ended() {
+            return Ok(Some(filled));
+        }
+        let peek = tcp::Peek { max: most - filled, follows_data: filled > 0 };
+        let peeked = match self.call(Call::Peek(peek)) {
+            Reply::Peeked(Ok(peeked)) => peeked,
+            Reply::Peeked(Err(tcp::Error::WouldBlock)) if filled == 0 => return Ok(None),
+            Reply::Peeked(Err(error)) if filled == 0 => return Err(self.error(error)),
+            _ if filled == 0 => return Err(self.gone()),
+            _ => {
                 // The connection has nothing left, but its reader has.
                 self.inner.socket.ready.restore(Readiness::READABLE);
-                let mut filled = 0;
-                return Ok(residue.peek(out.len(), |piece| {
-                    out[filled..filled + piece.len()].copy_from_slice(piece);
-                    filled += piece.len();
-                }));
+                return Ok(Some(filled));
             }
-            if self.has_ended() {
-                return Ok(0);
-            }
-            drop(residue);
-            if !more? {
-                self.wait_readable()?;
-            }
-        }
+        };
+        let before_mark = peeked.urgent.map_or(0, |end| filled + end - 1);
+        let most = if before_mark > 0 { most.min(before_mark) } else { most };
+        let count = peeked.data.len().min(most - filled);
+        out[filled..filled + count].copy_from_slice(&peeked.data[..count]);
+        Ok(Some(filled + count))
     }
 
     /// Hands received text to `copy`, piece by piece, at most `max` octets in all (at least 1); 0: the stream has

@@ -27,6 +27,8 @@ pub struct ListenerShared<P: Platform> {
     backlog: P::AtomicUsize,
     syn_backlog: usize,
     options: ConnectionOptions,
+    /// See [`ListenerShared::set_hop_limit`]; 0: IP's default.
+    hop_limit: P::AtomicU32,
     /// See [`ListenerShared::set_defer_accept`].
     defer_accept: P::AtomicUsize,
     half_open: P::AtomicUsize,
@@ -59,6 +61,7 @@ impl<P: Platform> ListenerShared<P> {
             wildcard: local.ip().is_unspecified(),
             backlog: P::AtomicUsize::new(backlog.max(1)),
             syn_backlog: syn_backlog.max(1),
+            hop_limit: P::AtomicU32::new(options.hop_limit.unwrap_or(0).into()),
             options,
             defer_accept: P::AtomicUsize::new(0),
             half_open: P::AtomicUsize::new(0),
@@ -74,9 +77,19 @@ impl<P: Platform> ListenerShared<P> {
         self.local
     }
 
-    /// What its children inherit.
+    /// What its children inherit, but for [`ListenerShared::hop_limit`].
     pub fn options(&self) -> &ConnectionOptions {
         &self.options
+    }
+
+    /// Answers SYNs from now on, and opens connections, with this time to live or hop limit; `None`: IP's default.
+    pub fn set_hop_limit(&self, limit: Option<u8>) {
+        self.hop_limit.store(limit.unwrap_or(0).into(), Ordering::Relaxed);
+    }
+
+    /// What [`ListenerShared::set_hop_limit`] set, or the options said.
+    pub fn hop_limit(&self) -> Option<u8> {
+        Some(self.hop_limit.load(Ordering::Relaxed) as u8).filter(|limit| *limit > 0)
     }
 
     /// Lets so many connections wait to be accepted from now on, at least 1; those that wait already stay.

@@ -84,6 +84,25 @@ impl<P: Platform> UdpShared<P> {
         self.pcb.lock().memberships().to_vec()
     }
 
+    /// Time to live, or hop limit, of what is sent to hosts, 1 to 255.
+    pub fn set_ttl(&self, ttl: u8) {
+        self.pcb.lock().ttl = ttl;
+    }
+
+    /// See [`UdpShared::set_ttl`].
+    pub fn ttl(&self) -> u8 {
+        self.pcb.lock().ttl
+    }
+
+    /// The error that the next call would report, which reports it no more.
+    pub fn take_error(&self, counters: &Counters) -> Option<udp::SendError> {
+        let mut pcb = self.pcb.lock();
+        let error = udp::TakeError.run(&mut pcb, &mut udp::Outbox::new(counters));
+        // Inside the lock: an error that comes now raises it again.
+        self.ready.clear(Readiness::ERROR);
+        error
+    }
+
     /// Time to live of what is sent to groups, 0 to 255: 0 does not leave the host, 1 does not leave the link.
     pub fn set_group_ttl(&self, ttl: u8) {
         self.pcb.lock().group_ttl = ttl;
@@ -109,9 +128,11 @@ impl<P: Platform> UdpShared<P> {
     pub fn receive(&self, counters: &Counters) -> Result<udp::Datagram, udp::ReceiveError> {
         let mut pcb = self.pcb.lock();
         let received = udp::ReceiveFrom.run(&mut pcb, &mut udp::Outbox::new(counters));
-        if matches!(received, Err(udp::ReceiveError::WouldBlock)) {
-            // Inside the lock: a datagram that comes now raises it again.
-            self.ready.clear(Readiness::READABLE);
+        // Inside the lock: what comes now raises it again.
+        match received {
+            Err(udp::ReceiveError::WouldBlock) => self.ready.clear(Readiness::READABLE),
+            Err(udp::ReceiveError::Refused | udp::ReceiveError::Unreachable) => self.ready.clear(Readiness::ERROR),
+            _ => {}
         }
         received
     }
@@ -128,8 +149,13 @@ impl<P: Platform> UdpShared<P> {
         counters: &Counters,
     ) -> Result<(usize, Vec<Outgoing>), udp::SendError> {
         let mut out = udp::Outbox::new(counters);
-        let sent = udp::SendTo { payload, to, source }.run(&mut self.pcb.lock(), &mut out)?;
-        Ok((sent, out.datagrams.into_vec()))
+        let mut pcb = self.pcb.lock();
+        let sent = udp::SendTo { payload, to, source }.run(&mut pcb, &mut out);
+        if sent.is_err() && !pcb.readiness().contains(udp::Readiness::ERROR) {
+            // It has been reported. Inside the lock: what comes now raises it again.
+            self.ready.clear(Readiness::ERROR);
+        }
+        Ok((sent?, out.datagrams.into_vec()))
     }
 
     /// Fixes the peer.

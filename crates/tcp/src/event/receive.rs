@@ -46,6 +46,9 @@ pub struct Received {
 pub struct Peek {
     /// Octets wanted.
     pub max: usize,
+    /// The caller has data that comes before this, and returns it if there is no more: why the connection ended is left for
+    /// the call that would return nothing.
+    pub follows_data: bool,
 }
 
 /// What a [`Peek`] shows.
@@ -55,6 +58,8 @@ pub struct Peeked {
     pub data: Vec<u8>,
     /// The end of the stream follows `data`.
     pub end: bool,
+    /// As in [`Received::urgent`].
+    pub urgent: Option<usize>,
 }
 
 /// Say how much is left of what the last [`Receive`] handed out: so much counts as received and not read, and takes
@@ -136,7 +141,11 @@ impl Event for Peek {
 
     fn run<A: PcbAccess>(self, pcb: &mut A, _out: &mut Outbox<'_>, _now: Time) -> Result<Peeked, Error> {
         let (peeked, state) = pcb.receive_side(|rw, _| (peek(rw, self.max), rw.state));
-        if peeked.data.is_empty() && !peeked.end { Err(why_nothing(state, pcb)) } else { Ok(peeked) }
+        match peeked {
+            Peeked { data, end: false, .. } if data.is_empty() && self.follows_data => Err(Error::WouldBlock),
+            Peeked { data, end: false, .. } if data.is_empty() => Err(why_nothing(state, pcb)),
+            peeked => Ok(peeked),
+        }
     }
 }
 
@@ -163,7 +172,9 @@ fn peek(rw: &ReceiveWindow, max: usize) -> Peeked {
         }
     }
     let end = data.len() == rw.queued as usize && (rw.finished || rw.discards());
-    Peeked { data, end }
+    let first = rw.nxt - (rw.queued + u32::from(rw.finished));
+    let urgent = rw.urgent_valid.then(|| usize::try_from(rw.urgent - first).ok()).flatten();
+    Peeked { data, end, urgent }
 }
 
 impl Event for Keep {
