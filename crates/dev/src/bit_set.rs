@@ -56,7 +56,12 @@ impl BitSet {
     /// Whether nothing is in it.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.low == 0 && self.high.as_ref().is_none_or(|high| high.iter().all(|word| *word == 0))
+        self.low == 0 && (self.high.is_none() || self.is_empty_high())
+    }
+
+    #[cold]
+    fn is_empty_high(&self) -> bool {
+        self.words().iter().all(|word| *word == 0)
     }
 
     /// Whether it has no memory of its own, so that dropping it does nothing.
@@ -69,6 +74,13 @@ impl BitSet {
     #[inline]
     pub fn clear(&mut self) {
         self.low = 0;
+        if self.high.is_some() {
+            self.clear_high();
+        }
+    }
+
+    #[cold]
+    fn clear_high(&mut self) {
         if let Some(high) = &mut self.high {
             high.fill(0);
         }

@@ -1,26 +1,20 @@
 //! Where the headers of a frame lie.
 //!
 //! Hashing, segmenting and coalescing all ask the same question of a frame: is it an unfragmented TCP or UDP datagram,
-//! and at which offsets do its headers and its data begin? [`Layout::of`] answers it by reading lengths only. It is
-//! called for every frame of a device, so it checks no checksum and builds no header value; it never reads outside the
-//! frame, whatever the bytes say.
+//! and at which offsets do its headers and its data begin? [`Headers`] has the answer in one word; [`Layout::of`] spreads it
+//! out for those that compute with offsets.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use pktbuf::{Checksum, PktBuf};
-use wire::{FourTuple, checksum};
+use wire::{FourTuple, Headers, checksum};
 
 /// Length of an Ethernet header without tag.
-pub const ETHERNET_HEADER: usize = 14;
+pub const ETHERNET_HEADER: usize = wire::ethernet::HEADER_LEN;
 /// Protocol number of TCP.
-pub const TCP: u8 = 6;
+pub const TCP: u8 = wire::protocol::TCP;
 /// Protocol number of UDP.
-pub const UDP: u8 = 17;
-
-const ETHERTYPE_IPV4: u16 = 0x0800;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
-const ETHERTYPE_VLAN: u16 = 0x8100;
-const FRAGMENT_MASK: u16 = 0x3fff;
+pub const UDP: u8 = wire::protocol::UDP;
 
 /// Offsets into a frame that carries TCP or UDP, from the frame's first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,43 +38,15 @@ impl Layout {
     /// extension headers, lengths that do not fit the frame.
     #[inline]
     pub fn of(frame: &[u8]) -> Option<Layout> {
-        let mut l3 = ETHERNET_HEADER;
-        let mut ethertype = be16(frame, 12)?;
-        if ethertype == ETHERTYPE_VLAN {
-            ethertype = be16(frame, 16)?;
-            l3 += 4;
-        }
-        let (l4, end, protocol, v6) = match ethertype {
-            ETHERTYPE_IPV4 => {
-                let header = frame.get(l3..l3 + 20)?;
-                let header_len = usize::from(header[0] & 0x0f) * 4;
-                let fragment = u16::from_be_bytes([header[6], header[7]]) & FRAGMENT_MASK;
-                if header[0] >> 4 != 4 || header_len < 20 || fragment != 0 {
-                    return None;
-                }
-                let total_len = usize::from(u16::from_be_bytes([header[2], header[3]]));
-                (l3 + header_len, l3 + total_len, header[9], false)
-            }
-            ETHERTYPE_IPV6 => {
-                let header = frame.get(l3..l3 + 40)?;
-                if header[0] >> 4 != 6 {
-                    return None;
-                }
-                let payload_len = usize::from(u16::from_be_bytes([header[4], header[5]]));
-                (l3 + 40, l3 + 40 + payload_len, header[6], true)
-            }
-            _ => return None,
-        };
-        if end > frame.len() {
-            return None;
-        }
-        let data = match protocol {
-            TCP => l4 + usize::from(*frame.get(l4 + 12)? >> 4) * 4,
-            UDP => l4 + 8,
-            _ => return None,
-        };
-        let least = l4 + if protocol == TCP { 20 } else { 8 };
-        (data >= least && data <= end).then_some(Layout { l3, l4, data, end, protocol, v6 })
+        let headers = Headers::of_frame(frame);
+        headers.has_flow().then(|| Layout {
+            l3: headers.network(),
+            l4: headers.transport(),
+            data: headers.payload(),
+            end: headers.end(),
+            protocol: if headers.is_tcp() { TCP } else { UDP },
+            v6: headers.is_v6(),
+        })
     }
 
     /// Source and destination address, in that order.
@@ -131,11 +97,6 @@ impl Layout {
     pub fn checksum_field(&self) -> usize {
         self.l4 + if self.protocol == TCP { 16 } else { 6 }
     }
-}
-
-#[inline]
-fn be16(frame: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]))
 }
 
 /// Completes the transport checksum of a frame marked `Checksum::Partial { start, offset }`: sums from the transport

@@ -7,9 +7,8 @@
 //! fragments, so that all pieces of a datagram meet.
 
 use pktbuf::PktBuf;
+use wire::Headers;
 use wire::rss::Toeplitz;
-
-use crate::layout::Layout;
 
 /// Chooses receive queues for frames.
 pub struct Rss {
@@ -49,7 +48,7 @@ impl Rss {
 
     /// The hash computed from the frame's bytes.
     pub fn hash_bytes(&self, frame: &[u8]) -> Option<u32> {
-        let mut tuple = Layout::of(frame)?.receiver_tuple(frame);
+        let mut tuple = Headers::of_frame(frame).receiver_tuple(frame)?;
         if self.reversed {
             tuple = tuple.reversed();
         }

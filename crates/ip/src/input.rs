@@ -1,7 +1,8 @@
 //! Every check that a host makes on a packet before a transport sees it, in the order in which they are made: link address, IP
 //! header, destination, whether the source can be a host, extension headers, fragment or whole.
 //!
-//! Called once per frame by the `stack` ([`ethernet()`]), and once more per packet put together ([`reassembled`]).
+//! Called once per frame by the `stack` ([`ethernet_to`], with the headers that were found when the frame was received), and
+//! once more per packet put together ([`reassembled`]).
 //! Nothing is copied: the buffer is trimmed of link padding and advanced to the transport header; the network header
 //! stays in the headroom, marked in the metadata, for ICMP to quote.
 //!
@@ -14,7 +15,7 @@ use observe::{Counter, Counters, DropReason};
 use pktbuf::PktBuf;
 use wire::ethernet::{self, EtherType};
 use wire::ipv6::{ExtChain, FragmentHeader, Problem, ProblemKind};
-use wire::{ParseError, arp, ipv4, ipv6, protocol};
+use wire::{Headers, ParseError, arp, ipv4, ipv6, protocol};
 
 use crate::datagram::{Datagram, Fragment};
 use crate::icmp::{self, ErrorKind};
@@ -72,58 +73,122 @@ enum LinkCast {
 /// What a frame is that is no plain TCP segment over IPv4.
 #[derive(Debug)]
 pub enum Other {
-    /// A packet of IPv6 that was not checked yet: for [`ipv6_to`].
-    Ipv6(Ipv6Packet),
+    /// A flow over IPv6 that was not checked yet: for [`ipv6_to`].
+    Ipv6(Ipv6Frame),
     /// Anything else.
     Input(Input),
 }
 
-/// A packet of IPv6 and how the link delivered it.
+/// A frame with a flow over IPv6, and its headers.
 #[derive(Debug)]
-pub struct Ipv6Packet {
+pub struct Ipv6Frame {
+    frame: PktBuf,
+    headers: Headers,
+}
+
+/// A packet of IPv6 and how the link delivered it.
+struct Ipv6Packet {
     packet: PktBuf,
     link: LinkCast,
 }
 
 /// Takes a frame from an Ethernet interface.
 pub fn ethernet(frame: PktBuf, interface: &InterfaceView, counters: &Counters) -> Input {
-    ethernet_to(frame, interface, counters, Input::Tcp, |other| match other {
-        Other::Ipv6(packet) => ipv6_to(packet, interface, counters, Input::Tcp, |input| input),
+    let headers = Headers::of_frame(&frame);
+    ethernet_to(frame, headers, interface, counters, Input::Tcp, |other| match other {
+        Other::Ipv6(frame) => ipv6_to(frame, interface, counters, Input::Tcp, |input| input),
         Other::Input(input) => input,
     })
 }
 
-/// As [`ethernet()`], but goes on with one of two continuations: `segment` for a TCP segment over IPv4, `other` for all the rest.
+/// As [`ethernet()`], with the frame's `headers`, but goes on with one of two continuations: `segment` for a TCP segment over
+/// IPv4, `other` for all the rest.
 ///
 /// For the receive path: inlined as far as a plain IPv4 segment goes, and that segment is handed on in registers. As one
-/// of the many things in an [`Input`] it would be written out and read back in other pieces, which stalls. A packet of
+/// of the many things in an [`Input`] it would be written out and read back in other pieces, which stalls. A flow over
 /// IPv6 is handed on as it is, for [`ipv6_to`]: a continuation that is called in two places is inlined in neither, and IPv4
 /// would pay for it.
+///
+/// Lengths and types are those that the headers say, and are not looked at again. What fails any check here takes the
+/// [`slow_path`], which finds out why.
 #[inline(always)]
 pub fn ethernet_to<R>(
     mut frame: PktBuf,
+    headers: Headers,
     interface: &InterfaceView,
     counters: &Counters,
     segment: impl FnOnce(Datagram) -> R,
     other: impl FnOnce(Other) -> R,
 ) -> R {
+    if headers.is_plain_v4()
+        && headers.is_tcp()
+        && let Some(header) = plain_v4(&mut frame, headers, interface)
+    {
+        counters.increment(Counter::PacketsIn);
+        return segment(v4_datagram(frame, &header, Cast::Unicast));
+    }
+    other(if headers.is_plain_v6() {
+        Other::Ipv6(Ipv6Frame { frame, headers })
+    } else {
+        Other::Input(slow_path(frame, interface, counters))
+    })
+}
+
+/// Checks a packet from one host to us and advances it to its transport header; nothing else is asked of it before it reaches
+/// the transport. `None`, with the frame as it was: it is not that, or something is wrong with it.
+#[inline(always)]
+fn plain_v4(frame: &mut PktBuf, headers: Headers, interface: &InterfaceView) -> Option<ipv4::Header> {
+    const LEN: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
+    let (link, rest) = frame.first_chunk::<LEN>()?.split_first_chunk::<{ ethernet::HEADER_LEN }>()?;
+    if !ethernet::is_from_one_to(link, interface.mac) {
+        return None;
+    }
+    let header = ipv4::parse_plain(rest.first_chunk()?).ok()?;
+    if !interface.is_own_v4(header.dst) || v4_martian(header.src, interface) {
+        return None;
+    }
+    frame.truncate(headers.end());
+    frame.pull_front(ethernet::HEADER_LEN);
+    frame.mark_network_header();
+    frame.pull_front(ipv4::HEADER_LEN);
+    frame.meta_mut().traffic_class = header.tos;
+    Some(header)
+}
+
+/// The same for IPv6.
+#[inline(always)]
+fn plain_v6(frame: &mut PktBuf, headers: Headers, interface: &InterfaceView) -> Option<ipv6::Header> {
+    const LEN: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN;
+    let (link, rest) = frame.first_chunk::<LEN>()?.split_first_chunk::<{ ethernet::HEADER_LEN }>()?;
+    if !ethernet::is_from_one_to(link, interface.mac) {
+        return None;
+    }
+    let header = ipv6::parse_plain(rest.first_chunk()?);
+    if !interface.is_own_v6(&header.dst) || header.src.is_unspecified() || v6_martian(header.src, interface) {
+        return None;
+    }
+    frame.truncate(headers.end());
+    frame.pull_front(ethernet::HEADER_LEN);
+    frame.mark_network_header();
+    frame.pull_front(ipv6::HEADER_LEN);
+    Some(header)
+}
+
+/// What a frame is whose headers say nothing: takes every step.
+#[inline(never)]
+pub fn slow_path(mut frame: PktBuf, interface: &InterfaceView, counters: &Counters) -> Input {
     let Ok((header, payload)) = ethernet::parse(&frame) else {
-        return other(Other::Input(Input::Drop(DropReason::FrameTooShort)));
+        return Input::Drop(DropReason::FrameTooShort);
     };
     let link = match link_cast(&header, payload, &frame, interface) {
         Ok(link) => link,
-        Err(reason) => return other(Other::Input(Input::Drop(reason))),
+        Err(reason) => return Input::Drop(reason),
     };
     frame.pull_front(payload);
-    if header.ethertype != EtherType::Ipv4 {
-        return other(rarer(frame, header.ethertype, link));
-    }
-    match v4(&mut frame, link, interface, counters) {
-        Ok((header, cast)) if header.protocol == protocol::TCP && !header.is_fragment() => {
-            segment(v4_datagram(frame, &header, cast))
-        }
-        Ok((header, cast)) => other(Other::Input(v4_rarer(frame, &header, cast))),
-        Err(reason) => other(Other::Input(v4_dropped(frame, link, reason))),
+    match header.ethertype {
+        EtherType::Ipv4 => v4_input(frame, link, interface, counters),
+        EtherType::Ipv6 => v6_input(Ipv6Packet { packet: frame, link }, interface, counters),
+        other => no_packet(&frame, other),
     }
 }
 
@@ -152,14 +217,6 @@ fn link_cast(
     Ok(link)
 }
 
-#[inline(always)]
-fn rarer(packet: PktBuf, ethertype: EtherType, link: LinkCast) -> Other {
-    match ethertype {
-        EtherType::Ipv6 => Other::Ipv6(Ipv6Packet { packet, link }),
-        other => Other::Input(no_packet(&packet, other)),
-    }
-}
-
 /// What a frame is that carries no IP.
 #[inline(never)]
 fn no_packet(frame: &[u8], ethertype: EtherType) -> Input {
@@ -171,23 +228,29 @@ fn no_packet(frame: &[u8], ethertype: EtherType) -> Input {
     }
 }
 
-/// Takes a packet of IPv6 that [`ethernet_to`] has handed on, and goes on as that does.
+/// Takes a frame that [`ethernet_to`] has handed on, and goes on as that does.
 #[inline(always)]
 pub fn ipv6_to<R>(
-    Ipv6Packet { mut packet, link }: Ipv6Packet,
+    Ipv6Frame { mut frame, headers }: Ipv6Frame,
     interface: &InterfaceView,
     counters: &Counters,
     segment: impl FnOnce(Datagram) -> R,
     other: impl FnOnce(Input) -> R,
 ) -> R {
+    if headers.is_tcp()
+        && let Some(header) = plain_v6(&mut frame, headers, interface)
+    {
+        counters.increment(Counter::PacketsIn);
+        return segment(v6_datagram(frame, &header, protocol::TCP, Cast::Unicast));
+    }
+    other(slow_path(frame, interface, counters))
+}
+
+fn v6_input(packet: Ipv6Packet, interface: &InterfaceView, counters: &Counters) -> Input {
+    let Ipv6Packet { mut packet, link } = packet;
     match v6(&mut packet, link, interface) {
-        Ok((header, Cast::Unicast)) if header.next_header == protocol::TCP && !header.src.is_unspecified() => {
-            counters.increment(Counter::PacketsIn);
-            packet.pull_front(ipv6::HEADER_LEN);
-            segment(v6_datagram(packet, &header, protocol::TCP, Cast::Unicast))
-        }
-        Ok((header, cast)) => other(v6_rarer(packet, &header, cast, counters)),
-        Err(reason) => other(v6_dropped(packet, link, reason)),
+        Ok((header, cast)) => v6_rarer(packet, &header, cast, counters),
+        Err(reason) => v6_dropped(packet, link, reason),
     }
 }
 
@@ -195,10 +258,7 @@ pub fn ipv6_to<R>(
 pub fn packet(packet: PktBuf, interface: &InterfaceView, counters: &Counters) -> Input {
     match packet.first().map(|byte| byte >> 4) {
         Some(4) => v4_input(packet, LinkCast::Unicast, interface, counters),
-        Some(6) => {
-            let packet = Ipv6Packet { packet, link: LinkCast::Unicast };
-            ipv6_to(packet, interface, counters, Input::Tcp, |input| input)
-        }
+        Some(6) => v6_input(Ipv6Packet { packet, link: LinkCast::Unicast }, interface, counters),
         Some(_) => Input::Drop(DropReason::IpBadVersion),
         None => Input::Drop(DropReason::IpTruncated),
     }

@@ -235,7 +235,7 @@ impl InterfaceView {
     /// [`InterfaceView::cast`] for IPv4.
     #[inline]
     pub fn cast_v4(&self, destination: Ipv4Addr) -> Cast {
-        if self.is_local_v4(destination.to_bits()) || (self.loopback && destination.is_loopback()) {
+        if self.is_own_v4(destination) {
             return Cast::Unicast;
         }
         if destination.is_multicast() {
@@ -246,11 +246,23 @@ impl InterfaceView {
         if self.is_broadcast(destination) { Cast::Broadcast } else { Cast::NotOurs }
     }
 
+    /// Whether a packet to `destination` is for this host alone.
+    #[inline]
+    pub(crate) fn is_own_v4(&self, destination: Ipv4Addr) -> bool {
+        self.is_local_v4(destination.to_bits()) || (self.loopback && destination.is_loopback())
+    }
+
+    /// The same for IPv6.
+    #[inline]
+    pub(crate) fn is_own_v6(&self, destination: &Ipv6Addr) -> bool {
+        self.is_local_v6(destination) || (self.loopback && destination.is_loopback())
+    }
+
     /// [`InterfaceView::cast`] for IPv6: all-nodes in interface and link scope, and the solicited-node group of every
     /// address, are joined by owning the addresses (RFC 4291 section 2.8).
     #[inline]
     pub fn cast_v6(&self, destination: Ipv6Addr) -> Cast {
-        if self.is_local_v6(&destination) || (self.loopback && destination.is_loopback()) {
+        if self.is_own_v6(&destination) {
             return Cast::Unicast;
         }
         if !destination.is_multicast() {

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `port.rs` | [`Port`]: a device's queues, capabilities, and whether it is there; [`Ports`]: those that one stack or bridge stands on |
 //! | `transmit_queue.rs` | [`TransmitQueue`]: a device's transmit queue that several threads share, with the frames and the senders that wait for room in it |
+//! | `vector.rs` | [`Vector`]: frames received together, each a [`Frame`] with its [`Headers`], which are found here and nowhere else |
 //! | `dirty.rs` | [`Dirty`]: queues that were given frames and receivers that are not notified yet |
 //!
 //! # What may never happen
@@ -17,7 +18,10 @@
 mod dirty;
 mod port;
 mod transmit_queue;
+mod vector;
 
 pub use dirty::Dirty;
 pub use port::{Port, Ports, index};
 pub use transmit_queue::TransmitQueue;
+pub use vector::{Frame, VECTOR_LEN, Vector};
+pub use wire::{Framing, Headers};

@@ -71,37 +71,38 @@ pub fn index(hash: u32, n: usize) -> usize {
 }
 
 /// All ports that one stack or bridge stands on, by number. Their transmit queues are numbered through.
-pub struct Ports<P: Platform, W>(Vec<Port<P, W>>);
+pub struct Ports<P: Platform, W> {
+    ports: Box<[Port<P, W>]>,
+    /// Of each transmit queue the number of its port, and its index there.
+    places: Box<[(u32, u32)]>,
+}
 
 impl<P: Platform, W> Ports<P, W> {
     /// Of these ports, each opened with the number that follows the last queue of the one before.
     pub fn new(ports: Vec<Port<P, W>>) -> Self {
-        debug_assert!(ports.iter().flat_map(Port::queues).map(TransmitQueue::number).eq(0..Self::count(&ports)));
-        Ports(ports)
-    }
-
-    fn count(ports: &[Port<P, W>]) -> usize {
-        ports.iter().map(|port| port.queues.len()).sum()
+        let queues = |(port, of): (u32, &Port<P, W>)| (0..of.queues.len() as u32).map(move |queue| (port, queue));
+        let places: Box<[_]> = (0..).zip(&ports).flat_map(queues).collect();
+        debug_assert!(ports.iter().flat_map(Port::queues).map(TransmitQueue::number).eq(0..places.len()));
+        Ports { ports: ports.into(), places }
     }
 
     /// The port of this number.
     #[inline]
     pub fn get(&self, port: usize) -> Option<&Port<P, W>> {
-        self.0.get(port)
+        self.ports.get(port)
     }
 
     /// All of them, by number.
     pub fn iter(&self) -> std::slice::Iter<'_, Port<P, W>> {
-        self.0.iter()
+        self.ports.iter()
     }
 
     /// The transmit queue of this number, and its index in its port.
     #[inline]
     pub fn transmit_queue(&self, number: usize) -> Option<(usize, &TransmitQueue<P, W>)> {
-        self.0.iter().find_map(|port| {
-            let index = number.checked_sub(port.queues.first()?.number())?;
-            Some((index, port.queues.get(index)?))
-        })
+        let (port, index) = *self.places.get(number)?;
+        let index = index as usize;
+        Some((index, self.ports.get(port as usize)?.queues.get(index)?))
     }
 
     /// Which of several ports carries the flows of this hash: of those that are up, always the same one, so that no frame of a
@@ -133,6 +134,6 @@ impl<P: Platform, W> std::ops::Index<usize> for Ports<P, W> {
 
     #[inline]
     fn index(&self, port: usize) -> &Port<P, W> {
-        &self.0[port]
+        &self.ports[port]
     }
 }

@@ -54,11 +54,20 @@ struct State<W> {
 impl<W> State<W> {
     #[inline]
     fn transmit(&mut self, frame: PktBuf, counters: &Counters) {
-        let back = if self.waiting.is_empty() { self.queue.transmit(frame).err() } else { Some(frame) };
-        if let Some(frame) = back {
-            self.waiting.push_back(frame);
-            self.shed(counters);
+        if !self.waiting.is_empty() {
+            return self.transmit_behind(frame, counters);
         }
+        if let Err(frame) = self.queue.transmit(frame) {
+            self.waiting.push_back(frame);
+        }
+    }
+
+    /// Frames wait: this one comes after them.
+    #[cold]
+    fn transmit_behind(&mut self, frame: PktBuf, counters: &Counters) {
+        self.waiting.push_back(frame);
+        self.drain();
+        self.shed(counters);
     }
 
     /// Gives the device what waits for it.
@@ -128,10 +137,7 @@ impl<P: Platform, W> TransmitQueue<P, W> {
     /// [`TransmitQueue::transmit`] for one frame.
     #[inline]
     pub fn transmit_one(&self, frame: PktBuf, counters: &Counters, dirty: &mut Dirty) {
-        self.with_queue(dirty, |state| {
-            state.drain();
-            state.transmit(frame, counters);
-        });
+        self.with_queue(dirty, |state| state.transmit(frame, counters));
     }
 
     #[inline]

@@ -10,14 +10,13 @@ use std::time::Duration;
 use dev::{RxQueue, WaitOutcome, Wake};
 use ip::Input;
 use ip::icmp::Received;
-use ip::input::{Ipv6Packet, Other};
+use ip::input::{Ipv6Frame, Other};
 use observe::{Counter, Counters, DropReason, Time};
-use path::TransmitQueue;
-use pktbuf::PktBuf;
+use path::{Frame, TransmitQueue, VECTOR_LEN, Vector};
 use sync::{Atomic, Ordering, Parker, Platform, model_is_over};
 use tcp::Verify;
-use wire::FourTuple;
 use wire::rss::Toeplitz;
+use wire::{FourTuple, Framing};
 
 use crate::after::After;
 use crate::arch::Architecture;
@@ -28,22 +27,12 @@ use crate::containment::{Casualty, PANICS_IN_A_ROW};
 use crate::flow::Target;
 use crate::shared::Shared;
 
-/// Frames taken from a queue at a time: enough to amortise a clock read and a wake, few enough to stay in cache.
-const BATCH: usize = 64;
 /// Batches that a driver takes at most before it sees to deadlines that are over: together what a queue holds by default.
 const MOST_BATCHES: usize = 16;
 /// Connections that waited for room in a device and get a turn after each batch.
 const ROOM_TURNS: usize = 64;
 /// How long a driver sleeps at most while connections wait for room in a device.
 pub(crate) const ROOM_NAP: Duration = Duration::from_millis(1);
-
-/// A bit for each frame of a batch behind which text of the same connection stands.
-#[inline]
-fn runs(batch: &[PktBuf]) -> u64 {
-    const { assert!(BATCH <= u64::BITS as usize) };
-    let pairs = batch.windows(2).enumerate();
-    pairs.fold(0, |runs, (at, pair)| runs | u64::from(wire::run::continues(&pair[0], &pair[1])) << at)
-}
 
 /// A receive queue of a driver's.
 pub(crate) struct Source {
@@ -79,7 +68,8 @@ pub struct Driver<P: Platform> {
     sources: Vec<Source>,
     /// It was given queues: when they are all gone, so is what it was made for.
     has_devices: bool,
-    batch: Vec<PktBuf>,
+    /// Empty between polls; kept for its memory.
+    vector: Vector,
     /// Empty between polls; kept for its memory.
     after: After<P>,
     counters: Arc<Counters>,
@@ -134,7 +124,7 @@ impl<P: Platform> Driver<P> {
             index,
             has_devices: !sources.is_empty(),
             sources,
-            batch: Vec::with_capacity(BATCH),
+            vector: Vector::new(),
             after: After::default(),
             counters: Arc::new(Counters::new()),
             idle,
@@ -306,30 +296,28 @@ impl<P: Platform> Driver<P> {
         self.shared.begin_batch(now);
         let mut taken = Taken { now, frames: 0, full: false };
         for index in 0..self.sources.len() {
-            let mut batch = std::mem::take(&mut self.batch);
+            let mut vector = std::mem::take(&mut self.vector);
             let Source { interface, queue, .. } = &mut self.sources[index];
             let interface = *interface;
             self.at = index;
-            let count = queue.receive(&mut batch, BATCH);
+            let count = vector.receive(queue.as_mut(), Framing::Ethernet, self.keeps_batches);
             taken.frames += count;
             if count != 0 {
                 self.counters.add(Counter::FramesIn, count as u64);
                 self.counters.increment(Counter::RxBatches);
             }
-            taken.full |= count == BATCH;
-            let Some(interface) = interface else {
+            taken.full |= count == VECTOR_LEN;
+            if let Some(interface) = interface {
+                self.unserved = count as u64;
+                for frame in vector.drain() {
+                    self.frame(interface, frame, now, after);
+                    self.unserved -= 1;
+                }
+            } else {
                 Counters::drop_many(&self.counters, DropReason::NotForUs, count as u64);
-                batch.clear();
-                self.batch = batch;
-                continue;
-            };
-            let runs = if self.keeps_batches { runs(&batch) } else { 0 };
-            self.unserved = batch.len() as u64;
-            for (at, frame) in batch.drain(..).enumerate() {
-                self.frame(interface, frame, runs >> at & 1 != 0, now, after);
-                self.unserved -= 1;
+                vector.clear();
             }
-            self.batch = batch;
+            self.vector = vector;
         }
         self.at = self.sources.len();
         after.perform(&self.shared);
@@ -458,29 +446,30 @@ impl<P: Platform> Driver<P> {
     }
 
     #[inline]
-    fn frame(&mut self, interface: usize, frame: PktBuf, followed: bool, now: Time, after: &mut After<P>) {
+    fn frame(&mut self, interface: usize, frame: Frame, now: Time, after: &mut After<P>) {
         sync::walk::note(file!(), "takes a frame from the device's queue");
+        let Frame { buffer, headers, followed } = frame;
         let (view, counters) = (self.shared.interfaces[interface].view.get(), &*self.counters);
         let segment = |datagram| {
             Self::tcp(&self.shared, &*self.arch, &self.rss, counters, (datagram, followed), now, after);
             None
         };
-        match ip::input::ethernet_to(frame, view, counters, segment, Some) {
+        match ip::input::ethernet_to(buffer, headers, view, counters, segment, Some) {
             None => {}
-            Some(Other::Ipv6(packet)) => self.ipv6(interface, (packet, followed), now, after),
+            Some(Other::Ipv6(frame)) => self.ipv6(interface, (frame, followed), now, after),
             Some(Other::Input(input)) => self.input(interface, (input, followed), now, after),
         }
     }
 
     /// The same for IPv6, in a function of its own: IPv4 has the same code whether there is IPv6 or not.
     #[inline(never)]
-    fn ipv6(&mut self, interface: usize, (packet, followed): (Ipv6Packet, bool), now: Time, after: &mut After<P>) {
+    fn ipv6(&mut self, interface: usize, (frame, followed): (Ipv6Frame, bool), now: Time, after: &mut After<P>) {
         let (view, counters) = (self.shared.interfaces[interface].view.get(), &*self.counters);
         let segment = |datagram| {
             Self::tcp(&self.shared, &*self.arch, &self.rss, counters, (datagram, followed), now, after);
             None
         };
-        if let Some(input) = ip::input::ipv6_to(packet, view, counters, segment, Some) {
+        if let Some(input) = ip::input::ipv6_to(frame, view, counters, segment, Some) {
             self.input(interface, (input, followed), now, after);
         }
     }

@@ -223,6 +223,13 @@ pub fn parse(frame: &[u8]) -> Result<(Header, usize), ParseError> {
     Ok((header, TAGGED_HEADER_LEN))
 }
 
+/// Whether a frame with this header goes to the station `to` alone and comes from a single station.
+#[inline(always)]
+pub fn is_from_one_to(header: &[u8; HEADER_LEN], to: MacAddr) -> bool {
+    let view: View = zerocopy::transmute!(*header);
+    MacAddr(view.dst) == to && MacAddr(view.src).is_unicast()
+}
+
 /// The 802.1Q tag of a frame, if it has one.
 #[inline]
 pub fn vlan_tag(frame: &[u8]) -> Option<VlanTag> {

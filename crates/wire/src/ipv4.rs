@@ -86,6 +86,20 @@ pub fn parse(packet: &[u8]) -> Result<Header, ParseError> {
     Ok(header)
 }
 
+/// Reads a header without options whose version and lengths [`Headers`](crate::Headers) has found to be right, and checks its
+/// checksum.
+///
+/// # Errors
+/// [`ParseError::BadChecksum`].
+#[inline(always)]
+pub fn parse_plain(header: &[u8; HEADER_LEN]) -> Result<Header, ParseError> {
+    if !checksum::sum_kernel(header).is_valid() {
+        return Err(ParseError::BadChecksum);
+    }
+    let view: View = zerocopy::transmute!(*header);
+    Ok(view.header())
+}
+
 /// Reads a header without its checksum and without asking that the payload be there: what an ICMP error quotes of the
 /// packet that caused it (RFC 1122 section 3.2.2 promises eight bytes of payload, no more).
 ///
@@ -105,20 +119,27 @@ pub fn parse_unverified(packet: &[u8]) -> Result<Header, ParseError> {
     if usize::from(header_len) > packet.len() {
         return Err(ParseError::Truncated);
     }
-    let flags_offset = view.flags_offset.get();
-    Ok(Header {
-        src: view.src.into(),
-        dst: view.dst.into(),
-        protocol: view.protocol,
-        ttl: view.ttl,
-        tos: view.tos,
-        ident: view.ident.get(),
-        dont_fragment: flags_offset & DONT_FRAGMENT != 0,
-        more_fragments: flags_offset & MORE_FRAGMENTS != 0,
-        fragment_offset: (flags_offset & OFFSET_MASK) << 3,
-        header_len,
-        total_len,
-    })
+    Ok(view.header())
+}
+
+impl View {
+    #[inline(always)]
+    fn header(&self) -> Header {
+        let flags_offset = self.flags_offset.get();
+        Header {
+            src: self.src.into(),
+            dst: self.dst.into(),
+            protocol: self.protocol,
+            ttl: self.ttl,
+            tos: self.tos,
+            ident: self.ident.get(),
+            dont_fragment: flags_offset & DONT_FRAGMENT != 0,
+            more_fragments: flags_offset & MORE_FRAGMENTS != 0,
+            fragment_offset: (flags_offset & OFFSET_MASK) << 3,
+            header_len: (self.version_ihl & 0x0f) * 4,
+            total_len: self.total_len.get(),
+        }
+    }
 }
 
 /// Bytes of a header with a router alert.

@@ -62,6 +62,13 @@ pub fn parse(packet: &[u8]) -> Result<Header, ParseError> {
     Ok(header)
 }
 
+/// Reads a header whose version and length [`Headers`](crate::Headers) has found to be right.
+#[inline(always)]
+pub fn parse_plain(header: &[u8; HEADER_LEN]) -> Header {
+    let view: View = zerocopy::transmute!(*header);
+    view.header()
+}
+
 /// Reads a header without asking that the payload be there: what an ICMPv6 error quotes of the packet that caused it.
 ///
 /// # Errors
@@ -69,19 +76,26 @@ pub fn parse(packet: &[u8]) -> Result<Header, ParseError> {
 #[inline]
 pub fn parse_unverified(packet: &[u8]) -> Result<Header, ParseError> {
     let (view, _) = View::ref_from_prefix(packet).map_err(|_| ParseError::Truncated)?;
-    let word = view.version_class_label.get();
-    if word >> 28 != 6 {
+    if view.version_class_label.get() >> 28 != 6 {
         return Err(ParseError::BadVersion);
     }
-    Ok(Header {
-        src: view.src.into(),
-        dst: view.dst.into(),
-        next_header: view.next_header,
-        hop_limit: view.hop_limit,
-        traffic_class: (word >> 20) as u8,
-        flow_label: word & 0x000f_ffff,
-        payload_len: view.payload_len.get(),
-    })
+    Ok(view.header())
+}
+
+impl View {
+    #[inline(always)]
+    fn header(&self) -> Header {
+        let word = self.version_class_label.get();
+        Header {
+            src: self.src.into(),
+            dst: self.dst.into(),
+            next_header: self.next_header,
+            hop_limit: self.hop_limit,
+            traffic_class: (word >> 20) as u8,
+            flow_label: word & 0x000f_ffff,
+            payload_len: self.payload_len.get(),
+        }
+    }
 }
 
 impl Header {

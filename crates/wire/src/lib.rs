@@ -15,6 +15,7 @@
 //! | module | formats | source |
 //! |---|---|---|
 //! | [`ethernet`] | Ethernet II with one 802.1Q tag | IEEE 802.3, 802.1Q |
+//! | [`Headers`] | where the headers of a frame lie | |
 //! | [`arp`] | ARP for IPv4 over Ethernet | RFC 826 |
 //! | [`ipv4`] | header and its checksum | RFC 791 |
 //! | [`ipv6`] | header, extension chain, fragment header | RFC 8200 |
@@ -42,6 +43,7 @@ pub mod arp;
 pub mod checksum;
 mod error;
 pub mod ethernet;
+mod headers;
 pub mod icmpv4;
 pub mod icmpv6;
 pub mod igmp;
@@ -50,12 +52,12 @@ pub mod ipv6;
 pub mod mld;
 pub mod protocol;
 pub mod rss;
-pub mod run;
 mod seq;
 pub mod tcp;
 mod tuple;
 pub mod udp;
 
 pub use error::ParseError;
+pub use headers::{Framing, Headers};
 pub use seq::SeqNumber;
 pub use tuple::FourTuple;

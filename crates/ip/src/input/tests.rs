@@ -287,6 +287,67 @@ fn loopback_interfaces_talk_to_themselves() {
     assert!(matches!(super::packet(packet, &view, &Counters::new()), Input::Udp(_)));
 }
 
+/// What a frame is, and everything that is left behind: the metadata of the buffer, and what was counted.
+fn told(input: Input, counters: &Counters) -> String {
+    let meta = match &input {
+        Input::Tcp(datagram) | Input::Udp(datagram) | Input::Icmp(datagram) => Some(*datagram.buf.meta()),
+        _ => None,
+    };
+    format!("{input:?} {meta:?} {:?}", counters.snapshot())
+}
+
+/// A segment of a connection, and what the link adds.
+fn segment(ends: frames::Ends, text: &[u8], padding: usize) -> PktBuf {
+    let frame = ends.bytes(frames::Segment::data((40_000, 80), 1, 1, text));
+    buffer(&[&frame[..], &vec![0; padding]].concat())
+}
+
+proptest! {
+    /// The headers found with a frame spare steps and change nothing.
+    #[test]
+    fn the_fast_and_the_slow_path_come_to_the_same(
+        v6 in any::<bool>(),
+        text in prop::collection::vec(any::<u8>(), 0..40),
+        padding in 0usize..9,
+        changes in prop::collection::vec((0usize..60, any::<u8>()), 0..3),
+        bits in any::<bool>(),
+        repaired in any::<bool>(),
+    ) {
+        let mut frame = segment(if v6 { ENDS6 } else { ENDS }, &text, padding);
+        for (at, value) in changes {
+            let at = at % frame.len();
+            frame[at] = if bits { frame[at] ^ 1 << (value & 7) } else { value };
+        }
+        if repaired && !v6 {
+            repair(&mut frame, L3);
+        }
+        let (plain, long) = (Counters::new(), Counters::new());
+        let copy = frame.duplicate().unwrap();
+        let expected = told(slow_path(copy, &interface(), &long), &long);
+        prop_assert_eq!(told(ethernet(frame, &interface(), &plain), &plain), expected);
+    }
+}
+
+#[test]
+fn a_plain_segment_takes_the_fast_path() {
+    for ends in [ENDS, ENDS6] {
+        let frame = segment(ends, b"data", 3);
+        let (headers, counters) = (Headers::of_frame(&frame), Counters::new());
+        let plain = ethernet_to(
+            frame,
+            headers,
+            &interface(),
+            &counters,
+            |_| true,
+            |other| match other {
+                Other::Ipv6(frame) => ipv6_to(frame, &interface(), &counters, |_| true, |_| false),
+                Other::Input(_) => false,
+            },
+        );
+        assert!(plain && counters.get(Counter::PacketsIn) == 1, "{ends:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), known: bool, v6: bool) {

@@ -1,0 +1,96 @@
+//! Frames that are received, decided about and passed on together, each with its headers.
+//!
+//! A vector is filled from one receive queue ([`Vector::receive`]), which finds the headers of each frame, once; whatever stands
+//! above is given them with the frame. Filled and emptied by one thread; made once, and kept for its memory.
+
+use dev::RxQueue;
+use pktbuf::PktBuf;
+use wire::{Framing, Headers};
+
+/// Most frames in a vector: enough to amortise a clock read and a wake, few enough to stay in cache.
+pub const VECTOR_LEN: usize = 64;
+
+/// A frame, and what was found out about it when it was received.
+#[derive(Debug)]
+pub struct Frame {
+    /// The frame, from its first byte on. Its metadata have the hash of its flow, if the device found one.
+    pub buffer: PktBuf,
+    /// Where its headers lie.
+    pub headers: Headers,
+    /// Data of the same TCP connection stand in the next frame of the vector.
+    pub followed: bool,
+}
+
+/// See the head of the file.
+#[derive(Debug, Default)]
+pub struct Vector {
+    frames: Vec<PktBuf>,
+    headers: Vec<Headers>,
+    /// A bit for each frame: [`Frame::followed`].
+    followed: u64,
+}
+
+const _: () = assert!(VECTOR_LEN <= u64::BITS as usize);
+
+impl Vector {
+    /// No frames, and memory for as many as there may be.
+    pub fn new() -> Vector {
+        Vector { frames: Vec::with_capacity(VECTOR_LEN), headers: Vec::with_capacity(VECTOR_LEN), followed: 0 }
+    }
+
+    /// Fills an empty vector from a queue, without waiting, and returns the number of frames. `runs`: whether it is to be found
+    /// out which frames are followed.
+    #[inline]
+    pub fn receive(&mut self, queue: &mut dyn RxQueue, framing: Framing, runs: bool) -> usize {
+        debug_assert!(self.frames.is_empty(), "a vector is emptied before it is filled again");
+        let count = queue.receive(&mut self.frames, VECTOR_LEN);
+        self.find(framing, runs);
+        count
+    }
+
+    /// Finds the headers of all frames.
+    #[inline]
+    fn find(&mut self, framing: Framing, runs: bool) {
+        self.headers.clear();
+        self.headers.extend(self.frames.iter().map(|frame| Headers::of(framing, frame)));
+        self.followed = if runs { self.runs() } else { 0 };
+    }
+
+    /// A bit for each frame behind which data of the same connection stand.
+    #[inline]
+    fn runs(&self) -> u64 {
+        let pairs = self.frames.windows(2).zip(self.headers.windows(2)).enumerate();
+        pairs.fold(0, |runs, (at, (frames, headers))| {
+            let continues = headers[0].continues(&frames[0], (headers[1], &frames[1]));
+            runs | u64::from(continues) << at
+        })
+    }
+
+    /// Frames in it.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Whether no frame is in it.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Takes the frames out, in the order in which they were received. Those that are not taken are dropped.
+    #[inline]
+    pub fn drain(&mut self) -> impl Iterator<Item = Frame> {
+        let mut followed = self.followed;
+        self.frames.drain(..).zip(&self.headers).map(move |(buffer, headers)| {
+            let frame = Frame { buffer, headers: *headers, followed: followed & 1 != 0 };
+            followed >>= 1;
+            frame
+        })
+    }
+
+    /// Drops all frames.
+    pub fn clear(&mut self) {
+        self.frames.clear();
+    }
+}

@@ -1,0 +1,345 @@
+//! Where the headers of a frame lie, found once and carried with the frame.
+//!
+//! Choosing a queue, the steps of IP input, TCP input and UDP input, merging and cutting of segments, and the hint that a
+//! segment is followed by another of its connection: all ask at which offsets a frame's headers and its data begin.
+//! [`Headers::of_frame`] answers from a few loads. It reads lengths and types only, never outside the frame, whatever the
+//! bytes say, and verifies no checksum and no address.
+//!
+//! A frame has a *flow* if it carries a whole TCP segment or UDP datagram: not a fragment, no IPv6 extension header, at most
+//! one tag, all lengths within the frame. Of any other frame only the network header is found.
+
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::ethernet::{self, EtherType};
+use crate::{FourTuple, ipv4, ipv6, protocol, tcp, udp};
+
+/// What a device's frames begin with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Framing {
+    /// An Ethernet header.
+    #[default]
+    Ethernet,
+    /// The IP header: the link has no header of its own, and no addresses.
+    Packet,
+}
+
+/// See the head of the file. One word, so that it is carried in a register.
+///
+/// | bits | |
+/// |---|---|
+/// | 0 to 31 | end of the packet, behind which padding lies |
+/// | 32 to 39 | offset of the network header |
+/// | 40 to 47 | offset of the transport header |
+/// | 48 to 55 | kind: bits 0 and 1 the network, bit 2 a flow, bit 3 UDP rather than TCP |
+/// | 56 to 63 | offset of the data behind the transport header |
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Headers(u64);
+
+const V4: u64 = 1;
+const V6: u64 = 2;
+const NETWORK: u64 = 3;
+const FLOW: u64 = 4;
+const UDP: u64 = 8;
+
+const KIND: u32 = 48;
+const PAYLOAD: u32 = 56;
+
+/// The bits that say where network and transport begin and what they are, but for which transport it is.
+const SHAPE: u64 = 0x00f7_ffff << 32;
+const PLAIN_V4: u64 = shape(ethernet::HEADER_LEN, ipv4::HEADER_LEN, V4 | FLOW);
+const PLAIN_V6: u64 = shape(ethernet::HEADER_LEN, ipv6::HEADER_LEN, V6 | FLOW);
+const PLAIN_V4_LEN: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN + tcp::HEADER_LEN;
+const PLAIN_V6_LEN: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + tcp::HEADER_LEN;
+
+const fn shape(network: usize, header: usize, kind: u64) -> u64 {
+    (network as u64) << 32 | ((network + header) as u64) << 40 | kind << KIND
+}
+
+impl Headers {
+    /// Neither network nor transport was found: no IP, or a frame that is too short.
+    pub const NONE: Headers = Headers(0);
+
+    /// The headers of a frame that begins as its device's frames do.
+    #[inline]
+    pub fn of(framing: Framing, frame: &[u8]) -> Headers {
+        match framing {
+            Framing::Ethernet => Headers::of_frame(frame),
+            Framing::Packet => Headers::of_packet(frame),
+        }
+    }
+
+    /// The headers of a frame that begins at its Ethernet header.
+    #[inline]
+    pub fn of_frame(frame: &[u8]) -> Headers {
+        // What nearly all frames are: TCP without tag, options and fragments.
+        match frame.first_chunk::<PLAIN_V4_LEN>() {
+            Some(head) if head[12..15] == [0x08, 0x00, 0x45] && is_whole_tcp(head) => {
+                let end = ethernet::HEADER_LEN + usize::from(u16::from_be_bytes([head[16], head[17]]));
+                let payload = ethernet::HEADER_LEN + ipv4::HEADER_LEN + usize::from(head[46] >> 4) * 4;
+                if payload >= PLAIN_V4_LEN && payload <= end && end <= frame.len() {
+                    return Headers(PLAIN_V4 | end as u64 | (payload as u64) << PAYLOAD);
+                }
+            }
+            Some(head) if head[12..14] == [0x86, 0xdd] => return Headers::of_v6_frame(frame),
+            _ => {}
+        }
+        Headers::of_rarer_frame(frame)
+    }
+
+    #[inline]
+    fn of_v6_frame(frame: &[u8]) -> Headers {
+        if let Some(head) = frame.first_chunk::<PLAIN_V6_LEN>()
+            && head[14] >> 4 == 6
+            && head[20] == protocol::TCP
+        {
+            const TRANSPORT: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN;
+            let end = TRANSPORT + usize::from(u16::from_be_bytes([head[18], head[19]]));
+            let payload = TRANSPORT + usize::from(head[TRANSPORT + 12] >> 4) * 4;
+            if payload >= PLAIN_V6_LEN && payload <= end && end <= frame.len() {
+                return Headers(PLAIN_V6 | end as u64 | (payload as u64) << PAYLOAD);
+            }
+        }
+        Headers::of_rarer_frame(frame)
+    }
+
+    #[inline(never)]
+    fn of_rarer_frame(frame: &[u8]) -> Headers {
+        match ethernet::parse(frame) {
+            Ok((header, network)) => Headers::of_network(frame, network, header.ethertype),
+            Err(_) => Headers::NONE,
+        }
+    }
+
+    /// The headers of a packet that begins at its IP header.
+    pub fn of_packet(packet: &[u8]) -> Headers {
+        match packet.first().map(|byte| byte >> 4) {
+            Some(4) => Headers::of_network(packet, 0, EtherType::Ipv4),
+            Some(6) => Headers::of_network(packet, 0, EtherType::Ipv6),
+            _ => Headers::NONE,
+        }
+    }
+
+    fn of_network(frame: &[u8], network: usize, ethertype: EtherType) -> Headers {
+        let packet = frame.get(network..).unwrap_or_default();
+        let (kind, flow) = match ethertype {
+            EtherType::Ipv4 => (V4, flow_v4(packet)),
+            EtherType::Ipv6 => (V6, flow_v6(packet)),
+            _ => return Headers::NONE,
+        };
+        let Some(Flow { header, payload, len, udp }) = flow else {
+            return Headers(frame.len() as u64 & 0xffff_ffff | (network as u64) << 32 | kind << KIND);
+        };
+        let kind = kind | FLOW | if udp { UDP } else { 0 };
+        Headers(shape(network, header, kind) | (network + len) as u64 | ((network + payload) as u64) << PAYLOAD)
+    }
+
+    #[inline]
+    fn has(self, bits: u64) -> bool {
+        self.0 >> KIND & bits == bits
+    }
+
+    /// Whether the frame has a flow: a whole TCP segment or UDP datagram.
+    #[inline]
+    pub fn has_flow(self) -> bool {
+        self.has(FLOW)
+    }
+
+    /// Whether the flow is of TCP.
+    #[inline]
+    pub fn is_tcp(self) -> bool {
+        self.0 >> KIND & (FLOW | UDP) == FLOW
+    }
+
+    /// Whether the flow is of UDP.
+    #[inline]
+    pub fn is_udp(self) -> bool {
+        self.has(FLOW | UDP)
+    }
+
+    /// Whether the packet is of IPv4, as the link says.
+    #[inline]
+    pub fn is_v4(self) -> bool {
+        self.0 >> KIND & NETWORK == V4
+    }
+
+    /// Whether the packet is of IPv6, as the link says.
+    #[inline]
+    pub fn is_v6(self) -> bool {
+        self.0 >> KIND & NETWORK == V6
+    }
+
+    /// Whether it is a flow over IPv4 behind an Ethernet header without tag, and without IP options.
+    #[inline]
+    pub fn is_plain_v4(self) -> bool {
+        self.0 & SHAPE == PLAIN_V4
+    }
+
+    /// Whether it is a flow over IPv6 behind an Ethernet header without tag.
+    #[inline]
+    pub fn is_plain_v6(self) -> bool {
+        self.0 & SHAPE == PLAIN_V6
+    }
+
+    /// Offset of the network header, in bytes from the first of the frame: 14, or 18 behind a tag, or 0 of a packet without
+    /// link header. 0 if there is none.
+    #[inline]
+    pub fn network(self) -> usize {
+        usize::from((self.0 >> 32) as u8)
+    }
+
+    /// Offset of the transport header; 0 without a flow.
+    #[inline]
+    pub fn transport(self) -> usize {
+        usize::from((self.0 >> 40) as u8)
+    }
+
+    /// Offset of the data behind the transport header; 0 without a flow.
+    #[inline]
+    pub fn payload(self) -> usize {
+        usize::from((self.0 >> PAYLOAD) as u8)
+    }
+
+    /// One past the last byte of the packet: the link's padding begins there. Without a flow, where the frame ends.
+    #[inline]
+    pub fn end(self) -> usize {
+        self.0 as u32 as usize
+    }
+
+    /// Whether the frame has a tag (IEEE 802.1Q), the priority tags of clause 6.9 among them.
+    #[inline]
+    pub fn is_tagged(self) -> bool {
+        self.network() == ethernet::TAGGED_HEADER_LEN
+    }
+
+    /// Source and destination address of the `frame` that these are the headers of, in that order; `None` without a flow.
+    pub fn addresses(self, frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
+        let network = frame.get(self.network()..).filter(|_| self.has_flow())?;
+        Some(if self.is_v6() {
+            let (source, destination) =
+                (*network.get(8..)?.first_chunk::<16>()?, *network.get(24..)?.first_chunk::<16>()?);
+            (IpAddr::V6(Ipv6Addr::from(source)), IpAddr::V6(Ipv6Addr::from(destination)))
+        } else {
+            let (source, destination) =
+                (*network.get(12..)?.first_chunk::<4>()?, *network.get(16..)?.first_chunk::<4>()?);
+            (IpAddr::V4(Ipv4Addr::from(source)), IpAddr::V4(Ipv4Addr::from(destination)))
+        })
+    }
+
+    /// The flow of the `frame` that these are the headers of, as its receiver names it: local is the destination. `None` without
+    /// a flow.
+    pub fn receiver_tuple(self, frame: &[u8]) -> Option<FourTuple> {
+        let (remote_addr, local_addr) = self.addresses(frame)?;
+        let [a, b, c, d] = *frame.get(self.transport()..)?.first_chunk::<4>()?;
+        let (remote_port, local_port) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+        Some(FourTuple { local_addr, remote_addr, local_port, remote_port })
+    }
+
+    /// Whether the frame `next` carries data of the same TCP connection, in the same direction, as the `frame` that these are
+    /// the headers of. A receiver that knows so acknowledges once for both (RFC 9293 section 3.10.7.4).
+    ///
+    /// No more than "no" is said of what is not plain: options in the IP header, different tags.
+    #[inline]
+    pub fn continues(self, frame: &[u8], next: (Headers, &[u8])) -> bool {
+        let (next, next_frame) = next;
+        if !self.is_tcp() || (self.0 ^ next.0) & (SHAPE | UDP << KIND) != 0 || next.payload() >= next.end() {
+            return false;
+        }
+        if self.is_plain_v4() {
+            // Addresses and ports.
+            let (Some(a), Some(b)) = (frame.first_chunk::<PLAIN_V4_LEN>(), next_frame.first_chunk::<PLAIN_V4_LEN>())
+            else {
+                return false;
+            };
+            // Ports first: in those most frames that belong to others differ.
+            return a[34..38] == b[34..38] && a[26..34] == b[26..34];
+        }
+        self.continues_rarer(frame, next_frame)
+    }
+
+    /// The same for frames of the same shape that are not those of IPv4 without tag.
+    #[inline(never)]
+    fn continues_rarer(self, frame: &[u8], next: &[u8]) -> bool {
+        if self.is_plain_v6() {
+            let (Some(a), Some(b)) = (frame.first_chunk::<PLAIN_V6_LEN>(), next.first_chunk::<PLAIN_V6_LEN>()) else {
+                return false;
+            };
+            return a[54..58] == b[54..58] && a[22..54] == b[22..54];
+        }
+        let (network, transport) = (self.network(), self.transport());
+        let before = if self.is_v6() { 32 } else { 8 };
+        let plain = transport == network + if self.is_v6() { ipv6::HEADER_LEN } else { ipv4::HEADER_LEN };
+        let same = |from: usize, to: usize| frame.get(from..to).is_some_and(|bytes| next.get(from..to) == Some(bytes));
+        let tag = if self.is_tagged() { same(12, network) } else { true };
+        plain && tag && same(transport - before, transport + 4)
+    }
+}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let network = if self.is_v4() {
+            "IPv4"
+        } else if self.is_v6() {
+            "IPv6"
+        } else {
+            return f.write_str("Headers(none)");
+        };
+        write!(f, "Headers({network} at {}", self.network())?;
+        if self.has_flow() {
+            let transport = if self.is_tcp() { "TCP" } else { "UDP" };
+            write!(f, ", {transport} at {}, data at {}", self.transport(), self.payload())?;
+        }
+        write!(f, ", end {})", self.end())
+    }
+}
+
+/// Whether a frame of IPv4 without tag carries TCP, and no fragment of it.
+#[inline(always)]
+fn is_whole_tcp(head: &[u8; PLAIN_V4_LEN]) -> bool {
+    head[23] == protocol::TCP && head[20] & 0x3f == 0 && head[21] == 0
+}
+
+/// A whole segment or datagram, in offsets from the network header.
+struct Flow {
+    header: usize,
+    payload: usize,
+    len: usize,
+    udp: bool,
+}
+
+fn flow_v4(packet: &[u8]) -> Option<Flow> {
+    const FRAGMENT: u16 = 0x3fff;
+    let head = packet.first_chunk::<{ ipv4::HEADER_LEN }>()?;
+    let header = usize::from(head[0] & 0x0f) * 4;
+    let fragment = u16::from_be_bytes([head[6], head[7]]) & FRAGMENT;
+    if head[0] >> 4 != 4 || header < ipv4::HEADER_LEN || fragment != 0 {
+        return None;
+    }
+    flow(packet, header, u16::from_be_bytes([head[2], head[3]]).into(), head[9])
+}
+
+fn flow_v6(packet: &[u8]) -> Option<Flow> {
+    let head = packet.first_chunk::<{ ipv6::HEADER_LEN }>()?;
+    if head[0] >> 4 != 6 {
+        return None;
+    }
+    let len = ipv6::HEADER_LEN + usize::from(u16::from_be_bytes([head[4], head[5]]));
+    flow(packet, ipv6::HEADER_LEN, len, head[6])
+}
+
+/// The flow of a packet of this length whose network header is as long as `header`.
+fn flow(packet: &[u8], header: usize, len: usize, transport: u8) -> Option<Flow> {
+    if len > packet.len() {
+        return None;
+    }
+    let (least, payload) = match transport {
+        protocol::TCP => (tcp::HEADER_LEN, header + usize::from(*packet.get(header + 12)? >> 4) * 4),
+        protocol::UDP => (udp::HEADER_LEN, header + udp::HEADER_LEN),
+        _ => return None,
+    };
+    let fits = payload >= header + least && payload <= len;
+    fits.then_some(Flow { header, payload, len, udp: transport == protocol::UDP })
+}
+
+#[cfg(test)]
+mod tests;
