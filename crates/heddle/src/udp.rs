@@ -77,7 +77,11 @@ impl UdpSocket {
     /// # Errors
     /// [`io::ErrorKind::NotConnected`].
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.inner.socket.remote().ok_or_else(|| send_error(None, udp::SendError::NoDestination))
+        self.inner
+            .stack
+            .raw()
+            .udp_remote(&self.inner.socket)
+            .ok_or_else(|| send_error(None, udp::SendError::NoDestination))
     }
 
     /// Another handle of the same socket, as [`Clone`] makes it.
@@ -123,7 +127,7 @@ impl UdpSocket {
         let most = udp::max_payload(to.unwrap_or(self.inner.socket.local()).ip());
         if data.len() > most {
             return Err(send_error(
-                to.or(self.inner.socket.remote()),
+                to.or(self.inner.stack.raw().udp_remote(&self.inner.socket)),
                 udp::SendError::TooLong { len: data.len(), most },
             ));
         }
@@ -131,7 +135,7 @@ impl UdpSocket {
             io::Error::new(io::ErrorKind::OutOfMemory, "no packet buffer for the datagram: send less, or wait")
         })?;
         let sent = self.inner.stack.raw().send_udp(&self.inner.socket, payload, to);
-        sent.map_err(|error| send_error(to.or(self.inner.socket.remote()), error))
+        sent.map_err(|error| send_error(to.or(self.inner.stack.raw().udp_remote(&self.inner.socket)), error))
     }
 
     /// A broadcast has to be allowed first, as with the sockets of every system.
@@ -205,7 +209,7 @@ impl UdpSocket {
 
     /// The oldest datagram that was not looked at.
     fn try_receive_new(&self) -> io::Result<Option<udp::Datagram>> {
-        match self.inner.socket.receive(&self.inner.stack.raw().shared().counters) {
+        match self.inner.stack.raw().receive_udp(&self.inner.socket) {
             Ok(datagram) => Ok(Some(datagram)),
             Err(udp::ReceiveError::WouldBlock) => Ok(None),
             Err(error) => Err(receive_error(self.inner.socket.local(), error)),
@@ -304,9 +308,9 @@ impl UdpSocket {
     /// # Errors
     /// None; as in [`std::net::UdpSocket`].
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
-        let socket = &self.inner.socket;
-        let error = socket.take_error(&self.inner.stack.raw().shared().counters);
-        Ok(error.map(|error| send_error(socket.remote(), error)))
+        let (stack, socket) = (self.inner.stack.raw(), &self.inner.socket);
+        let error = stack.take_udp_error(socket);
+        Ok(error.map(|error| send_error(stack.udp_remote(socket), error)))
     }
 
     /// Sends with this IPv4 time to live or IPv6 hop limit from now on, 1 to 255. What is sent to groups has its own:
@@ -315,7 +319,7 @@ impl UdpSocket {
     /// # Errors
     /// The value is out of range.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.inner.socket.set_ttl(hop_limit(ttl)?);
+        self.inner.stack.raw().set_udp_ttl(&self.inner.socket, hop_limit(ttl)?);
         Ok(())
     }
 
@@ -324,13 +328,13 @@ impl UdpSocket {
     /// # Errors
     /// None; as in [`std::net::UdpSocket`].
     pub fn ttl(&self) -> io::Result<u32> {
-        Ok(self.inner.socket.ttl().into())
+        Ok(self.inner.stack.raw().udp_ttl(&self.inner.socket).into())
     }
 
     /// Whether datagrams are sent without checksum, and whether over IPv6 they are taken without one: for tunnels whose
     /// payload has a checksum of its own (RFC 6936). Over IPv4 both are legal (RFC 768), and taking them is always on.
     pub fn set_checksum_free(&self, sent: bool, taken: bool) {
-        self.inner.socket.set_checksum_free(sent, taken);
+        self.inner.stack.raw().set_checksum_free(&self.inner.socket, sent, taken);
     }
 
     /// Receives what is sent to an IPv4 group on the interface that has the address `interface`; the unspecified address
@@ -378,7 +382,7 @@ impl UdpSocket {
     /// The value is out of range.
     pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
         let wrong = |_| io::Error::new(io::ErrorKind::InvalidInput, "a time to live is 0 to 255");
-        self.inner.socket.set_group_ttl(u8::try_from(ttl).map_err(wrong)?);
+        self.inner.stack.raw().set_group_ttl(&self.inner.socket, u8::try_from(ttl).map_err(wrong)?);
         Ok(())
     }
 
@@ -387,7 +391,7 @@ impl UdpSocket {
     /// # Errors
     /// None; as in [`std::net::UdpSocket`].
     pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
-        Ok(self.inner.socket.group_ttl().into())
+        Ok(self.inner.stack.raw().group_ttl(&self.inner.socket).into())
     }
 
     /// The number of the interface that has an address; `None` for the unspecified address.
@@ -415,10 +419,8 @@ impl UdpSocket {
 
 impl fmt::Debug for UdpSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UdpSocket")
-            .field("local", &self.inner.socket.local())
-            .field("peer", &self.inner.socket.remote())
-            .finish()
+        // Its peer is known to the thread that uses its home, which printing must not wait for.
+        f.debug_struct("UdpSocket").field("local", &self.inner.socket.local()).finish_non_exhaustive()
     }
 }
 

@@ -92,7 +92,7 @@ impl<P: Platform> Sockets<P> {
     fn names(&self, fd: i32) -> Result<(bool, Addresses), Errno> {
         match &self.file(fd)?.object {
             Object::Tcp(socket) => Ok((socket.is_v6(), socket.addresses())),
-            Object::Udp(socket) => Ok((socket.is_v6(), socket.addresses())),
+            Object::Udp(socket) => Ok((socket.is_v6(), socket.addresses(&self.stack))),
             _ => Err(Errno::ENOTSOCK),
         }
     }

@@ -38,9 +38,9 @@ impl<P: Platform> UdpSocket<P> {
         UdpSocket { state: Lock::new(LockKind::Blocking, LockClass::OpenFile, state), waiters, v6 }
     }
 
-    pub(crate) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
-        let state = self.state.lock();
-        (state.socket.as_ref().map(|socket| socket.local()), state.socket.as_ref().and_then(|socket| socket.remote()))
+    pub(crate) fn addresses(&self, stack: &Stack<P>) -> (Option<SocketAddr>, Option<SocketAddr>) {
+        let socket = self.state.lock().socket.clone();
+        (socket.as_ref().map(|socket| socket.local()), socket.and_then(|socket| stack.udp_remote(&socket)))
     }
 
     pub(crate) fn is_v6(&self) -> bool {
@@ -90,7 +90,7 @@ impl<P: Platform> UdpSocket<P> {
         let mut state = self.state.lock();
         let datagram = match state.peeked.take() {
             Some(datagram) => datagram,
-            None => socket.receive(&stack.shared().counters).map_err(no_datagram)?,
+            None => stack.receive_udp(&socket).map_err(no_datagram)?,
         };
         let whole = datagram.buf.len();
         let received = Received {

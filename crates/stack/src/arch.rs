@@ -24,6 +24,7 @@ use crate::call::{Call, Control, Ingress, Reply};
 use crate::census::Census;
 use crate::flow::Target;
 use crate::place::Contents;
+use crate::udp_call::{UdpCall, UdpReply};
 
 pub use crate::place::NotAtRest;
 
@@ -45,6 +46,10 @@ pub trait Architecture<P: Platform>: Send + Sync {
     /// Both stay where they stand, like the event of [`Architecture::post`], and for the same reason; what is left in `call`
     /// means nothing.
     fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply);
+
+    /// Runs a user's call of a datagram socket in the socket's home; may sleep until whoever uses the home has it. What is left
+    /// in `call` means nothing.
+    fn udp(&self, call: &mut UdpCall<P>) -> UdpReply;
 
     /// Applies a change to every cell. Returns when each has it: from then on no segment can find the old state.
     fn control(&self, change: Control<P>);

@@ -14,8 +14,9 @@ use tcp::{
 use wire::rss::Toeplitz;
 
 use crate::census::Census;
-use crate::flow::{Flow, Key, Target};
-use crate::socket::{ListenerShared, Readiness, TcpSocket, UdpShared};
+use crate::flow::{Flow, Key, Target, UdpName};
+use crate::socket::{ListenerShared, Readiness, TcpSocket};
+use crate::udp_call::UdpReply;
 
 /// One request of a user to one connection.
 pub enum Call<P: Platform> {
@@ -102,6 +103,8 @@ pub enum Reply {
     Failure(<TakeError as Event>::Reply),
     /// To `Keep`, `Close` and `Abort`, and to a change of replicas.
     Done,
+    /// To a call of a datagram socket, where its home had to be asked.
+    Udp(Box<UdpReply>),
     /// To a look at a cell, where it had to be asked for.
     Census(Box<Census>),
     /// The connection is no longer there.
@@ -190,7 +193,10 @@ impl Ingress {
     pub fn hash(&self) -> u32 {
         match self {
             Ingress::Segment(segment) => segment.hash,
-            Ingress::Datagram(datagram) => datagram.hash,
+            Ingress::Datagram(datagram) => UdpName::home(datagram.tuple.local_port),
+            Ingress::IcmpError { error, .. } if error.protocol == wire::protocol::UDP => {
+                UdpName::home(error.tuple.local_port)
+            }
             Ingress::IcmpError { hash, .. } => *hash,
             Ingress::TransmitReady(target) => target.hash,
         }
@@ -224,8 +230,6 @@ pub struct Segment {
 
 /// A UDP datagram on its way to its socket.
 pub struct Datagram {
-    /// Hash of its flow.
-    pub hash: u32,
     /// Its tuple, as seen from here.
     pub tuple: wire::FourTuple,
     /// UDP header and payload; the checksum has not been checked yet.
@@ -238,10 +242,6 @@ pub enum Control<P: Platform> {
     Listen(Arc<ListenerShared<P>>),
     /// Stop to.
     Unlisten(Arc<ListenerShared<P>>),
-    /// Start to take datagrams.
-    BindUdp(Arc<UdpShared<P>>),
-    /// Stop to.
-    UnbindUdp(Arc<UdpShared<P>>),
     /// The device of this interface has vanished: connections that go by it end.
     LinkDown(usize),
     /// This address is no longer ours: connections from it end.
@@ -253,8 +253,6 @@ impl<P: Platform> Clone for Control<P> {
         match self {
             Control::Listen(listener) => Control::Listen(listener.clone()),
             Control::Unlisten(listener) => Control::Unlisten(listener.clone()),
-            Control::BindUdp(socket) => Control::BindUdp(socket.clone()),
-            Control::UnbindUdp(socket) => Control::UnbindUdp(socket.clone()),
             Control::LinkDown(interface) => Control::LinkDown(*interface),
             Control::AddressLost(address) => Control::AddressLost(*address),
         }

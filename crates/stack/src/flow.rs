@@ -24,6 +24,23 @@ impl Flow {
     }
 }
 
+/// A datagram socket as its user names it. Its home is the cell to which datagrams for its port are brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UdpName {
+    /// The port that it is bound to.
+    pub port: u16,
+    /// Which of all sockets of the stack, for there may be several of a port.
+    pub number: u32,
+}
+
+impl UdpName {
+    /// Takes the place of a flow's hash in the choice of a cell, for all sockets of a port.
+    #[inline]
+    pub fn home(port: u16) -> u32 {
+        port.into()
+    }
+}
+
 /// A connection as its user names it, whatever the architecture: where it lies, and which generation of the slot it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {

@@ -13,6 +13,7 @@ use sync::{Condvar, Lock, LockClass, LockKind, Platform, model_is_over};
 
 use crate::call::{Call, Control, Ingress, Reply};
 use crate::flow::Target;
+use crate::udp_call::UdpCall;
 
 /// One piece of work for the runner of a cell.
 pub enum Message<P: Platform> {
@@ -20,6 +21,8 @@ pub enum Message<P: Platform> {
     Ingress(Ingress),
     /// A user's call; the caller sleeps at the slot.
     Call(Target, Call<P>, Asker<P>),
+    /// A user's call of a datagram socket; the caller sleeps at the slot.
+    Udp(UdpCall<P>, Asker<P>),
     /// A change of the replicas; the caller sleeps at the slot.
     Control(Control<P>, Asker<P>),
     /// A look at the cell; the caller sleeps at the slot.

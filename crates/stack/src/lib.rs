@@ -61,6 +61,8 @@ pub mod stack;
 pub mod table;
 pub mod timers;
 pub mod tx;
+pub mod udp_call;
+pub mod udp_table;
 
 pub use addresses::Addressing;
 pub use arch::declaration::Properties;

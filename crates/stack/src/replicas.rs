@@ -1,4 +1,4 @@
-//! What a cell knows of the sockets that are bound but not connected: replicas of listeners and datagram sockets.
+//! What a cell knows of the sockets that listen: replicas of listeners.
 //!
 //! The shared part of each is behind an `Arc`; a replica is the entry that finds it. An architecture changes the
 //! replicas of all its cells before a `listen` or a `close` is complete (`Architecture::control`).
@@ -14,13 +14,13 @@ use tcp::listen::{self, Claim};
 use wire::FourTuple;
 
 use crate::call::Control;
-use crate::socket::{ListenerShared, UdpShared};
+use crate::socket::ListenerShared;
 
 type PortMap<T> = HashMap<u16, SmallVec<[Arc<T>; 1]>, BuildHasherDefault<Spread>>;
 
 /// A hash of ports. Nobody but our own users chooses which are bound, so it needs no key.
 #[derive(Default)]
-struct Spread(u64);
+pub(crate) struct Spread(u64);
 
 impl Hasher for Spread {
     fn finish(&self) -> u64 {
@@ -52,12 +52,11 @@ pub enum Unmatched<P: Platform> {
 #[derive(Clone)]
 pub struct Replicas<P: Platform> {
     listeners: PortMap<ListenerShared<P>>,
-    datagrams: PortMap<UdpShared<P>>,
 }
 
 impl<P: Platform> Default for Replicas<P> {
     fn default() -> Self {
-        Replicas { listeners: HashMap::default(), datagrams: HashMap::default() }
+        Replicas { listeners: HashMap::default() }
     }
 }
 
@@ -81,19 +80,11 @@ impl<P: Platform> Replicas<P> {
         }
     }
 
-    /// The datagram socket that fits `tuple` best: connected before exact before wildcard.
-    pub fn udp(&self, tuple: &FourTuple) -> Option<Arc<UdpShared<P>>> {
-        let candidates = self.datagrams.get(&tuple.local_port)?.iter();
-        best(candidates.map(|socket| (socket.fits(tuple), socket)))
-    }
-
     /// Puts a replica in, or takes it out. Doing either twice changes nothing.
     pub fn apply(&mut self, change: Control<P>) {
         match change {
             Control::Listen(listener) => insert(&mut self.listeners, listener.local().port(), listener),
             Control::Unlisten(listener) => remove(&mut self.listeners, listener.local().port(), &listener),
-            Control::BindUdp(socket) => insert(&mut self.datagrams, socket.local().port(), socket),
-            Control::UnbindUdp(socket) => remove(&mut self.datagrams, socket.local().port(), &socket),
             // A socket that is bound outlives devices and addresses.
             Control::LinkDown(_) | Control::AddressLost(_) => {}
         }

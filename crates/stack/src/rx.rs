@@ -552,8 +552,7 @@ impl<P: Platform> Driver<P> {
             remote_addr: datagram.src,
             remote_port: header.src_port,
         };
-        let hash = self.rss.hash_tcp(&tuple);
-        self.arch.post(&mut Ingress::Datagram(Datagram { hash, tuple, datagram }), now, after);
+        self.arch.post(&mut Ingress::Datagram(Datagram { tuple, datagram }), now, after);
     }
 
     fn icmp(&mut self, interface: usize, datagram: ip::Datagram, now: Time, after: &mut After<P>) {

@@ -4,7 +4,7 @@
 //! lock of its own class and is not touched by a segment whose connection has a valid route cache. Any thread.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use ip::icmp::IcmpErrorKind;
@@ -19,7 +19,6 @@ use crate::account::{Account, Resource};
 use crate::addresses::Addresses;
 use crate::after::After;
 use crate::alarm::Alarms;
-use crate::call::Datagram;
 use crate::clock::Clock;
 use crate::containment::Failures;
 use crate::fast_open::Destinations;
@@ -29,7 +28,6 @@ use crate::internet::Internet;
 use crate::pings::Pings;
 use crate::route_cache::RouteCache;
 use crate::secrets::Secrets;
-use crate::socket::{Readiness, UdpShared};
 
 const UNSPECIFIED: wire::FourTuple = wire::FourTuple {
     local_addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -464,48 +462,6 @@ impl<P: Platform> Shared<P> {
             let mut out = self.outbox(flow, &route, counters);
             out.segments.push(reset);
             self.emit(flow, &mut route, &mut out, after);
-        }
-    }
-
-    /// Gives a datagram to its socket, or answers that there is none.
-    pub fn deliver(
-        &self,
-        socket: Option<Arc<UdpShared<P>>>,
-        datagram: Datagram,
-        counters: &Counters,
-        after: &mut After<P>,
-    ) {
-        let Some(socket) = socket else {
-            counters.drop(DropReason::UdpNoSocket);
-            return self.refuse(&datagram.datagram, ip::ErrorKind::PortUnreachable, counters, after);
-        };
-        match socket.arrives(datagram.datagram, counters) {
-            Ok(()) => after.wake_datagrams(&socket, Readiness::READABLE),
-            Err(reason) => counters.drop(reason),
-        }
-    }
-
-    /// An ICMP error about a datagram of ours.
-    pub fn datagram_error(
-        &self,
-        socket: &Arc<UdpShared<P>>,
-        error: &ip::IcmpError,
-        counters: &Counters,
-        after: &mut After<P>,
-    ) {
-        let remote = SocketAddr::new(error.tuple.remote_addr, error.tuple.remote_port);
-        let event = match error.kind {
-            IcmpErrorKind::PacketTooBig { mtu } => match self.estimate(error, mtu, self.batch_now()) {
-                Some(path) => udp::IcmpError::PacketTooBig { remote, mtu: path.mtu.into() },
-                None => return counters.drop(DropReason::NoRoute),
-            },
-            _ if error.protocol != wire::protocol::UDP => return,
-            _ if error.is_refusal() => udp::IcmpError::Refused { remote },
-            _ => udp::IcmpError::Unreachable { remote },
-        };
-        match socket.icmp_error(event, counters) {
-            Ok(()) => after.wake_datagrams(socket, Readiness::ERROR | Readiness::READABLE | Readiness::WRITABLE),
-            Err(reason) => counters.drop(reason),
         }
     }
 }

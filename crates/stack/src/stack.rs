@@ -95,6 +95,8 @@ struct Core<P: Platform> {
     switching: P::AtomicBool,
     staffing: Staffing,
     ports: Ports<P>,
+    /// Datagram sockets made so far.
+    datagrams: P::AtomicU32,
     rss: wire::rss::Toeplitz,
 }
 

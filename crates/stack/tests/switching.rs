@@ -6,17 +6,20 @@
 //! all pairs in one run, with random traffic.)
 
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, LazyLock, mpsc};
 use std::time::Duration;
 
 use every_arch::every_arch;
 use observe::CounterSnapshot;
+use pktbuf::PktBuf;
 use stack::call::{Call, Reply};
+use stack::socket::{Readiness, UdpShared};
 use stack::stack::SwitchRefused;
 use stack::{Census, Plan};
 use sync::slab::Key;
 use sync::{LockKind, Real};
-use testbed::frames::{self, ISS, Segment, tcp_of};
+use testbed::frames::{self, Datagram, Ends, ISS, Icmp, Segment, tcp_of};
 use testbed::node::{Node, Terms, received, send};
 use testbed::subject::{Outcome, Step, Subject, differ};
 use wire::tcp::TcpFlags;
@@ -250,6 +253,92 @@ fn the_scene_holds_what_it_promises() {
     use observe::Counter::*;
     for counter in [Retransmits, Timeouts, ConnectionsAccepted, ConnectionsClosed, ResetsOut, DatagramsIn] {
         assert!(SCENE.counters.get(counter) > then.counters.get(counter), "no {counter:?} after the switch");
+    }
+}
+
+/// A datagram socket's port, and the port of a socket that is connected to the peer's port [`ECHO`].
+const BOUND: u16 = 5000;
+const CONNECTED: u16 = 5001;
+const ECHO: u16 = 7;
+
+/// The peer reports that nothing listens where `sent`, a frame of the stack's, was going.
+fn port_unreachable(ends: Ends, sent: &[u8]) -> Vec<u8> {
+    let (kind, code) = if ends.src.is_ipv6() { (1, 4) } else { (3, 3) };
+    ends.bytes(Icmp::new(kind, code, [0; 4], &sent[wire::ethernet::HEADER_LEN..]))
+}
+
+/// The UDP header of the only frame.
+fn udp_of(frames: &[Vec<u8>], v6: bool) -> &[u8] {
+    let [frame] = frames else { panic!("one frame: {frames:?}") };
+    &frame[wire::ethernet::HEADER_LEN + if v6 { wire::ipv6::HEADER_LEN } else { wire::ipv4::HEADER_LEN }..][..8]
+}
+
+/// The data and the sender's port of the next datagram.
+fn next(node: &Node<Real>, socket: &UdpShared<Real>) -> Result<(Vec<u8>, u16), udp::ReceiveError> {
+    node.stack.receive_udp(socket).map(|datagram| (datagram.buf.to_vec(), datagram.source.port()))
+}
+
+/// Two datagram sockets with all that they can have, used under one architecture and then under the other.
+fn datagram_sockets_go_along(from: Plan, to: Plan, ends: Ends) {
+    let what = format!("{from} to {to}, {}", ends.dst);
+    let mut node = Node::<Real>::introduced(Terms::new(from));
+    node.answers(&frames::neighbour_solicitation());
+    let v6 = ends.dst.is_ipv6();
+    let group: IpAddr = if v6 { "ff15::77".parse().expect("a group") } else { [239, 1, 2, 3].into() };
+    let (stack, peer) = (node.stack.clone(), SocketAddr::new(ends.src, ECHO));
+    let [bound, connected] =
+        [BOUND, CONNECTED].map(|port| stack.bind_udp(SocketAddr::new(ends.dst, port)).expect("the port is free"));
+    let joined = stack.bind_udp(SocketAddr::new(group, BOUND)).expect("the port is free there");
+    stack.join_group(&joined, group, None).expect("it joins");
+    stack.set_group_ttl(&joined, 9);
+    stack.connect_udp(&connected, peer).expect("the peer can be reached");
+    stack.set_checksum_free(&connected, true, false);
+    node.settle();
+    for (from, data) in [(2000, "first"), (2001, "second")] {
+        node.answers(&Datagram::new(from, BOUND, data.as_bytes()).frame_over(ends));
+    }
+    node.answers(&Datagram::new(ECHO, CONNECTED, b"of the peer").frame_over(ends));
+    let payload = |data: &[u8]| PktBuf::from_slice(data).expect("a packet buffer");
+    stack.send_udp(&connected, payload(b"refused"), None).expect("it is connected");
+    let sent = node.settle();
+    node.answers(&port_unreachable(ends, &sent[0]));
+
+    stack.switch(to).unwrap_or_else(|refused| panic!("{what}: {refused}"));
+
+    // Queued, in order; then what comes now.
+    assert_eq!(next(&node, &bound), Ok((b"first".to_vec(), 2000)), "{what}");
+    node.answers(&Datagram::new(2002, BOUND, b"third").frame_over(ends));
+    assert_eq!(next(&node, &bound), Ok((b"second".to_vec(), 2001)), "{what}");
+    assert_eq!(next(&node, &bound), Ok((b"third".to_vec(), 2002)), "{what}");
+    assert_eq!(next(&node, &bound), Err(udp::ReceiveError::WouldBlock), "{what}");
+    assert!(!bound.ready.get().contains(Readiness::READABLE), "{what}");
+    // The error, the peer, its datagram, and that no other's is taken.
+    assert_eq!(stack.udp_remote(&connected), Some(peer), "{what}");
+    assert_eq!(next(&node, &connected), Err(udp::ReceiveError::Refused), "{what}");
+    node.answers(&Datagram::new(ECHO + 1, CONNECTED, b"of another").frame_over(ends));
+    assert_eq!(next(&node, &connected), Ok((b"of the peer".to_vec(), ECHO)), "{what}");
+    assert_eq!(next(&node, &connected), Err(udp::ReceiveError::WouldBlock), "{what}");
+    // Options: no checksum is sent; the group, and the hops that its datagrams may take.
+    stack.send_udp(&connected, payload(b"back"), None).expect("it is connected");
+    let ports = [CONNECTED.to_be_bytes(), ECHO.to_be_bytes(), 12_u16.to_be_bytes(), [0; 2]].concat();
+    assert_eq!(udp_of(&node.settle(), v6), ports, "{what}");
+    assert_eq!(stack.group_ttl(&joined), 9, "{what}");
+    node.answers(&Datagram::new(2000, BOUND, b"to all").frame_over(ends.to(group)));
+    assert_eq!(next(&node, &joined), Ok((b"to all".to_vec(), 2000)), "{what}");
+    stack.leave_group(&joined, group, None).unwrap_or_else(|refused| panic!("{what}: {refused:?}"));
+    // And they are let go, with what they have queued.
+    node.answers(&Datagram::new(2000, BOUND, b"never read").frame_over(ends));
+    for socket in [&bound, &connected, &joined] {
+        stack.unbind_udp(socket);
+        assert_eq!(stack.udp_remote(socket), None, "{what}");
+    }
+    stack.bind_udp(SocketAddr::new(ends.dst, BOUND)).unwrap_or_else(|refused| panic!("{what}: {refused:?}"));
+}
+
+#[every_arch]
+fn datagram_sockets_go_on_under_every_other_architecture(plan: Plan) {
+    for (to, ends) in Plan::all().flat_map(|to| Ends::BOTH_FAMILIES.map(|ends| (to, ends))) {
+        datagram_sockets_go_along(plan, to, ends);
     }
 }
 

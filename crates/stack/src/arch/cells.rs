@@ -25,12 +25,13 @@ use super::{Architecture, NotAtRest};
 use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
 use crate::census::Census;
-use crate::connections::{Arrivals, Calls, Upkeep};
-use crate::flow::{self, Target};
+use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
+use crate::flow::{self, Target, UdpName};
 use crate::handoff::{Asker, Message, ReplySlot};
 use crate::place::connection::Connections;
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
+use crate::udp_call::{UdpCall, UdpReply};
 
 /// What surrounds the cells of an architecture.
 pub struct Hub<P: Platform> {
@@ -233,6 +234,17 @@ impl<P: Platform, E: Exclusion<P>> Architecture<P> for Cells<P, E> {
         };
         if self.hold(index, |cell, after| cell.call(target, call, now, after, reply)).is_none() {
             *reply = self.ask(index, |asker| Message::Call(*target, call.take(), asker));
+        }
+    }
+
+    fn udp(&self, call: &mut UdpCall<P>) -> UdpReply {
+        let index = self.index(|| UdpName::home(call.name.port));
+        if let Some(reply) = self.hold(index, |cell, after| cell.udp_call(call, after)) {
+            return reply;
+        }
+        match self.ask(index, |asker| Message::Udp(call.take(), asker)) {
+            Reply::Udp(reply) => *reply,
+            _ => UdpReply::Gone,
         }
     }
 

@@ -14,7 +14,7 @@ use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Parker, Platfor
 
 use crate::after::After;
 use crate::call::Reply;
-use crate::connections::{Arrivals, Calls, Upkeep};
+use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
 use crate::handoff::{Answer, Message};
 use crate::place::Cell;
 
@@ -31,6 +31,7 @@ impl<P: Platform> Message<P> {
                 cell.call(&target, &mut call, now, after, &mut reply);
                 (reply, asker)
             }
+            Message::Udp(mut call, asker) => (Reply::Udp(Box::new(cell.udp_call(&mut call, after))), asker),
             Message::Control(change, asker) => {
                 cell.control(change, now, after);
                 (Reply::Done, asker)

@@ -14,12 +14,13 @@ use super::{Architecture, NotAtRest};
 use crate::after::After;
 use crate::call::{Call, Control, Ingress, Reply};
 use crate::census::Census;
-use crate::connections::{Arrivals, Calls, Upkeep};
+use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
 use crate::flow::Target;
 use crate::place::connection::Connections;
 use crate::place::pcb::LockPlan;
 use crate::place::{Contents, Locked, TablePolicy};
 use crate::shared::Shared;
+use crate::udp_call::{UdpCall, UdpReply};
 
 /// What it states about itself.
 pub const DECLARATION: Declaration<(LockPlan, TablePolicy)> = Declaration {
@@ -132,6 +133,10 @@ impl<P: Platform> Architecture<P> for MsgP<P> {
     fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
         let now = self.shared.clock.now();
         self.enter(|place, after| place.call(target, call, now, after, reply));
+    }
+
+    fn udp(&self, call: &mut UdpCall<P>) -> UdpReply {
+        self.enter(|place, after| place.udp_call(call, after))
     }
 
     fn control(&self, change: Control<P>) {

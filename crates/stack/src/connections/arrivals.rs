@@ -6,9 +6,10 @@
 use observe::{DropReason, Time};
 use tcp::TableChange;
 
+use super::datagrams::Datagrams;
 use super::events::{Doomed, Events};
 use crate::after::After;
-use crate::call::{Datagram, Ingress, Segment};
+use crate::call::{Ingress, Segment};
 use crate::flow::Flow;
 use crate::handshakes::Child;
 use crate::icmp::{Report, report};
@@ -113,34 +114,26 @@ pub trait Arrivals: Place {
         }
     }
 
-    /// A datagram arrives.
-    fn datagram(&mut self, datagram: Datagram, after: &mut After<Self::Platform>) {
-        let socket = self.with_directory(|directory, _| directory.replicas.udp(&datagram.tuple));
-        self.shared().deliver(socket, datagram, self.counters(), after);
-    }
-
-    /// An ICMP error arrives: it is for the connection, the half-open connection or the datagram socket whose packet it quotes.
+    /// An ICMP error arrives: it is for the connection, the half-open connection or the datagram socket that sent the packet it quotes.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
     //# TCP implementations MUST act on an ICMP error message passed up from the IP layer, directing it to the
     //# connection that created the error (MUST-54).
     #[cold]
     fn icmp_error(&mut self, error: &ip::IcmpError, hash: u32, now: Time, after: &mut After<Self::Platform>) {
+        if error.protocol == wire::protocol::UDP {
+            return self.datagram_error(error, after);
+        }
         let flow = Flow { tuple: error.tuple, hash };
         let missing = match self.find(&flow.tuple, hash) {
             Ok((id, held)) => return self.connection_error(&id, held, error, now, after),
             Err(missing) => missing,
         };
-        let socket = self.with_directory(|directory, site| {
-            let absent = Self::absent(directory, missing, &flow)?;
+        self.with_directory(|directory, site| {
+            let Some(absent) = Self::absent(directory, missing, &flow) else { return };
             if let Some(slot) = directory.half_open.find(&flow, absent) {
                 site.shared.half_open_error(&mut directory.half_open, slot, error, site.counters);
-                return None;
             }
-            directory.replicas.udp(&error.tuple)
         });
-        if let Some(socket) = socket {
-            self.shared().datagram_error(&socket, error, self.counters(), after);
-        }
     }
 
     /// An ICMP error about a segment of this connection.

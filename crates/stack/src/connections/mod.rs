@@ -8,6 +8,7 @@
 //! | `arrivals.rs` ([`Arrivals`]) | a segment, a datagram or an ICMP error arrives: look-up order, half-open connections, cookies, adoption |
 //! | `events.rs` ([`Events`]) | an event runs, and its effects on timers, tables and listeners; containment of a panic |
 //! | `calls.rs` ([`Calls`]) | a user's call, active opens included |
+//! | `datagrams.rs` ([`Datagrams`]) | datagram sockets: a datagram or an ICMP error arrives, a user calls |
 //! | `upkeep.rs` ([`Upkeep`]) | timers, changes that concern every connection, statistics |
 //!
 //! Who calls this: architectures, for the place that they have exclusive use of. What may never happen: a wait, or a wake-up;
@@ -15,10 +16,12 @@
 
 mod arrivals;
 mod calls;
+mod datagrams;
 mod events;
 mod upkeep;
 
 pub use arrivals::Arrivals;
 pub use calls::Calls;
+pub use datagrams::Datagrams;
 pub use events::Events;
 pub use upkeep::Upkeep;

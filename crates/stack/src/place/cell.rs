@@ -12,6 +12,7 @@ use std::sync::Arc;
 use observe::{Counters, DropReason, Time};
 use sync::{CachePadded, Platform};
 use tcp::{Event, Pcb};
+use udp::{Event as _, UdpPcb};
 use wire::FourTuple;
 
 use super::connection::{Connection, Connections, OwnedTable};
@@ -23,16 +24,18 @@ use crate::attempt::attempt;
 use crate::call::{OpenRefused, OpenRequest, Reply, Segment};
 use crate::connections::Events;
 use crate::containment::Casualty;
-use crate::flow::{Flow, Key};
+use crate::flow::{Flow, Key, UdpName};
 use crate::shared::Shared;
-use crate::socket::{Admission, Readiness, TcpSocket};
+use crate::socket::{Admission, Readiness, TcpSocket, UdpShared};
 use crate::table::index::Absent;
 use crate::timers::Wheel;
+use crate::udp_table::{Bound, HeldSocket, UdpTable};
 
 /// A shard of connections with all that serves them.
 pub struct Cell<P: Platform> {
     shared: Arc<Shared<P>>,
     directory: Directory<OwnedTable<P>, P>,
+    datagrams: UdpTable<UdpPcb, P>,
     wheel: Wheel,
     /// Memory for the slots that are due, kept from one time to the next.
     due: Vec<u32>,
@@ -47,6 +50,7 @@ impl<P: Platform> Cell<P> {
         Cell {
             shared: shared.clone(),
             directory: Directory::new(OwnedTable::new(slab, &shared.secrets)),
+            datagrams: UdpTable::default(),
             wheel: Wheel::new(shared.clock.now()),
             due: Vec::new(),
             counters: Counters::new(),
@@ -205,6 +209,27 @@ impl<P: Platform> Place for Cell<P> {
         }
     }
 
+    fn with_socket<R>(&mut self, name: UdpName, f: impl FnOnce(HeldSocket<'_, P>) -> R) -> Option<R> {
+        let Bound { socket, pcb } = self.datagrams.find(name)?;
+        Some(f(HeldSocket { pcb, socket, counters: &self.counters }))
+    }
+
+    fn with_socket_for<R>(&mut self, tuple: &FourTuple, f: impl FnOnce(HeldSocket<'_, P>) -> R) -> Option<R> {
+        let Bound { socket, pcb } = self.datagrams.best(tuple)?;
+        Some(f(HeldSocket { pcb, socket, counters: &self.counters }))
+    }
+
+    fn bind_socket(&mut self, socket: Arc<UdpShared<P>>) {
+        let pcb = UdpPcb::new(socket.local());
+        self.datagrams.insert(socket, pcb);
+    }
+
+    fn unbind_socket(&mut self, name: UdpName) {
+        if let Some(mut bound) = self.datagrams.remove(name) {
+            udp::Close.run(&mut bound.pcb, &mut udp::Outbox::new(&self.counters));
+        }
+    }
+
     #[inline(always)]
     fn work<E: Event>(
         &mut self,
@@ -318,6 +343,7 @@ impl<P: Platform> Cell<P> {
             }
         }
         contents.half_open.append(&mut self.directory.half_open.take());
+        contents.datagrams.extend(self.datagrams.take());
         contents.replicas = std::mem::take(&mut self.directory.replicas);
         contents.counted += &self.counters.snapshot();
         self.wheel = Wheel::new(self.shared.clock.now());
@@ -325,7 +351,7 @@ impl<P: Platform> Cell<P> {
 
     /// Takes in what falls to this cell, which is empty.
     pub(crate) fn install(&mut self, share: Share<P>) {
-        let Share { connections, half_open, replicas, turned } = share;
+        let Share { connections, half_open, datagrams, replicas, turned } = share;
         if let Some(turned) = turned {
             self.wheel = Wheel::new(turned);
         }
@@ -339,6 +365,7 @@ impl<P: Platform> Cell<P> {
             }
         }
         self.directory.half_open.restore(half_open, self.shared.tcp(), self.shared.clock.now());
+        datagrams.into_iter().for_each(|Bound { socket, pcb }| self.datagrams.insert(socket, pcb));
         self.directory.replicas = replicas;
     }
 

@@ -12,12 +12,15 @@ use std::sync::Arc;
 use observe::{CounterSnapshot, Time};
 use sync::Platform;
 use sync::slab::{Detached, Key};
+use udp::UdpPcb;
 
 use super::connection::{Connection, Connections, connections};
+use crate::flow::UdpName;
 use crate::handoff::Message;
 use crate::handshakes;
 use crate::replicas::Replicas;
 use crate::socket::Admission;
+use crate::udp_table::Bound;
 
 /// Another thread is using the architecture: its contents stay where they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,8 @@ pub struct Contents<P: Platform> {
     pub counted: CounterSnapshot,
     pub(super) connections: Vec<Moving<P>>,
     pub(super) half_open: Vec<handshakes::Moving<P>>,
+    /// Datagram sockets with what they have queued; those of one port in the order in which they were bound.
+    pub(super) datagrams: Vec<Bound<UdpPcb, P>>,
     /// What each cell has a replica of.
     pub(super) replicas: Replicas<P>,
     /// Where the wheels stood: the earliest, if there were several.
@@ -52,6 +57,7 @@ pub(super) struct Moving<P: Platform> {
 pub(crate) struct Share<P: Platform> {
     pub(super) connections: Vec<Moving<P>>,
     pub(super) half_open: Vec<handshakes::Moving<P>>,
+    pub(super) datagrams: Vec<Bound<UdpPcb, P>>,
     pub(super) replicas: Replicas<P>,
     pub(super) turned: Option<Time>,
 }
@@ -75,6 +81,7 @@ impl<P: Platform> Contents<P> {
             counted: CounterSnapshot::default(),
             connections: Vec::new(),
             half_open: Vec::new(),
+            datagrams: Vec::new(),
             replicas: Replicas::default(),
             turned: None,
         }
@@ -91,16 +98,26 @@ impl<P: Platform> Contents<P> {
         self.turned = Some(self.turned.map_or(turned, |other| other.min(turned)));
     }
 
-    /// A share for each of `count` places, which `place_of` chooses by the hash of a flow.
+    /// A share for each of `count` places, which `place_of` chooses by the hash of a flow, or by the home of a datagram
+    /// socket.
     pub(crate) fn split(self, count: usize, place_of: impl Fn(u32) -> usize) -> Vec<Share<P>> {
-        let Contents { connections, half_open, replicas, turned, .. } = self;
-        let share = |_| Share { connections: Vec::new(), half_open: Vec::new(), replicas: replicas.clone(), turned };
+        let Contents { connections, half_open, datagrams, replicas, turned, .. } = self;
+        let share = |_| Share {
+            connections: Vec::new(),
+            half_open: Vec::new(),
+            datagrams: Vec::new(),
+            replicas: replicas.clone(),
+            turned,
+        };
         let mut shares: Vec<Share<P>> = (0..count).map(share).collect();
         for moving in connections {
             shares[place_of(moving.connection.flow.hash)].connections.push(moving);
         }
         for moving in half_open {
             shares[place_of(moving.flow_hash())].half_open.push(moving);
+        }
+        for bound in datagrams {
+            shares[place_of(UdpName::home(bound.socket.name().port))].datagrams.push(bound);
         }
         shares
     }

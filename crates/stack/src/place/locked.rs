@@ -25,6 +25,7 @@ use std::sync::Arc;
 use observe::{CounterSnapshot, Counters, PerThreadCounters, Time};
 use sync::{Atomic, Guard, Lock, LockClass, Ordering, Platform};
 use tcp::{Event, Outbox};
+use udp::{Event as _, UdpPcb};
 use wire::FourTuple;
 
 use super::connection::Connections;
@@ -36,12 +37,13 @@ use crate::attempt::attempt;
 use crate::call::{self, OpenRefused, OpenRequest, Reply};
 use crate::connections::{Arrivals, Calls, Upkeep};
 use crate::containment::Casualty;
-use crate::flow::{Flow, Key};
+use crate::flow::{Flow, Key, UdpName};
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
-use crate::socket::{Admission, Readiness, TcpSocket};
+use crate::socket::{Admission, Readiness, TcpSocket, UdpShared};
 use crate::table::index::Absent;
 use crate::timers::{Timer, Wheel};
+use crate::udp_table::{Bound, HeldSocket, Stored, UdpTable};
 
 pub use connection::{Connection, SharedTable};
 
@@ -60,6 +62,8 @@ pub struct Locked<P: Platform> {
     locks: LockPlan,
     policy: TablePolicy,
     table: Lock<Directory<SharedTable<P>, P>, P>,
+    /// Datagram sockets, each with a lock of its own.
+    datagrams: Lock<UdpTable<Arc<Lock<UdpPcb, P>>, P>, P>,
     timers: Lock<Timers, P>,
     /// The wheel's next deadline in nanoseconds, readable without its lock.
     deadline: P::AtomicU64,
@@ -102,6 +106,7 @@ impl<P: Platform> Locked<P> {
             locks,
             policy,
             table: Lock::new(shared.lock_kind, LockClass::ConnTable, directory),
+            datagrams: Lock::new(shared.lock_kind, LockClass::ConnTable, UdpTable::default()),
             timers: Lock::new(shared.lock_kind, LockClass::Timers, timers),
             deadline: P::AtomicU64::new(u64::MAX),
             half_open_deadline: P::AtomicU64::new(u64::MAX),
@@ -112,8 +117,11 @@ impl<P: Platform> Locked<P> {
     /// Moves everything that is here to `contents`.
     ///
     /// # Errors
-    /// A thread is inside a connection; nothing has been moved.
+    /// A thread is inside a connection or a datagram socket; nothing has been moved.
     pub(crate) fn dissolve(&self, contents: &mut Contents<P>) -> Result<(), NotAtRest> {
+        if self.datagrams.lock().iter().any(|bound| Arc::strong_count(&bound.pcb) != 1) {
+            return Err(NotAtRest);
+        }
         let mut directory = self.table.lock();
         if directory.connections.iter().any(|connection| Arc::strong_count(connection) != 1) {
             return Err(NotAtRest);
@@ -134,13 +142,18 @@ impl<P: Platform> Locked<P> {
         contents.half_open.append(&mut directory.half_open.take());
         self.half_open_deadline.store(u64::MAX, Ordering::Relaxed);
         contents.replicas = std::mem::take(&mut directory.replicas);
+        drop(directory);
+        contents.datagrams.extend(self.datagrams.lock().take().map(|Bound { socket, pcb }| {
+            let empty = UdpPcb::new(socket.local());
+            Bound { socket, pcb: std::mem::replace(&mut *pcb.lock(), empty) }
+        }));
         contents.counted += &self.counters.snapshot();
         Ok(())
     }
 
     /// Takes in what another architecture had; nothing is here yet.
     pub(crate) fn install(&self, share: Share<P>) {
-        let Share { connections, half_open, replicas, turned } = share;
+        let Share { connections, half_open, datagrams, replicas, turned } = share;
         let mut directory = self.table.lock();
         let mut timers = self.timers.lock();
         if let Some(turned) = turned {
@@ -161,6 +174,9 @@ impl<P: Platform> Locked<P> {
         directory.half_open.restore(half_open, self.shared.tcp(), self.shared.clock.now());
         self.half_open_deadline.store(directory.half_open.cached_deadline(), Ordering::Relaxed);
         directory.replicas = replicas;
+        drop((directory, timers));
+        let mut table = self.datagrams.lock();
+        datagrams.into_iter().for_each(|Bound { socket, pcb }| table.insert(socket, self.behind_lock(pcb)));
     }
 
     /// Runs what is due at `now`; takes no lock where nothing is.
@@ -194,6 +210,10 @@ impl<P: Platform> Locked<P> {
             TablePolicy::Dropped => None,
         };
         Some((found, held))
+    }
+
+    fn behind_lock(&self, pcb: UdpPcb) -> Arc<Lock<UdpPcb, P>> {
+        Arc::new(Lock::new(self.shared.lock_kind, LockClass::SocketBuffer, pcb))
     }
 
     fn note_deadline(&self, wheel: &Wheel) {
@@ -312,6 +332,30 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         Ok(Opened { id, key, route, effects })
     }
 
+    fn with_socket<R>(&mut self, name: UdpName, f: impl FnOnce(HeldSocket<'_, P>) -> R) -> Option<R> {
+        let (socket, pcb) = found(self.datagrams.lock().find(name))?;
+        let result = f(HeldSocket { pcb: &mut pcb.lock(), socket: &socket, counters: self.counters() });
+        Some(result)
+    }
+
+    fn with_socket_for<R>(&mut self, tuple: &FourTuple, f: impl FnOnce(HeldSocket<'_, P>) -> R) -> Option<R> {
+        let (socket, pcb) = found(self.datagrams.lock().best(tuple))?;
+        let result = f(HeldSocket { pcb: &mut pcb.lock(), socket: &socket, counters: self.counters() });
+        Some(result)
+    }
+
+    fn bind_socket(&mut self, socket: Arc<UdpShared<P>>) {
+        let pcb = self.behind_lock(UdpPcb::new(socket.local()));
+        self.datagrams.lock().insert(socket, pcb);
+    }
+
+    fn unbind_socket(&mut self, name: UdpName) {
+        let removed = self.datagrams.lock().remove(name);
+        if let Some(bound) = removed {
+            udp::Close.run(&mut bound.pcb.lock(), &mut udp::Outbox::new(self.counters()));
+        }
+    }
+
     fn work<E: Event>(
         &mut self,
         connection: &Self::Id,
@@ -397,6 +441,20 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         directory.connections.remove(slot);
         id.discharge(&self.shared);
         directory.owed(slot)
+    }
+}
+
+/// A datagram socket that was found, to be used when the table has been let go.
+#[expect(clippy::type_complexity, reason = "both halves of one entry")]
+fn found<P: Platform>(
+    bound: Option<&mut Bound<Arc<Lock<UdpPcb, P>>, P>>,
+) -> Option<(Arc<UdpShared<P>>, Arc<Lock<UdpPcb, P>>)> {
+    bound.map(|bound| (bound.socket.clone(), bound.pcb.clone()))
+}
+
+impl<P: Platform> Stored for Arc<Lock<UdpPcb, P>> {
+    fn look<R>(&self, f: impl FnOnce(&UdpPcb) -> R) -> R {
+        f(&self.lock())
     }
 }
 

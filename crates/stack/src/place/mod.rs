@@ -25,13 +25,14 @@ use wire::FourTuple;
 use crate::account;
 use crate::after::After;
 use crate::call::{OpenRequest, Reply, Segment};
-use crate::flow::{Flow, Key};
+use crate::flow::{Flow, Key, UdpName};
 use crate::handshakes::Handshakes;
 use crate::replicas::Replicas;
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
-use crate::socket::{Admission, Readiness, TcpSocket};
+use crate::socket::{Admission, Readiness, TcpSocket, UdpShared};
 use crate::table::index::Absent;
+use crate::udp_table::HeldSocket;
 
 pub use cell::Cell;
 pub use contents::{Contents, NotAtRest};
@@ -198,6 +199,22 @@ pub trait Place: Sized {
         now: Time,
         after: &mut After<Self::Platform>,
     ) -> Result<Opened<Self>, crate::call::OpenRefused>;
+
+    /// Exclusive use of the datagram socket of this name, whose home is here. `None`: it is not bound.
+    fn with_socket<R>(&mut self, name: UdpName, f: impl FnOnce(HeldSocket<'_, Self::Platform>) -> R) -> Option<R>;
+
+    /// The same, of the socket that suits a datagram of this tuple best.
+    fn with_socket_for<R>(
+        &mut self,
+        tuple: &FourTuple,
+        f: impl FnOnce(HeldSocket<'_, Self::Platform>) -> R,
+    ) -> Option<R>;
+
+    /// Makes this place the home of a socket.
+    fn bind_socket(&mut self, socket: Arc<UdpShared<Self::Platform>>);
+
+    /// Lets a socket go, and drops what it has queued.
+    fn unbind_socket(&mut self, name: UdpName);
 
     /// Runs an event on a connection; its segments have left for the device when this returns. `None`: it has gone.
     fn work<E: Event>(

@@ -150,8 +150,8 @@ impl<P: Platform> Stack<P> {
         let staffing = Staffing { cpus: config.cpus.max(1), own_threads: config.own_threads };
         let arch = select::build(config.plan, &shared, staffing, Contents::empty());
         let running = Arc::new(Slot::new(Running { arch, plan: config.plan, version: 0 }));
-        let switching = P::AtomicBool::new(false);
-        let core = Core { shared, running, switching, staffing, ports: ports::Ports::default(), rss };
+        let (switching, datagrams) = (P::AtomicBool::new(false), P::AtomicU32::new(0));
+        let core = Core { shared, running, switching, staffing, ports: ports::Ports::default(), datagrams, rss };
         let stack = Stack { core: Arc::new(core) };
         let mut after = After::default();
         stack.core.shared.start_addresses(&mut after);

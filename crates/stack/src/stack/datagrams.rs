@@ -1,20 +1,21 @@
-//! The calls of datagram sockets: binding, groups, sending. No cell is entered but to tell all of them of a socket.
+//! The calls of datagram sockets: binding, groups, sending and receiving. Each is a call of the architecture, which runs it in
+//! the socket's home.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use pktbuf::PktBuf;
-use sync::Platform;
+use sync::{Atomic, Ordering, Platform};
 
 use super::{BindRefused, Stack};
 use crate::after::After;
-use crate::call::Control;
 use crate::ports::Transport;
-use crate::socket::UdpShared;
+use crate::socket::{Readiness, UdpShared};
+use crate::udp_call::{UdpCall, UdpReply, UdpRequest};
 
 impl<P: Platform> Stack<P> {
-    /// Binds a datagram socket (port 0: any). Complete when every cell has its replica.
+    /// Binds a datagram socket (port 0: any). Complete when it takes datagrams.
     ///
     /// # Errors
     /// See [`BindRefused`].
@@ -26,8 +27,8 @@ impl<P: Platform> Stack<P> {
         } else {
             self.bind(Transport::Udp, address)?
         };
-        let socket = UdpShared::new(local);
-        self.arch().control(Control::BindUdp(socket.clone()));
+        let socket = UdpShared::new(local, self.core.datagrams.fetch_add(1, Ordering::Relaxed));
+        self.udp(&socket, UdpRequest::Bind(socket.clone()));
         Ok(socket)
     }
 
@@ -44,12 +45,15 @@ impl<P: Platform> Stack<P> {
     ) -> Result<(), JoinRefused> {
         let shared = &self.core.shared;
         let membership = self.membership(group, interface)?;
-        socket.join(membership, &shared.counters).map_err(JoinRefused::Socket)?;
+        match self.udp(socket, UdpRequest::Join(membership)) {
+            UdpReply::Joined(joined) => joined.map_err(JoinRefused::Socket)?,
+            _ => return Err(JoinRefused::Socket(udp::JoinError::Closed)),
+        }
         let mut after = After::default();
         let joined = shared.join_group(membership.interface.into(), group, &mut after);
         after.perform(shared);
         joined.map_err(|error| {
-            socket.leave(membership, &shared.counters);
+            self.udp(socket, UdpRequest::Leave(membership));
             JoinRefused::Interface(error)
         })
     }
@@ -65,7 +69,7 @@ impl<P: Platform> Stack<P> {
         interface: Option<usize>,
     ) -> Result<(), JoinRefused> {
         let membership = self.membership(group, interface)?;
-        if !socket.leave(membership, &self.core.shared.counters) {
+        if !self.leaves(socket, membership) {
             return Err(JoinRefused::NotJoined(group));
         }
         self.forget_group(membership);
@@ -87,19 +91,25 @@ impl<P: Platform> Stack<P> {
         after.perform(&self.core.shared);
     }
 
+    /// Whether the socket was in the group; it is no longer.
+    fn leaves(&self, socket: &UdpShared<P>, membership: udp::Membership) -> bool {
+        matches!(self.udp(socket, UdpRequest::Leave(membership)), UdpReply::Left(true))
+    }
+
     /// Unbinds a datagram socket; what is queued is dropped, and the groups that it is in are left.
-    pub fn unbind_udp(&self, socket: &Arc<UdpShared<P>>) {
-        for membership in socket.memberships() {
-            if socket.leave(membership, &self.core.shared.counters) {
-                self.forget_group(membership);
+    pub fn unbind_udp(&self, socket: &UdpShared<P>) {
+        if let UdpReply::Memberships(memberships) = self.udp(socket, UdpRequest::Memberships) {
+            for membership in memberships {
+                if self.leaves(socket, membership) {
+                    self.forget_group(membership);
+                }
             }
         }
-        self.arch().control(Control::UnbindUdp(socket.clone()));
-        socket.close(&self.core.shared.counters);
+        self.udp(socket, UdpRequest::Unbind);
         self.core.ports.release(Transport::Udp, socket.local());
     }
 
-    /// Sends a datagram; returns the length of its payload. No cell is entered.
+    /// Sends a datagram; returns the length of its payload.
     ///
     /// # Errors
     /// See [`udp::SendError`]; a destination without a route is [`udp::SendError::Unreachable`].
@@ -109,23 +119,25 @@ impl<P: Platform> Stack<P> {
         payload: PktBuf,
         to: Option<SocketAddr>,
     ) -> Result<usize, udp::SendError> {
-        let shared = &self.core.shared;
-        let destination = to.or(socket.remote()).ok_or(udp::SendError::NoDestination)?;
-        let (interface, _) = shared.route(destination.ip()).ok_or(udp::SendError::Unreachable)?;
-        if shared.is_down(interface) {
-            return Err(udp::SendError::NetworkDown);
+        match self.udp(socket, UdpRequest::Send { payload, to }) {
+            UdpReply::Sent(sent) => sent,
+            _ => Err(udp::SendError::Closed),
         }
-        let source =
-            shared.interfaces[interface].view.get().source_for(destination.ip()).ok_or(udp::SendError::Unreachable)?;
-        let (length, datagrams) = socket.send(payload, to, source, &shared.counters)?;
-        let mut after = After::default();
-        for datagram in datagrams {
-            let local = SocketAddr::new(datagram.src, socket.local().port());
-            let hash = self.flow(local, SocketAddr::new(datagram.dst, destination.port())).hash;
-            shared.send_datagram(datagram, hash, &shared.counters, &mut after);
+    }
+
+    /// Takes the oldest datagram.
+    ///
+    /// # Errors
+    /// See [`udp::ReceiveError`]; `WouldBlock` has cleared the readiness.
+    pub fn receive_udp(&self, socket: &UdpShared<P>) -> Result<udp::Datagram, udp::ReceiveError> {
+        // What is readable is marked so: a poll that finds nothing asks nobody.
+        if !socket.ready.get().contains(Readiness::READABLE) {
+            return Err(udp::ReceiveError::WouldBlock);
         }
-        after.perform(shared);
-        Ok(length)
+        match self.udp(socket, UdpRequest::Receive) {
+            UdpReply::Received(received) => received,
+            _ => Err(udp::ReceiveError::Closed),
+        }
     }
 
     /// Fixes the peer of a datagram socket.
@@ -134,7 +146,61 @@ impl<P: Platform> Stack<P> {
     /// See [`udp::SendError`].
     pub fn connect_udp(&self, socket: &UdpShared<P>, remote: SocketAddr) -> Result<(), udp::SendError> {
         let source = self.core.shared.source_for(remote.ip()).ok_or(udp::SendError::Unreachable)?;
-        socket.connect(remote, source, &self.core.shared.counters)
+        match self.udp(socket, UdpRequest::Connect { remote, source }) {
+            UdpReply::Connected(connected) => connected,
+            _ => Err(udp::SendError::Closed),
+        }
+    }
+
+    /// The peer that a datagram socket is connected to.
+    pub fn udp_remote(&self, socket: &UdpShared<P>) -> Option<SocketAddr> {
+        match self.udp(socket, UdpRequest::Remote) {
+            UdpReply::Remote(remote) => remote,
+            _ => None,
+        }
+    }
+
+    /// The error that the next call would report, which reports it no more.
+    pub fn take_udp_error(&self, socket: &UdpShared<P>) -> Option<udp::SendError> {
+        match self.udp(socket, UdpRequest::TakeError) {
+            UdpReply::Failure(error) => error,
+            _ => None,
+        }
+    }
+
+    /// Sets the time to live, or hop limit, of what is sent to hosts, 1 to 255.
+    pub fn set_udp_ttl(&self, socket: &UdpShared<P>, ttl: u8) {
+        self.udp(socket, UdpRequest::SetTtl(ttl));
+    }
+
+    /// See [`Stack::set_udp_ttl`].
+    pub fn udp_ttl(&self, socket: &UdpShared<P>) -> u8 {
+        match self.udp(socket, UdpRequest::Ttl) {
+            UdpReply::Ttl(ttl) => ttl,
+            _ => 0,
+        }
+    }
+
+    /// Sets the time to live of what is sent to groups, 0 to 255: 0 does not leave the host, 1 does not leave the link.
+    pub fn set_group_ttl(&self, socket: &UdpShared<P>, ttl: u8) {
+        self.udp(socket, UdpRequest::SetGroupTtl(ttl));
+    }
+
+    /// See [`Stack::set_group_ttl`].
+    pub fn group_ttl(&self, socket: &UdpShared<P>) -> u8 {
+        match self.udp(socket, UdpRequest::GroupTtl) {
+            UdpReply::Ttl(ttl) => ttl,
+            _ => 0,
+        }
+    }
+
+    /// Sets whether datagrams are sent without checksum, and whether they are taken without one over IPv6 (RFC 6936).
+    pub fn set_checksum_free(&self, socket: &UdpShared<P>, sent: bool, taken: bool) {
+        self.udp(socket, UdpRequest::SetChecksumFree { sent, taken });
+    }
+
+    fn udp(&self, socket: &UdpShared<P>, request: UdpRequest<P>) -> UdpReply {
+        self.arch().udp(&mut UdpCall { name: socket.name(), request })
     }
 }
 

@@ -4,8 +4,8 @@
 //! ([`Driver::rest`](crate::Driver::rest)) or are the calling thread's. What comes from elsewhere is safe, and lost to its user: a call finds
 //! its connection gone. An architecture that can tell that it is not at rest refuses, and goes on.
 //!
-//! *What remains.* Connections lie where they lie, and their users' names for them are good. Listeners, half-open connections,
-//! timers and counters go along; what was queued is run by the new architecture, in its order.
+//! *What remains.* Connections lie where they lie, and their users' names for them are good. Listeners, datagram sockets with what
+//! is queued in them, half-open connections, timers and counters go along; what was queued is run by the new architecture, in its order.
 //!
 //! Drivers read the slot ([`Running`]) once per batch, callers at each call: one load. So an architecture that was left is kept, without
 //! its contents, until the stack ends, and there is a bound on switches.
@@ -130,6 +130,7 @@ impl<P: Platform> Stack<P> {
                 arch.call(&target, &mut call, &mut reply);
                 asker.answer(reply);
             }
+            Message::Udp(mut call, asker) => asker.answer(Reply::Udp(Box::new(arch.udp(&mut call)))),
             Message::Control(change, asker) => {
                 arch.control(change);
                 asker.answer(Reply::Done);

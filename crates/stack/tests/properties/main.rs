@@ -6,6 +6,7 @@
 mod agents;
 mod bench;
 mod contention;
+mod datagrams;
 mod events;
 mod exclusion;
 mod scene;

@@ -1,0 +1,106 @@
+//! The datagram sockets of a place, by port. Exclusive use is the place's business.
+//!
+//! All sockets of one port have their home in one place, whatever their addresses and peers: a datagram finds the best of them
+//! without asking another. What may never happen: a socket in two tables.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use observe::Counters;
+use smallvec::SmallVec;
+use sync::Platform;
+use udp::UdpPcb;
+use wire::FourTuple;
+
+use crate::flow::UdpName;
+use crate::replicas::Spread;
+use crate::socket::UdpShared;
+
+/// A PCB as a place stores it.
+pub trait Stored {
+    /// Looks at it.
+    fn look<R>(&self, f: impl FnOnce(&UdpPcb) -> R) -> R;
+}
+
+impl Stored for UdpPcb {
+    fn look<R>(&self, f: impl FnOnce(&UdpPcb) -> R) -> R {
+        f(self)
+    }
+}
+
+/// One socket.
+pub struct Bound<S, P: Platform> {
+    /// What its users hold.
+    pub socket: Arc<UdpShared<P>>,
+    /// Its PCB.
+    pub pcb: S,
+}
+
+/// A socket of which the caller has exclusive use.
+pub struct HeldSocket<'a, P: Platform> {
+    /// Its PCB.
+    pub pcb: &'a mut UdpPcb,
+    /// What its users hold.
+    pub socket: &'a Arc<UdpShared<P>>,
+    /// Where the calling thread counts.
+    pub counters: &'a Counters,
+}
+
+/// The sockets of one port, in the order in which they were bound: nearly always one.
+type OfPort<S, P> = SmallVec<[Bound<S, P>; 1]>;
+
+/// Sockets by port.
+pub struct UdpTable<S, P: Platform> {
+    ports: HashMap<u16, OfPort<S, P>, BuildHasherDefault<Spread>>,
+}
+
+impl<S, P: Platform> Default for UdpTable<S, P> {
+    fn default() -> Self {
+        UdpTable { ports: HashMap::default() }
+    }
+}
+
+impl<S: Stored, P: Platform> UdpTable<S, P> {
+    /// Puts a socket in.
+    pub fn insert(&mut self, socket: Arc<UdpShared<P>>, pcb: S) {
+        self.ports.entry(socket.name().port).or_default().push(Bound { socket, pcb });
+    }
+
+    /// Takes all sockets out; those of one port in the order in which they were put in.
+    pub fn take(&mut self) -> impl Iterator<Item = Bound<S, P>> + use<S, P> {
+        std::mem::take(&mut self.ports).into_values().flatten()
+    }
+
+    /// Every socket.
+    pub fn iter(&self) -> impl Iterator<Item = &Bound<S, P>> {
+        self.ports.values().flatten()
+    }
+
+    /// Takes a socket out.
+    pub fn remove(&mut self, name: UdpName) -> Option<Bound<S, P>> {
+        let sockets = self.ports.get_mut(&name.port)?;
+        let index = sockets.iter().position(|bound| bound.socket.name() == name)?;
+        let bound = sockets.remove(index);
+        if sockets.is_empty() {
+            self.ports.remove(&name.port);
+        }
+        Some(bound)
+    }
+
+    /// The socket of this name.
+    pub fn find(&mut self, name: UdpName) -> Option<&mut Bound<S, P>> {
+        self.ports.get_mut(&name.port)?.iter_mut().find(|bound| bound.socket.name() == name)
+    }
+
+    /// The socket that suits a datagram of this tuple best: connected before exact before wildcard.
+    pub fn best(&mut self, tuple: &FourTuple) -> Option<&mut Bound<S, P>> {
+        let source = SocketAddr::new(tuple.remote_addr, tuple.remote_port);
+        let destination = SocketAddr::new(tuple.local_addr, tuple.local_port);
+        let sockets = self.ports.get_mut(&tuple.local_port)?.iter_mut();
+        let scored =
+            sockets.filter_map(|bound| bound.pcb.look(|pcb| pcb.score(source, destination)).map(|s| (s, bound)));
+        scored.max_by_key(|(score, _)| *score).map(|(_, bound)| bound)
+    }
+}
