@@ -15,6 +15,7 @@ declare! {
         LlcUnsupported "The frame is IEEE 802.3 with an LLC header whose service access point is not served."
         InterfaceDown "The interface is administratively down or has been removed."
         DeviceError "The device reported the frame as received or sent with an error."
+        CaptureFull "The copy of the frame was not captured: as many as there may be were waiting to be taken."
         ReceiverPanicked "The thread that had received the frame panicked before it had dealt with it."
 
         ArpBadPacket "The ARP packet is truncated or has a hardware or protocol type other than Ethernet and IPv4."

@@ -21,6 +21,37 @@ pub struct Frame {
     pub followed: bool,
 }
 
+impl Frame {
+    /// A frame that was not received from a device: one that was put together from others, or that a test makes.
+    pub fn new(framing: Framing, buffer: PktBuf) -> Frame {
+        let headers = Headers::of(framing, &buffer);
+        Frame { buffer, headers, followed: false }
+    }
+
+    /// A copy in the heap; `None` if there is no buffer for one.
+    pub fn duplicate(&self) -> Option<Frame> {
+        Some(Frame { buffer: self.buffer.duplicate()?, headers: self.headers, followed: self.followed })
+    }
+
+    /// The frame as what it is in a vector of this framing.
+    #[inline]
+    pub fn ingress(self, framing: Framing) -> Ingress {
+        match framing {
+            Framing::Ethernet => Ingress::Frame(self),
+            Framing::Packet => Ingress::Packet(self),
+        }
+    }
+}
+
+/// What a protocol stack is handed, and may hand on to another thread before it looks at it.
+#[derive(Debug)]
+pub enum Ingress {
+    /// A frame that begins at its link header.
+    Frame(Frame),
+    /// A packet that begins at its network header: its link has no header.
+    Packet(Frame),
+}
+
 /// See the head of the file.
 #[derive(Debug, Default)]
 pub struct Vector {
@@ -28,6 +59,7 @@ pub struct Vector {
     headers: Vec<Headers>,
     /// A bit for each frame: [`Frame::followed`].
     followed: u64,
+    framing: Framing,
 }
 
 const _: () = assert!(VECTOR_LEN <= u64::BITS as usize);
@@ -35,7 +67,8 @@ const _: () = assert!(VECTOR_LEN <= u64::BITS as usize);
 impl Vector {
     /// No frames, and memory for as many as there may be.
     pub fn new() -> Vector {
-        Vector { frames: Vec::with_capacity(VECTOR_LEN), headers: Vec::with_capacity(VECTOR_LEN), followed: 0 }
+        let (frames, headers) = (Vec::with_capacity(VECTOR_LEN), Vec::with_capacity(VECTOR_LEN));
+        Vector { frames, headers, followed: 0, framing: Framing::Ethernet }
     }
 
     /// Fills an empty vector from a queue, without waiting, and returns the number of frames. `runs`: whether it is to be found
@@ -43,6 +76,7 @@ impl Vector {
     #[inline]
     pub fn receive(&mut self, queue: &mut dyn RxQueue, framing: Framing, runs: bool) -> usize {
         debug_assert!(self.frames.is_empty(), "a vector is emptied before it is filled again");
+        self.framing = framing;
         let count = queue.receive(&mut self.frames, VECTOR_LEN);
         self.find(framing, runs);
         count
@@ -64,6 +98,37 @@ impl Vector {
             let continues = headers[0].continues(&frames[0], (headers[1], &frames[1]));
             runs | u64::from(continues) << at
         })
+    }
+
+    /// Appends a frame. Whether it is followed holds for the frame that is appended next.
+    pub fn push(&mut self, Frame { buffer, headers, followed }: Frame) {
+        let at = self.frames.len();
+        debug_assert!(at < VECTOR_LEN, "a vector has at most {VECTOR_LEN} frames");
+        if at == 0 {
+            self.headers.clear();
+            self.followed = 0;
+        }
+        self.followed |= u64::from(followed) << (at % VECTOR_LEN);
+        self.frames.push(buffer);
+        self.headers.push(headers);
+    }
+
+    /// The frame that followed the last one is not appended: that one is not followed.
+    pub fn interrupt(&mut self) {
+        if let Some(last) = self.frames.len().checked_sub(1) {
+            self.followed &= !(1 << (last % VECTOR_LEN));
+        }
+    }
+
+    /// What its frames begin with.
+    #[inline]
+    pub fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// Says what the frames that are appended begin with.
+    pub fn set_framing(&mut self, framing: Framing) {
+        self.framing = framing;
     }
 
     /// Frames in it.

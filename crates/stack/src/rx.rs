@@ -12,7 +12,7 @@ use ip::Input;
 use ip::icmp::Received;
 use ip::input::{Ipv6Frame, Other};
 use observe::{Counter, Counters, DropReason, Time};
-use path::{Frame, TransmitQueue, VECTOR_LEN, Vector};
+use path::{Consume, Emitter, Frame, Inspection, TransmitQueue, VECTOR_LEN, Vector};
 use sync::{Atomic, Ordering, Parker, Platform, model_is_over};
 use tcp::Verify;
 use wire::rss::Toeplitz;
@@ -25,6 +25,7 @@ use crate::attempt::{Panic, attempt};
 use crate::call::{Control, Datagram, Ingress, Segment};
 use crate::containment::{Casualty, PANICS_IN_A_ROW};
 use crate::flow::Target;
+use crate::interface::Ports;
 use crate::shared::Shared;
 
 /// Batches that a driver takes at most before it sees to deadlines that are over: together what a queue holds by default.
@@ -35,13 +36,49 @@ const ROOM_TURNS: usize = 64;
 pub(crate) const ROOM_NAP: Duration = Duration::from_millis(1);
 
 /// A receive queue of a driver's.
-pub(crate) struct Source {
+pub(crate) struct Source<P: Platform> {
     /// The port that it belongs to.
     pub port: usize,
     /// The interface over the port.
     pub interface: Option<usize>,
+    /// What the device's frames begin with.
+    pub framing: Framing,
+    /// The verdict step before IP, where there is one.
+    pub inspected: Option<Box<Inspected<P>>>,
     /// The queue.
     pub queue: Box<dyn RxQueue>,
+}
+
+/// A verdict step, and what is given the frames that are not for the stack.
+pub(crate) struct Inspected<P: Platform> {
+    inspection: Inspection<P>,
+    bridge: Option<Box<dyn Consume<P, Target>>>,
+    /// Frames for the bridge; empty between vectors.
+    bridged: Vector,
+}
+
+impl<P: Platform> Inspected<P> {
+    /// Leaves in `vector` what is for the stack, and gives the bridge the rest.
+    #[inline(never)]
+    fn inspect(
+        &mut self,
+        port: usize,
+        vector: &mut Vector,
+        ports: &Ports<P>,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) {
+        let bridged = &mut self.bridged;
+        self.inspection.inspect(port, vector, bridged, counters);
+        match &mut self.bridge {
+            _ if bridged.is_empty() => {}
+            Some(bridge) => bridge.consume(port, bridged, &mut Emitter::new(ports, counters, after.dirty())),
+            None => {
+                counters.drop_many(DropReason::NotForUs, bridged.len() as u64);
+                bridged.clear();
+            }
+        }
+    }
 }
 
 /// What a driver took from its queues.
@@ -65,7 +102,7 @@ pub struct Driver<P: Platform> {
     keeps_batches: bool,
     rss: Toeplitz,
     index: usize,
-    sources: Vec<Source>,
+    sources: Vec<Source<P>>,
     /// It was given queues: when they are all gone, so is what it was made for.
     has_devices: bool,
     /// Empty between polls; kept for its memory.
@@ -108,7 +145,7 @@ impl<P: Platform> Driver<P> {
         slot: &Arc<Slot<P>>,
         rss: &Toeplitz,
         index: usize,
-        sources: Vec<Source>,
+        sources: Vec<Source<P>>,
     ) -> Self {
         let idle = Arc::new(Idle(Parker::new()));
         let own: Arc<dyn Wake> = idle.clone();
@@ -216,7 +253,7 @@ impl<P: Platform> Driver<P> {
 
     /// Nothing goes by this device any more: if it was its interface's last, connections that went there end, and nothing is
     /// opened by way of it.
-    fn take_down(&self, Source { port, interface, queue }: Source) {
+    fn take_down(&self, Source { port, interface, queue, .. }: Source<P>) {
         let _ = attempt(|| drop(queue));
         let last = self.shared.set_port_down(port, interface, true);
         if let Some(interface) = interface.filter(|_| last) {
@@ -239,6 +276,22 @@ impl<P: Platform> Driver<P> {
             self.version = running.version;
             self.keeps_batches = running.plan.properties().keeps_batches_together;
         }
+    }
+
+    /// From now on what this driver receives by `port` is inspected before IP sees it, and what is for a bridge given to
+    /// `bridge`, which may transmit by every port of the stack. Without a bridge such frames are dropped, counted as
+    /// [`DropReason::NotForUs`]. False: the driver serves no queue of that port. Between polls.
+    pub fn inspect(
+        &mut self,
+        port: usize,
+        inspection: Inspection<P>,
+        bridge: Option<Box<dyn Consume<P, Target>>>,
+    ) -> bool {
+        let source = self.sources.iter_mut().find(|source| source.port == port);
+        source.is_some_and(|source| {
+            source.inspected = Some(Box::new(Inspected { inspection, bridge, bridged: Vector::new() }));
+            true
+        })
     }
 
     /// Which queue pair it serves.
@@ -297,24 +350,27 @@ impl<P: Platform> Driver<P> {
         let mut taken = Taken { now, frames: 0, full: false };
         for index in 0..self.sources.len() {
             let mut vector = std::mem::take(&mut self.vector);
-            let Source { interface, queue, .. } = &mut self.sources[index];
+            let Source { port, interface, framing, inspected, queue } = &mut self.sources[index];
             let interface = *interface;
             self.at = index;
-            let count = vector.receive(queue.as_mut(), Framing::Ethernet, self.keeps_batches);
+            let count = vector.receive(queue.as_mut(), *framing, self.keeps_batches);
             taken.frames += count;
             if count != 0 {
                 self.counters.add(Counter::FramesIn, count as u64);
                 self.counters.increment(Counter::RxBatches);
             }
             taken.full |= count == VECTOR_LEN;
+            if let Some(inspected) = inspected {
+                inspected.inspect(*port, &mut vector, &self.shared.ports, &self.counters, after);
+            }
             if let Some(interface) = interface {
-                self.unserved = count as u64;
+                self.unserved = vector.len() as u64;
                 for frame in vector.drain() {
                     self.frame(interface, frame, now, after);
                     self.unserved -= 1;
                 }
             } else {
-                Counters::drop_many(&self.counters, DropReason::NotForUs, count as u64);
+                Counters::drop_many(&self.counters, DropReason::NotForUs, vector.len() as u64);
                 vector.clear();
             }
             self.vector = vector;
@@ -327,7 +383,7 @@ impl<P: Platform> Driver<P> {
 
     /// A device that has vanished takes its connections with it, and nothing is opened by way of it until it is back.
     fn look_for_devices(&mut self) {
-        for Source { port, interface, queue } in &self.sources {
+        for Source { port, interface, queue, .. } in &self.sources {
             let (gone, known) = (queue.gone(), self.lost.contains(port));
             if gone && !known {
                 self.lost.push(*port);

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use ip::LinkHeader;
 use ip::output::DEFAULT_TTL;
 use observe::{Counters, DropReason};
-use path::{Dirty, TransmitQueue};
+use path::{Dirty, Emitter};
 use pktbuf::{PktBuf, RegionId};
 use smallvec::SmallVec;
 use sync::Platform;
@@ -69,14 +69,13 @@ fn fits(segment: &PktBuf, most: usize, cuts: usize) -> bool {
 /// Gives several segments IP and link headers, and then to the device.
 #[inline(never)]
 fn transmit_all<P: Platform>(
-    queue: &TransmitQueue<P, Target>,
+    mut emitter: Emitter<'_, P, Target>,
+    port: usize,
     segments: &mut SmallVec<[PktBuf; 8]>,
     (flow, link): (&Flow, &LinkHeader),
-    counters: &Counters,
-    dirty: &mut Dirty,
 ) {
     segments.iter_mut().for_each(|segment| headers(segment, flow, link));
-    queue.transmit(segments.drain(..), counters, dirty);
+    emitter.transmit(port, flow.hash, segments.drain(..));
 }
 
 impl<P: Platform> Shared<P> {
@@ -93,16 +92,16 @@ impl<P: Platform> Shared<P> {
         let (segments, counters) = (&mut out.segments, out.counters);
         // By reference: a copy of fourteen bytes is made in other pieces than it is read back in.
         let Some(link) = &route.link else { return };
-        let queue = self.ports[usize::from(route.port)].queue(flow.hash);
-        let dirty = after.dirty();
+        let port = usize::from(route.port);
+        let mut emitter = Emitter::new(&self.ports, counters, after.dirty());
         // Most events send one segment, and loops cost more than that.
         if segments.len() == 1
             && let Some(mut segment) = segments.pop()
         {
             headers(&mut segment, flow, link);
-            queue.transmit_one(segment, counters, dirty);
+            emitter.transmit_one(port, flow.hash, segment);
         } else {
-            transmit_all(queue, segments, (flow, link), counters, dirty);
+            transmit_all(emitter, port, segments, (flow, link));
         }
     }
 
@@ -212,7 +211,7 @@ impl<P: Platform> Shared<P> {
             return;
         }
         match self.port_of(interface, hash) {
-            Some(port) => self.ports[port].queue(hash).transmit(frames.drain(..), counters, after.dirty()),
+            Some(port) => Emitter::new(&self.ports, counters, after.dirty()).transmit(port, hash, frames.drain(..)),
             None => frames.drain(..).for_each(|_| counters.drop(DropReason::InterfaceDown)),
         }
     }
@@ -240,14 +239,13 @@ impl<P: Platform> Shared<P> {
     /// Notifies the receivers of what was given to devices. The caller holds no guard.
     #[inline]
     pub fn notify(&self, dirty: &mut Dirty) {
-        while let Some((number, receivers)) = dirty.next_queue() {
-            let Some((index, queue)) = self.ports.transmit_queue(number) else { continue };
-            queue.notify(receivers);
-            // Nobody tells when there is room: the queue's own driver has to look, and may be asleep.
-            if queue.may_wait() {
-                self.alarms.due_at(index, (self.clock.now() + ROOM_NAP).as_nanos());
-            }
-        }
-        dirty.finish();
+        self.ports.notify(dirty, |index| self.look_for_room(index));
+    }
+
+    /// The driver of this index has to look whether there is room in its queue, and may be asleep.
+    #[cold]
+    #[inline(never)]
+    fn look_for_room(&self, index: usize) {
+        self.alarms.due_at(index, (self.clock.now() + ROOM_NAP).as_nanos());
     }
 }

@@ -12,6 +12,7 @@ use ip::autoconf::{Autoconf, Identifiers};
 use ip::{InterfaceView, RouteTable};
 use sync::{Atomic, LockKind, Platform};
 use tcp::config::MemoryLimits;
+use wire::Framing;
 use wire::ethernet::MacAddr;
 
 use super::{Core, Stack, StackConfig};
@@ -90,7 +91,7 @@ impl fmt::Display for BuildError {
 impl std::error::Error for BuildError {}
 
 /// Receive queues by the driver that polls them.
-type Sources = Vec<Vec<Source>>;
+type Sources<P> = Vec<Vec<Source<P>>>;
 
 impl<P: Platform> Stack<P> {
     /// Builds a stack of interfaces that have a device each, and one driver for each queue pair of the device that has most;
@@ -173,7 +174,7 @@ fn open_ports<P: Platform>(
     devices: Vec<Box<dyn Device>>,
     interfaces: &[InterfaceOverPorts],
     tx_lock: LockKind,
-) -> Result<(Ports<P>, Sources), BuildError> {
+) -> Result<(Ports<P>, Sources<P>), BuildError> {
     let mut interface_of = vec![None; devices.len()];
     for (index, interface) in interfaces.iter().enumerate() {
         for port in &interface.ports {
@@ -183,7 +184,7 @@ fn open_ports<P: Platform>(
             }
         }
     }
-    let (mut ports, mut sources, mut queues): (Vec<Port<P>>, Sources, usize) = (Vec::new(), vec![Vec::new()], 0);
+    let (mut ports, mut sources, mut queues): (Vec<Port<P>>, Sources<P>, usize) = (Vec::new(), vec![Vec::new()], 0);
     for (port, (mut device, interface)) in devices.into_iter().zip(interface_of).enumerate() {
         let (opened, receivers) =
             Port::open(&mut *device, tx_lock, queues).ok_or_else(|| BuildError::NoQueues(device.name().to_owned()))?;
@@ -192,7 +193,7 @@ fn open_ports<P: Platform>(
             if sources.len() <= driver {
                 sources.push(Vec::new());
             }
-            sources[driver].push(Source { port, interface, queue });
+            sources[driver].push(Source { port, interface, framing: Framing::Ethernet, inspected: None, queue });
         }
         ports.push(opened);
     }

@@ -1,0 +1,77 @@
+//! What a consumer transmits through: a stack, a bridge.
+
+use observe::{Counters, DropReason};
+use pktbuf::PktBuf;
+use sync::Platform;
+
+use crate::{Dirty, Ports, Vector};
+
+/// The way out for what one thread makes of a vector, or of a call: ports to transmit by, where drops are counted, and what is
+/// to be notified when the last guard has dropped ([`Ports::notify`]).
+pub struct Emitter<'a, P: Platform, W> {
+    ports: &'a Ports<P, W>,
+    counters: &'a Counters,
+    dirty: &'a mut Dirty,
+}
+
+impl<'a, P: Platform, W> Emitter<'a, P, W> {
+    /// By these ports.
+    #[inline(always)]
+    pub fn new(ports: &'a Ports<P, W>, counters: &'a Counters, dirty: &'a mut Dirty) -> Self {
+        Emitter { ports, counters, dirty }
+    }
+
+    /// The ports.
+    #[inline]
+    pub fn ports(&self) -> &'a Ports<P, W> {
+        self.ports
+    }
+
+    /// Transmits one complete frame by a port. The hash of its flow chooses the queue, so that no frame of a flow overtakes
+    /// another.
+    #[inline(always)]
+    pub fn transmit_one(&mut self, port: usize, hash: u32, frame: PktBuf) {
+        self.ports[port].queue(hash).transmit_one(frame, self.counters, self.dirty);
+    }
+
+    /// Transmits frames of one flow by a port, all under one lock.
+    #[inline]
+    pub fn transmit(&mut self, port: usize, hash: u32, frames: impl IntoIterator<Item = PktBuf>) {
+        self.ports[port].queue(hash).transmit(frames, self.counters, self.dirty);
+    }
+
+    /// Transmits all frames of a vector by a port, each by the queue of its flow; frames without a hash by the first. Drops
+    /// them, counted, if the device has vanished.
+    pub fn forward(&mut self, port: usize, frames: &mut Vector) {
+        if self.ports[port].is_down() {
+            self.counters.drop_many(DropReason::InterfaceDown, frames.len() as u64);
+            return frames.clear();
+        }
+        for frame in frames.drain() {
+            let hash = frame.buffer.meta().flow_hash.unwrap_or(0);
+            self.transmit_one(port, hash, frame.buffer);
+        }
+    }
+}
+
+/// What stands above ports and is given what they receive; called by the thread that polls the queue, with no guard held.
+pub trait Consume<P: Platform, W>: Send {
+    /// Takes all frames out of `frames`, which `port` has received, in order. What it drops it counts.
+    fn consume(&mut self, port: usize, frames: &mut Vector, out: &mut Emitter<'_, P, W>);
+}
+
+impl<P: Platform, W> Ports<P, W> {
+    /// Notifies the receivers of what was given to devices, and calls `waiting` with the index of each transmit queue in which
+    /// something waits for room: nobody tells when there is some. The caller holds no guard.
+    #[inline]
+    pub fn notify(&self, dirty: &mut Dirty, mut waiting: impl FnMut(usize)) {
+        while let Some((number, receivers)) = dirty.next_queue() {
+            let Some((index, queue)) = self.transmit_queue(number) else { continue };
+            queue.notify(receivers);
+            if queue.may_wait() {
+                waiting(index);
+            }
+        }
+        dirty.finish();
+    }
+}

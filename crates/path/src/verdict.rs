@@ -1,0 +1,163 @@
+//! What becomes of a received frame before IP sees it: to the stack, to a bridge, to both, dropped; and to captures besides.
+//!
+//! Where a port has no [`Inspection`], which is the rule, every frame goes to the consumer that polls the port, and the step
+//! costs one branch a vector. With one, a [`Rule`] is asked about each frame, in the order of arrival.
+//!
+//! A frame that goes to one place goes there by ownership, whatever region is its home. One that goes to several is copied into
+//! the heap: for the bridge, because both may write, and once for all [captures](Capture), which share the copy.
+
+use observe::{Counters, DropReason};
+use pktbuf::SharedBuf;
+use sync::Platform;
+use sync::ring::spsc::{self, Consumer, Producer};
+
+use crate::vector::{Frame, Vector};
+use crate::{Framing, Headers};
+
+/// What becomes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// To the protocol stack over the port.
+    Stack,
+    /// To the bridge that the port is a member of.
+    Bridge,
+    /// To both: a frame to a group, on a host that bridges.
+    StackAndBridge,
+    /// Nowhere, for this reason, which is counted.
+    Drop(DropReason),
+}
+
+/// Decides what becomes of each frame that a port receives. Called by the thread that polls the queue.
+pub trait Rule: Send {
+    /// What becomes of `frame`. It must not sleep.
+    fn verdict(&mut self, frame: &Frame) -> Verdict;
+}
+
+impl<F: FnMut(&Frame) -> Verdict + Send> Rule for F {
+    fn verdict(&mut self, frame: &Frame) -> Verdict {
+        self(frame)
+    }
+}
+
+/// The verdict step of one receive queue; see the head of the file.
+pub struct Inspection<P: Platform> {
+    rule: Box<dyn Rule>,
+    captures: Vec<Capture<P>>,
+    /// Frames for the stack; empty between calls, kept for its memory.
+    kept: Vector,
+}
+
+impl<P: Platform> Inspection<P> {
+    /// Asks `rule` about each frame.
+    pub fn new(rule: impl Rule + 'static) -> Inspection<P> {
+        Inspection { rule: Box::new(rule), captures: Vec::new(), kept: Vector::new() }
+    }
+
+    /// Every frame goes to the stack, as if there were no inspection: for captures.
+    pub fn transparent() -> Inspection<P> {
+        Inspection::new(|_: &Frame| Verdict::Stack)
+    }
+
+    /// The same, with one more capture.
+    pub fn with_capture(mut self, capture: Capture<P>) -> Inspection<P> {
+        self.captures.push(capture);
+        self
+    }
+
+    /// Decides about all frames of `vector`: leaves those for the stack in it, appends those for the bridge to `bridged`, and
+    /// drops the others. Order is kept. `port` is the number that captures are told.
+    pub fn inspect(&mut self, port: usize, vector: &mut Vector, bridged: &mut Vector, counters: &Counters) {
+        let framing = vector.framing();
+        bridged.set_framing(framing);
+        for frame in vector.drain() {
+            let verdict = self.rule.verdict(&frame);
+            self.capture(port, framing, &frame, counters);
+            match verdict {
+                Verdict::Stack => self.kept.push(frame),
+                Verdict::Bridge => {
+                    // It does not follow the one before for the stack any more.
+                    self.kept.interrupt();
+                    bridged.push(frame);
+                }
+                Verdict::StackAndBridge => {
+                    match frame.duplicate() {
+                        Some(copy) => bridged.push(copy),
+                        None => counters.drop(DropReason::NoBuffer),
+                    }
+                    self.kept.push(frame);
+                }
+                Verdict::Drop(reason) => {
+                    self.kept.interrupt();
+                    counters.drop(reason);
+                }
+            }
+        }
+        self.kept.set_framing(framing);
+        std::mem::swap(vector, &mut self.kept);
+    }
+
+    /// Gives all captures the frame, in one copy that they share.
+    #[inline]
+    fn capture(&mut self, port: usize, framing: Framing, frame: &Frame, counters: &Counters) {
+        let mut copied: Option<Captured> = None;
+        self.captures.retain_mut(|Capture { ring }| {
+            if ring.is_abandoned() {
+                return false;
+            }
+            if ring.free() == 0 {
+                counters.drop(DropReason::CaptureFull);
+                return true;
+            }
+            if copied.is_none() {
+                let Frame { buffer, headers, .. } = frame;
+                let copy = buffer.duplicate().map(|copy| copy.share());
+                copied = copy.map(|frame| Captured { frame, headers: *headers, framing, port });
+            }
+            match copied.clone() {
+                Some(copy) => drop(ring.push(copy)),
+                None => counters.drop(DropReason::NoBuffer),
+            }
+            true
+        });
+    }
+}
+
+/// The near end of a capture: belongs to one [`Inspection`].
+pub struct Capture<P: Platform> {
+    ring: Producer<Captured, P>,
+}
+
+/// The far end of a capture: any one thread takes copies of frames from it. When it is dropped, no more are made.
+pub struct Captures<P: Platform> {
+    ring: Consumer<Captured, P>,
+}
+
+/// A captured frame.
+#[derive(Clone, Debug)]
+pub struct Captured {
+    /// The frame as it was received, in memory that several captures share.
+    pub frame: SharedBuf,
+    /// Where its headers lie.
+    pub headers: Headers,
+    /// What it begins with.
+    pub framing: Framing,
+    /// The number of the port that received it.
+    pub port: usize,
+}
+
+/// Makes a capture in which `frames` frames wait at most; what comes when it is full is not captured, and counted as
+/// [`DropReason::CaptureFull`]. Receiving never waits for a capture.
+///
+/// # Panics
+/// If `frames` is 0.
+pub fn capture<P: Platform>(frames: usize) -> (Capture<P>, Captures<P>) {
+    let (near, far) = spsc::channel(frames);
+    (Capture { ring: near }, Captures { ring: far })
+}
+
+impl<P: Platform> Captures<P> {
+    /// Takes the frame that was captured first, if there is one.
+    pub fn take(&mut self) -> Option<Captured> {
+        self.ring.pop()
+    }
+}
