@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stack::{
-    AddressEvent, Census, Clock, Failure, ParseRouteError, Plan, Route, RouteName, SetKnobError, StackConfig,
+    AddressEvent, Census, Clock, Driver, Failure, ParseRouteError, Plan, Route, RouteName, SetKnobError, StackConfig,
     StoppableClock, UnknownPlan, VirtualClock,
 };
 use sync::{LockKind, Ordering, Platform, Real};
@@ -16,9 +16,7 @@ use tcp::knobs::{self, KnobError};
 use crate::error::{BuildError, RouteError};
 use crate::interface::Interface;
 use crate::knob_files;
-
-/// What drives a stack: a driver polls one queue pair of each device. See [`Builder::build_polled`].
-pub type Polled = stack::Driver<Real>;
+use crate::polled::Polled;
 
 /// A stack and, unless it was built polled, the threads that drive it. Clones name the same stack; it ends when the
 /// last clone and the last socket are gone.
@@ -170,8 +168,14 @@ impl Stack {
         self.inner.stack.shared().addresses.wait_events(timeout)
     }
 
-    /// The layer below, for measurement and tests.
-    pub fn raw(&self) -> &stack::Stack<Real> {
+    pub(crate) fn raw(&self) -> &stack::Stack<Real> {
+        &self.inner.stack
+    }
+
+    /// The layer below, of the crate `heddle-stack`: no part of the interface, and no promise holds for it. The tests of this
+    /// crate compare what users see with what is there, such as secrets, groups and pressure on memory.
+    #[doc(hidden)]
+    pub fn below(&self) -> &stack::Stack<Real> {
         &self.inner.stack
     }
 
@@ -313,16 +317,17 @@ impl Builder {
         }
         let (stack, drivers) = self.parts()?;
         let stop = Arc::new(<Real as Platform>::AtomicBool::new(false));
-        Ok((Stack { inner: Arc::new(Running { stack, stop, threads: Vec::new() }) }, drivers))
+        let polled = drivers.into_iter().map(Polled::new).collect();
+        Ok((Stack { inner: Arc::new(Running { stack, stop, threads: Vec::new() }) }, polled))
     }
 
-    fn parts(self) -> Result<(stack::Stack<Real>, Vec<Polled>), BuildError> {
+    fn parts(self) -> Result<(stack::Stack<Real>, Vec<Driver<Real>>), BuildError> {
         let mut config = self.config;
         config.plan = self.plan.map_err(BuildError::Architecture)?;
         self.knobs.iter().try_for_each(|knobs| knobs.set(&mut config.tcp))?;
         let (interfaces, routes): (Vec<_>, Vec<_>) =
             self.interfaces.into_iter().map(|interface| (interface.config, interface.routes)).unzip();
-        let built = stack::Stack::build(config, interfaces)?;
+        let built = stack::Stack::build(config, interfaces).map_err(BuildError::below)?;
         for (interface, routes) in routes.iter().enumerate() {
             routes.iter().for_each(|route| built.0.shared().state_route(route, interface));
         }
@@ -332,7 +337,7 @@ impl Builder {
 
 /// A receive thread.
 fn spawn_driver(
-    mut driver: Polled,
+    mut driver: Driver<Real>,
     stop: Arc<<Real as Platform>::AtomicBool>,
     told: Option<DeviceGone>,
 ) -> io::Result<<Real as Platform>::JoinHandle> {

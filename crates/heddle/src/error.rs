@@ -11,6 +11,7 @@ use stack::{BindRefused, Plan};
 pub use crate::knob_files::KnobFileError;
 pub use crate::ping::PingError;
 pub use stack::{AddressError, ConnectRefused, ParseCidrError, ParseRouteError, SetKnobError, UnknownPlan};
+pub use sync::TooManyVersions;
 pub use tcp::Error as TcpError;
 pub use tcp::knobs::KnobError;
 
@@ -44,8 +45,8 @@ pub enum BuildError {
     NoBuffer,
 }
 
-impl From<stack::BuildError> for BuildError {
-    fn from(error: stack::BuildError) -> Self {
+impl BuildError {
+    pub(crate) fn below(error: stack::BuildError) -> Self {
         match error {
             stack::BuildError::NoInterface => BuildError::NoInterface,
             stack::BuildError::NoQueues(device) => BuildError::NoQueues(device),

@@ -35,6 +35,7 @@ mod interface;
 pub mod knob_files;
 mod listener;
 pub mod ping;
+mod polled;
 mod poller;
 mod residue;
 mod stream;
@@ -44,22 +45,30 @@ pub mod tokio;
 mod udp;
 
 pub use address::ToAddr;
-pub use builder::{Builder, Polled, Stack};
+pub use builder::{Builder, Stack};
 pub use connect::Connect;
 pub use error::{AcceptError, BindError, BuildError, ConnectError, RouteError};
 pub use interface::Interface;
 pub use listener::{Incoming, TcpListener};
 pub use observe::{Counter, CounterSnapshot, DropReason};
+pub use polled::Polled;
 pub use poller::{Event, Poller, Source};
 pub use stack::socket::Readiness;
 pub use stack::{
     ALL_PLANS, AddressEvent, Addressing, Casualty, Census, Cidr, Failure, Plan, Properties, Route, RouteAttributes,
-    RouteName, StoppableClock, VirtualClock,
+    RouteName,
 };
 pub use stream::TcpStream;
 pub use sync::LockKind;
 pub use tcp::{StatusReport, TcpInfo};
 pub use udp::UdpSocket;
+pub use wire::FourTuple;
+
+/// A clock that is moved by hand: see [`Builder::clock`].
+pub type VirtualClock = stack::VirtualClock<sync::Real>;
+
+/// A clock that can be stopped: see [`Builder::stoppable_clock`].
+pub type StoppableClock = stack::StoppableClock<sync::Real>;
 
 /// The in-memory device: two linked ports.
 pub mod mem {
@@ -80,6 +89,7 @@ pub mod tap {
 pub mod status {
     pub use tcp::ecn::{EcnCounts, EcnMode};
     pub use tcp::fast_open::FastOpenFailure;
+    pub use tcp::state::Cause;
     pub use tcp::{Limited, Rate, RecoveryState, State, StatusReport, TcpInfo, Traffic};
 }
 
@@ -88,14 +98,44 @@ pub mod status {
 pub mod device {
     pub use dev::{BitSet, Capabilities, Device, Notify, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
     pub use observe::{Counters, DropReason, Time};
-    pub use pktbuf::{Checksum, Meta, PktBuf};
+    pub use pktbuf::{Checksum, Meta, PktBuf, RegionId, SharedBuf};
     pub use wire::ethernet::MacAddr;
 
-    pub use dev::{fault, pcap, peer};
+    /// A device around another that loses, delays, damages, doubles and reorders frames by a plan (`docs/faults.md`).
+    pub mod fault {
+        pub use dev::fault::{
+            Burst, Clock, Cycle, FaultPlan, Faults, GRAMMAR, ParsePlanError, Pcg, Ppm, Rule, Timing, Trouble, Unplug,
+        };
+
+        /// A device with faults.
+        pub type Fault = dev::fault::Fault<sync::Real>;
+
+        /// The machine's clock, for a [`Fault`].
+        pub type PlatformClock = dev::fault::PlatformClock<sync::Real>;
+    }
+
+    /// Captures: recording what crosses a device, reading captures, and playing them into a stack.
+    pub mod pcap {
+        pub use dev::pcap::{Captured, Direction, Pacing, ReadError, Reader, Replay, ReplayConfig, Writer};
+
+        /// A device that records what crosses it.
+        pub type Tap = dev::pcap::Tap<sync::Real>;
+
+        /// What a [`Tap`] has recorded so far, and how it goes.
+        pub type Recording = dev::pcap::Recording<sync::Real>;
+    }
+
+    /// A device that plays the remote end of connections in memory.
+    pub mod peer {
+        pub use dev::peer::{Opens, PeerConfig, PeerMonitor, PeerTotals, Traffic, pattern};
+
+        /// The device.
+        pub type Peer = dev::peer::Peer<sync::Real>;
+    }
 
     /// `device` with the faults of `plan`, on the machine's clock.
     pub fn with_faults(device: Box<dyn Device>, plan: fault::FaultPlan) -> fault::Fault {
-        fault::Fault::new(device, plan, fault::PlatformClock::<sync::Real>::default())
+        fault::Fault::new(device, plan, fault::PlatformClock::default())
     }
 }
 
@@ -107,7 +147,10 @@ pub mod config {
         BufferSizes, ChecksumPlacement, Config, ConnectionOptions, Ecn, EcnOption, FastOpenKeys, FastOpenMode,
         KeepAlive, MemoryLimits, MtuProbing, Pacing, SendAccounting, SynCookies,
     };
+    pub use tcp::config::{TextShare, WindowRule};
     pub use tcp::congestion::Kind as CongestionControl;
     pub use tcp::knobs;
-    pub use tcp::{OptionValues, SocketOption};
+    pub use tcp::rtt::{RtoFloor, RttConfig};
+    pub use tcp::{OptionValues, Pressure, SocketOption};
+    pub use wire::tcp::OptionOrder;
 }

@@ -105,7 +105,7 @@ fn routes_are_given_to_an_interface_and_changed_while_the_stack_runs() {
     let interface = Interface::new(device).address("10.0.0.1/24").expect("an address");
     let interface = interface.route("192.0.2.0/24 via 10.0.0.2 mtu 1280").expect("a route");
     let stack = build_on(interface, |builder| builder).expect("it builds");
-    let mss = |address: &str| stack.raw().shared().route_mss(address.parse().expect("one"), observe::Time::ZERO);
+    let mss = |address: &str| stack.below().shared().route_mss(address.parse().expect("one"), observe::Time::ZERO);
     assert_eq!((mss("192.0.2.7"), mss("10.0.0.7")), (1240, 1460));
     stack.set_route(0, "10.0.0.0/24 mtu lock 1000").expect("a route");
     assert_eq!((mss("192.0.2.7"), mss("10.0.0.7")), (1240, 960));
@@ -188,7 +188,7 @@ fn a_transfer_goes_through_when_all_memory_is_short(plan: Plan) {
         let left = (500_000 - sent).min(buffer.len());
         sent += client.write(&buffer[..left]).unwrap_or(0);
         world.pass(std::time::Duration::from_millis(1));
-        severe += u32::from(world.a.raw().shared().scarcity().is_severe());
+        severe += u32::from(world.a.below().shared().scarcity().is_severe());
         received += server.read(&mut buffer).unwrap_or(0);
     }
     assert!(severe > 0, "the limit was felt");

@@ -22,7 +22,7 @@ use heddle::device::fault::{Fault, Pcg, PlatformClock};
 use heddle::{ALL_PLANS, Interface, Plan, Stack, TcpListener, TcpStream, mem};
 use observe::{Counter, CounterSnapshot, Counters, DropReason};
 use sha2::{Digest, Sha256};
-use sync::{LockKind, Real};
+use sync::LockKind;
 use testbed::limit::HANG;
 
 const QUEUES: usize = 2;
@@ -173,7 +173,7 @@ fn come_to_rest(stack: &Stack, name: &str) -> Result<(), String> {
     let start = Instant::now();
     loop {
         let census = stack.census();
-        if (census.connections, census.timers) == (0, 0) && stack.raw().is_quiescent() {
+        if (census.connections, census.timers) == (0, 0) && stack.below().is_quiescent() {
             break;
         }
         if start.elapsed() > HANG {
@@ -198,7 +198,7 @@ fn run(cell: &Cell) -> Result<(), String> {
     let (left, right) = mem::pair(mem::MemConfig { queues: QUEUES, ..mem::MemConfig::default() });
     let mut plan: heddle::device::fault::FaultPlan = cell.faults.parse().expect("a fault plan");
     plan.seed = cell.seed;
-    let left = Fault::new(Box::new(left), plan, PlatformClock::<Real>::default());
+    let left = Fault::new(Box::new(left), plan, PlatformClock::default());
     let injected: Arc<Counters> = left.counters().expect("a fault device counts");
     let build = |device: Box<dyn Device>, cidr: &str, plan: Plan| {
         let builder = Stack::builder()

@@ -90,7 +90,7 @@ fn approach_wrap(world: &World, cell: &Cell, local: SocketAddr, remote: SocketAd
         remote_addr: remote.ip(),
         remote_port: remote.port(),
     };
-    let (secrets, now) = (&world.b.raw().shared().secrets, world.clock.now());
+    let (secrets, now) = (&world.b.below().shared().secrets, world.clock.now());
     match cell.wrap {
         Wrap::Nothing => {}
         Wrap::Sequence(before) => {
@@ -308,7 +308,7 @@ fn aftermath(world: &mut World) -> Result<(), String> {
             let (connections, timers) = (census.connections, census.timers);
             return Err(format!("{name}: {connections} connections and {timers} timers are left after an hour"));
         }
-        if !stack.raw().is_quiescent() {
+        if !stack.below().is_quiescent() {
             return Err(format!("{name}: something posted was never run"));
         }
     }

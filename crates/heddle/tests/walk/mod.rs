@@ -40,7 +40,7 @@ fn walk(plan: &str) -> (Vec<Step>, Vec<Step>) {
     drain(&mut server);
     world.settle();
     // The caller is no protocol thread, where there are such.
-    world.drivers().iter_mut().for_each(heddle::Polled::rest);
+    world.drivers().iter_mut().for_each(stack::Driver::rest);
     let ((), written) = record(|| client.write_all(&[1; 100]).expect("there is room"));
     let ((), received) = record(|| {
         world.drivers()[0].poll();

@@ -5,7 +5,7 @@
 use std::ops::{Deref, DerefMut};
 
 use heddle::config::Config;
-use heddle::{Cidr, Interface, Stack, mem};
+use heddle::{Cidr, Interface, Polled, Stack, mem};
 use observe::CounterSnapshot;
 use testbed::world::{self, End};
 
@@ -37,7 +37,8 @@ impl World {
             let cidrs = addresses.map(|(address, prefix)| Cidr::new(address, prefix).expect("a prefix"));
             let interface = Interface::new(device).addresses(cidrs).expect("addresses");
             let builder = Stack::builder().interface(interface).plan(plan).cpus(cpus).own_threads(false);
-            builder.tcp(tcp).seed(seed).clock(clock).build_polled().expect("the stack builds")
+            let (stack, polled) = builder.tcp(tcp).seed(seed).clock(clock).build_polled().expect("the stack builds");
+            (stack, polled.into_iter().map(Polled::into_driver).collect())
         }))
     }
 

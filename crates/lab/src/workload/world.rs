@@ -11,7 +11,6 @@ use heddle::device::Device;
 use heddle::device::fault::Fault;
 use heddle::{Cidr, Connect, Interface, Polled, Stack, StoppableClock, TcpListener, TcpStream, mem};
 use observe::{Counter, CounterSnapshot};
-use sync::Real;
 
 use super::Params;
 use super::affinity::Affinity;
@@ -27,7 +26,7 @@ const PER_ADDRESS: u32 = 16_384;
 
 /// The two stacks. `client` opens and sends, `server` accepts and receives.
 pub(super) struct World {
-    pub clock: Arc<StoppableClock<Real>>,
+    pub clock: Arc<StoppableClock>,
     pub client: Stack,
     pub server: Stack,
     pub listener: TcpListener,

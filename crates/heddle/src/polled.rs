@@ -1,0 +1,71 @@
+//! A stack that its user polls.
+
+use std::time::Duration;
+
+use observe::{CounterSnapshot, Time};
+use stack::Driver;
+use sync::Real;
+
+use crate::device::WaitOutcome;
+
+/// What drives a stack that was built without threads: each polls one queue pair of every device. See
+/// [`Builder::build_polled`](crate::Builder::build_polled). One thread at a time uses it, and it may move to another.
+pub struct Polled {
+    driver: Driver<Real>,
+}
+
+impl Polled {
+    pub(crate) fn new(driver: Driver<Real>) -> Polled {
+        Polled { driver }
+    }
+
+    /// Does what there is to do: takes a batch from each device, expires timers, sends what waited for room. How many frames
+    /// were taken; 0: it may sleep.
+    pub fn poll(&mut self) -> usize {
+        self.driver.poll()
+    }
+
+    /// Sleeps until a frame comes, a timer is due, a call needs this thread, or `limit` has passed (`None`: no limit).
+    pub fn wait(&mut self, limit: Option<Duration>) -> WaitOutcome {
+        self.driver.wait(limit)
+    }
+
+    /// When it has to be polled though no frame comes and no call is made; [`Time::MAX`]: never. For a caller that sleeps in
+    /// its own way, or moves a [`VirtualClock`](crate::VirtualClock).
+    pub fn next_deadline(&self) -> Time {
+        self.driver.next_deadline()
+    }
+
+    /// The calling thread stops polling for a while: other threads may use what it owns meanwhile.
+    pub fn rest(&mut self) {
+        self.driver.rest();
+    }
+
+    /// Which queue pair of the devices it polls, counted from 0.
+    pub fn index(&self) -> usize {
+        self.driver.index()
+    }
+
+    /// What it has counted: frames that were dropped before they reached a connection. [`Stack::census`](crate::Stack::census)
+    /// has the rest.
+    pub fn counters(&self) -> CounterSnapshot {
+        self.driver.counters().snapshot()
+    }
+
+    /// Whether every device has vanished.
+    pub fn gone(&self) -> bool {
+        self.driver.gone()
+    }
+
+    /// The driver of the crate `heddle-stack`, no part of the interface: the world of the tests drives stacks of both crates.
+    #[doc(hidden)]
+    pub fn into_driver(self) -> Driver<Real> {
+        self.driver
+    }
+}
+
+impl std::fmt::Debug for Polled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Polled").field("index", &self.index()).finish_non_exhaustive()
+    }
+}
