@@ -3,6 +3,7 @@
 //! `main` parses the verb and turns failures into one line and an exit status; each verb has a file of its own.
 #![forbid(unsafe_code)]
 
+mod api;
 mod coverage;
 mod cycles;
 mod deps;
@@ -23,7 +24,9 @@ cargo xtask deps --bless    write the edges as they are to xtask/deps.txt (edges
 cargo xtask rules           no protocol word in an architecture, no wire offset in stack, no counter that is never counted
 cargo xtask cycles          modules of tcp, ip and stack import one way, but for the pairs in xtask/cycles.txt
 cargo xtask names           fail where a crate other than stack names an architecture (xtask/names.txt)
-cargo xtask check           formatting, clippy, deps, rules, cycles, names, coverage, documentation
+cargo xtask api             the public interface of heddle; fail where it is not as in docs/api.txt
+cargo xtask api --bless     write docs/api.txt as the interface is
+cargo xtask check           formatting, clippy, deps, rules, cycles, names, coverage, api, documentation
 cargo xtask ci              everything that `make test` runs: check, tests, models, benches, licences
 cargo xtask ci STEP..       some steps of it
 cargo xtask exclusive       count what the simplest architecture adds to a plain call (needs valgrind)
@@ -48,6 +51,8 @@ fn main() -> ExitCode {
         ["cycles"] => cycles::check(),
         ["names"] => names::check(),
         ["check"] => steps::run(steps::CHECK),
+        ["api"] => api::check(),
+        ["api", "--bless"] => api::bless(),
         ["coverage"] => coverage::check(),
         ["coverage", "--bless"] => coverage::bless(),
         ["mutants", ref words @ ..] => mutants::run(words),

@@ -6,7 +6,7 @@
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{coverage, cycles, deps, exclusive, instructions, licences, metadata, names, rules};
+use crate::{api, coverage, cycles, deps, exclusive, instructions, licences, metadata, names, rules};
 
 /// All steps, in order.
 pub const ALL: &[&str] = &[
@@ -17,6 +17,7 @@ pub const ALL: &[&str] = &[
     "cycles",
     "names",
     "coverage",
+    "api",
     "docs",
     "test",
     "descriptors",
@@ -28,7 +29,7 @@ pub const ALL: &[&str] = &[
 ];
 
 /// The steps that do not run anything of the product.
-pub const CHECK: &[&str] = &["fmt", "clippy", "deps", "rules", "cycles", "names", "coverage", "docs"];
+pub const CHECK: &[&str] = &["fmt", "clippy", "deps", "rules", "cycles", "names", "coverage", "api", "docs"];
 
 /// How a step ended when it did not fail.
 enum Done {
@@ -100,6 +101,7 @@ fn step(name: &str) -> Result<Done, String> {
         "cycles" => cycles::check().map(|()| Done::Passed),
         "names" => names::check().map(|()| Done::Passed),
         "coverage" => coverage::check().map(|()| Done::Passed),
+        "api" => api::check().map(|()| Done::Passed),
         "docs" => docs(),
         "test" => cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]),
         "descriptors" => descriptors(),
