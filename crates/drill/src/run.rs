@@ -336,7 +336,7 @@ impl Runner {
         self.reset_all();
         for fd in self.sockets.open_fds() {
             // Every descriptor of the list is open.
-            let _ = self.sockets.close(fd);
+            let _ = self.sockets.close_at_once(fd);
         }
         self.host.settle();
         if !self.host.stack.is_quiescent() {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use sync::Platform;
 
 use crate::description::{Description, Object};
+use crate::life::end;
 use crate::tcp_socket::Stage;
 use crate::{Errno, Sockets, as_seen, unspecified};
 
@@ -50,7 +51,8 @@ impl<P: Platform> Sockets<P> {
         if fd == new || flags & !libc::O_CLOEXEC != 0 {
             return Err(Errno::EINVAL);
         }
-        self.table.replace(new, self.file(fd)?, flags & libc::O_CLOEXEC != 0)?;
+        let before = self.table.replace(new, self.file(fd)?, flags & libc::O_CLOEXEC != 0)?;
+        before.into_iter().for_each(end);
         Ok(new)
     }
 

@@ -108,6 +108,9 @@ struct Descriptor<P: Platform> {
     close_on_exec: bool,
 }
 
+/// What a number stood for.
+type Before<P> = Option<Arc<Description<P>>>;
+
 /// Descriptors whose numbers have the same remainder, by their quotient.
 type Part<P> = Vec<Option<Descriptor<P>>>;
 
@@ -155,14 +158,18 @@ impl<P: Platform> Table<P> {
         Ok(fd)
     }
 
-    /// Makes `fd` refer to `description`; what it referred to before is dropped (`dup2`).
-    pub(crate) fn replace(&self, fd: i32, description: Arc<Description<P>>, close_on_exec: bool) -> Result<(), Errno> {
+    /// Makes `fd` refer to `description` (`dup2`); what it referred to before, if it was open.
+    pub(crate) fn replace(
+        &self,
+        fd: i32,
+        description: Arc<Description<P>>,
+        close_on_exec: bool,
+    ) -> Result<Before<P>, Errno> {
         if self.get(fd).is_err() {
             self.numbers.take_this(fd)?;
         }
         let before = self.put(fd, Descriptor { description, close_on_exec })?;
-        drop(before);
-        Ok(())
+        Ok(before.map(|before| before.description))
     }
 
     fn put(&self, fd: i32, descriptor: Descriptor<P>) -> Result<Option<Descriptor<P>>, Errno> {

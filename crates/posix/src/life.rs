@@ -1,8 +1,10 @@
 //! Calls that begin and end what a descriptor is: `socket`, `bind`, `listen`, `accept`, `connect`, `shutdown`, `close`.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::task::Poll;
 
+use stack::socket::Readiness;
 use sync::Platform;
 
 use crate::blocking::block;
@@ -121,7 +123,12 @@ impl<P: Platform> Sockets<P> {
     /// `EINPROGRESS`, `EALREADY`, `EISCONN`, `ECONNREFUSED`, `ETIMEDOUT`, `ENETUNREACH` and what else ends the attempt.
     pub fn connect(&self, fd: i32, address: Option<SocketAddr>) -> Result<(), Errno> {
         let file = self.file(fd)?;
-        block(&file, bits::OUT, file.timeout(false), |expired| self.connect_of(&file, address, expired))
+        // "EALREADY: [...] a previous connection attempt has not yet been completed": another call's, which this one only waits for.
+        let joins = file.tcp().is_ok_and(TcpSocket::is_opening);
+        block(&file, bits::OUT, file.timeout(false), |expired| match self.connect_of(&file, address, expired) {
+            Poll::Ready(Err(Errno::EINPROGRESS)) if joins => now(Err(Errno::EALREADY)),
+            answer => answer,
+        })
     }
 
     /// `shutdown(2)`. It wakes threads that block in `accept`, `read` or `write`.
@@ -133,11 +140,32 @@ impl<P: Platform> Sockets<P> {
     }
 
     /// `close(2)`. The open file description ends with its last descriptor, and not before the calls that other threads
-    /// have begun on it: those go on, and none of them is woken.
+    /// have begun on it: those go on, and none of them is woken. The call that ends a connection with a linger time
+    /// (`SO_LINGER`) waits until the peer has acknowledged everything, for that time at most and whether the descriptor blocks
+    /// or not, as on Linux; where a call of another thread outlasts it, nobody waits.
     ///
     /// # Errors
     /// `EBADF`.
     pub fn close(&self, fd: i32) -> Result<(), Errno> {
+        self.table.remove(fd).map(end)
+    }
+
+    /// As [`Sockets::close`] without waiting, for a caller that moves virtual time itself: a linger time other than 0 has no
+    /// effect.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn close_at_once(&self, fd: i32) -> Result<(), Errno> {
         self.table.remove(fd).map(drop)
+    }
+}
+
+/// A descriptor is gone, and with it perhaps the description. Waits as `SO_LINGER` has it if so.
+pub(crate) fn end<P: Platform>(file: Arc<Description<P>>) {
+    let lingers = file.tcp().ok().and_then(TcpSocket::lingers);
+    // Dropped in either case; who drops the last reference closes the connection.
+    if let (Some(description), Some((connection, time))) = (Arc::into_inner(file), lingers) {
+        drop(description);
+        connection.ready.wait(Readiness::FLUSHED | Readiness::CLOSED | Readiness::ERROR, Some(time));
     }
 }

@@ -3,6 +3,7 @@
 //! Each has two forms. `try_receive` and `try_send` make one attempt and return [`Poll::Pending`] where a blocking descriptor
 //! would wait. `recv`, `send` and the rest wait, on the platform's parker.
 
+use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::task::Poll;
 
@@ -10,9 +11,12 @@ use sync::Platform;
 
 use crate::blocking::block;
 use crate::description::{Description, Object};
-use crate::transfer::Transfer;
+use crate::transfer::{MOST, Transfer};
 use crate::wait_queue::bits;
 use crate::{Answer, Errno, Sockets, now};
+
+/// How many buffers one call may name (`UIO_MAXIOV`).
+const MOST_BUFFERS: usize = 1024;
 
 /// What a receive returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,7 +96,52 @@ impl<P: Platform> Sockets<P> {
     /// # Errors
     /// As [`Sockets::recvmsg`].
     pub fn read(&self, fd: i32, buffer: &mut [u8]) -> Result<usize, Errno> {
-        self.recv(fd, buffer, 0)
+        if buffer.is_empty() { self.moves_nothing(fd, false) } else { self.recv(fd, buffer, 0) }
+    }
+
+    /// `recvmsg(2)` into several buffers, filled one after the other: the bytes lie there, and `data` of what is returned is
+    /// empty.
+    ///
+    /// # Errors
+    /// `EMSGSIZE` for more than 1024 buffers; else as [`Sockets::recvmsg`].
+    pub fn recvmsg_vectored(&self, fd: i32, buffers: &mut [IoSliceMut<'_>], flags: i32) -> Result<Received, Errno> {
+        if buffers.len() > MOST_BUFFERS {
+            return Err(Errno::EMSGSIZE);
+        }
+        let max = buffers.iter().fold(0, |sum: usize, buffer| sum.saturating_add(buffer.len())).min(MOST);
+        let mut received = self.recvmsg(fd, max, flags)?;
+        let data = std::mem::take(&mut received.data);
+        let mut left = &data[..];
+        for buffer in buffers {
+            let (now, later) = left.split_at(left.len().min(buffer.len()));
+            buffer[..now.len()].copy_from_slice(now);
+            left = later;
+        }
+        Ok(received)
+    }
+
+    /// `readv(2)`: as [`Sockets::read`] into several buffers, filled one after the other.
+    ///
+    /// # Errors
+    /// `EINVAL` for more than 1024 buffers; else as [`Sockets::recvmsg`].
+    pub fn readv(&self, fd: i32, buffers: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+        if buffers.len() > MOST_BUFFERS {
+            return Err(Errno::EINVAL);
+        }
+        if buffers.iter().all(|buffer| buffer.is_empty()) {
+            return self.moves_nothing(fd, false);
+        }
+        Ok(self.recvmsg_vectored(fd, buffers, 0)?.count)
+    }
+
+    /// A `read` or a `writev` of no bytes returns at once: it takes no datagram, of no bytes neither, and sends none.
+    fn moves_nothing(&self, fd: i32, writes: bool) -> Result<usize, Errno> {
+        match &self.file(fd)?.object {
+            Object::Epoll(_) => Err(Errno::EINVAL),
+            Object::Pipe(end) if end.writes() != writes => Err(Errno::EBADF),
+            Object::Zeros(_) if writes => Err(Errno::EBADF),
+            _ => Ok(0),
+        }
     }
 
     /// One attempt of `sendto(2)`, `sendmsg(2)`, `send(2)` or `write(2)`. `transfer` keeps what was taken before the call
@@ -166,5 +215,37 @@ impl<P: Platform> Sockets<P> {
     /// As [`Sockets::sendmsg`].
     pub fn write(&self, fd: i32, data: &[u8]) -> Result<usize, Errno> {
         self.send(fd, data, 0)
+    }
+
+    /// `sendmsg(2)` of several buffers, one after the other: one datagram, one stretch of a stream.
+    ///
+    /// # Errors
+    /// `EMSGSIZE` for more than 1024 buffers; else as [`Sockets::sendmsg`].
+    pub fn sendmsg_vectored(
+        &self,
+        fd: i32,
+        buffers: &[IoSlice<'_>],
+        flags: i32,
+        to: Option<SocketAddr>,
+    ) -> Result<usize, Errno> {
+        if buffers.len() > MOST_BUFFERS {
+            return Err(Errno::EMSGSIZE);
+        }
+        self.sendmsg(fd, &mut Transfer::gathered(buffers), flags, to)
+    }
+
+    /// `writev(2)`: as [`Sockets::write`] of several buffers, one after the other. Of no bytes it sends nothing, no empty
+    /// datagram either.
+    ///
+    /// # Errors
+    /// `EINVAL` for more than 1024 buffers; else as [`Sockets::sendmsg`].
+    pub fn writev(&self, fd: i32, buffers: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        if buffers.len() > MOST_BUFFERS {
+            return Err(Errno::EINVAL);
+        }
+        if buffers.iter().all(|buffer| buffer.is_empty()) {
+            return self.moves_nothing(fd, true);
+        }
+        self.sendmsg_vectored(fd, buffers, 0, None)
     }
 }

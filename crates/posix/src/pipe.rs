@@ -42,6 +42,11 @@ pub(crate) fn pipe<P: Platform>() -> [(PipeEnd<P>, Arc<WaitQueue<P>>); 2] {
 }
 
 impl<P: Platform> PipeEnd<P> {
+    /// Whether it is the end to write to.
+    pub(crate) fn writes(&self) -> bool {
+        self.writes
+    }
+
     /// `read(2)`: "If a process attempts to read from an empty pipe, then read(2) will block until data is available"; "if
     /// all file descriptors referring to the write end of a pipe have been closed, then an attempt to read(2) from the pipe
     /// will see end-of-file" (pipe(7)).

@@ -1,14 +1,17 @@
 //! A socket's error queue: what became of sends with `MSG_ZEROCOPY`, and when octets of sends left and were acknowledged
 //! (`SO_TIMESTAMPING`).
 //!
-//! The stack copies what it is given, so the first kind says so. The second is as exact as [`Sockets::update_reports`] is called
-//! often.
+//! The stack copies what it is given, so the first kind says so. While something is to be reported of the sends of a socket, the
+//! connection tells of its next acknowledgement; a thread in `poll` or `epoll_wait` that this wakes looks what has become of
+//! them, and asks to be told again. What leaves without an acknowledgement is stamped when somebody next looks
+//! ([`Sockets::update_reports`]).
 
 use std::collections::VecDeque;
 
 use observe::Time;
 use stack::Stack;
 use sync::Platform;
+use tcp::SocketOption;
 
 use crate::description::Object;
 use crate::tcp_socket::{Stage, State};
@@ -149,11 +152,23 @@ impl<P: Platform> State<P> {
         self.reports.want(flags, acknowledged);
     }
 
+    /// Has the sleepers woken by the next acknowledgement, if something is to be reported then.
+    fn await_acknowledgement(&self, stack: &Stack<P>) {
+        if let Stage::Stream(stream) = &self.stage
+            && self.reports.waits()
+        {
+            // A connection that is over has told everyone.
+            let _ = stream.set(stack, SocketOption::TellOfAcknowledgement);
+        }
+    }
+
     /// Looks what has become of sends; whether there is something new to report.
     pub(crate) fn report(&mut self, stack: &Stack<P>) -> bool {
         if !self.reports.waits() {
             return false;
         }
+        // Before the look: what is acknowledged after it is told.
+        self.await_acknowledgement(stack);
         let Stage::Stream(stream) = &self.stage else { return false };
         let (before, now) = (self.reports.entered, stack.shared().clock.now());
         match stream.status(stack) {
@@ -173,9 +188,9 @@ impl<P: Platform> State<P> {
 }
 
 impl<P: Platform> Sockets<P> {
-    /// Looks what has become of the sends of every socket, and wakes those who wait for an error queue. The stack tells nobody
-    /// when a byte leaves or is acknowledged, so stamps are as exact as this is called often; `poll` and `epoll_wait` look
-    /// at the sockets that they are about.
+    /// Looks what has become of the sends of every socket, and wakes those who wait for an error queue. Threads that sleep in
+    /// `poll` and `epoll_wait` are woken by acknowledgements without it; stamps of bytes that leave are as exact as this is
+    /// called often.
     pub fn update_reports(&self) {
         for (_, file) in self.table.all() {
             if let Object::Tcp(socket) = &file.object

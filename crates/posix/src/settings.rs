@@ -169,11 +169,18 @@ impl Settings {
                 | SocketOption::QuickAck(_)
                 | SocketOption::ErrorReports(_)
                 | SocketOption::EveryArrival(_)
-                | SocketOption::TellOfRoom => {}
+                | SocketOption::TellOfRoom
+                | SocketOption::TellOfAcknowledgement => {}
             }
         }
         options.keep_alive = keeps_alive.then_some(KeepAlive { ..timing });
         options
+    }
+
+    /// What `SO_LINGER` was set to last, if it is on.
+    pub(crate) fn linger(&self) -> Option<Duration> {
+        let time = |option: &SocketOption| if let SocketOption::Linger(time) = option { Some(*time) } else { None };
+        self.set.iter().rev().find_map(time).flatten()
     }
 
     /// Options that only a connection has, not what it is opened with.

@@ -7,6 +7,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use stack::Stack;
 use stack::call::{Call, Reply};
@@ -85,6 +86,21 @@ impl<P: Platform> TcpSocket<P> {
     pub(crate) fn stream(&self) -> Option<Arc<Stream<P>>> {
         match &self.lock().stage {
             Stage::Stream(stream) => Some(stream.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether an attempt to connect is under way.
+    pub(crate) fn is_opening(&self) -> bool {
+        self.stream().is_some_and(|stream| stream.is_opening())
+    }
+
+    /// The connection, and how long closing it waits for its peer, if it does (`SO_LINGER`).
+    pub(crate) fn lingers(&self) -> Option<(Arc<stack::socket::TcpSocket<P>>, Duration)> {
+        let state = self.lock();
+        let time = state.settings.linger().filter(|time| !time.is_zero())?;
+        match &state.stage {
+            Stage::Stream(stream) => Some((stream.socket.clone(), time)),
             _ => None,
         }
     }
@@ -240,6 +256,12 @@ impl<P: Platform> TcpSocket<P> {
             let zero_copy =
                 flags & libc::MSG_ZEROCOPY != 0 && state.settings.is_on(libc::SOL_SOCKET, libc::SO_ZEROCOPY);
             state.reports.sent(taken, zero_copy);
+            // The peer may have acknowledged it before the connection was asked to tell.
+            if state.report(stack) {
+                let waiters = state.waiters.clone();
+                drop(state);
+                waiters.wake(bits::ERR);
+            }
         }
         answer
     }

@@ -1,5 +1,6 @@
 //! Bytes on their way into a call, made as they are needed: a program may ask to write more than any buffer holds.
 
+use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -29,6 +30,15 @@ impl Transfer {
         let data = data.into();
         let len = data.len().min(MOST);
         Transfer { source: Source::Whole(data), len, done: 0, opens: false }
+    }
+
+    /// All of `buffers`, one after the other; at most [`MOST`] bytes of them.
+    pub fn gathered(buffers: &[IoSlice<'_>]) -> Transfer {
+        let mut data = Vec::with_capacity(buffers.iter().map(|buffer| buffer.len()).sum::<usize>().min(MOST));
+        for buffer in buffers {
+            data.extend_from_slice(&buffer[..buffer.len().min(MOST - data.len())]);
+        }
+        Transfer::new(data)
     }
 
     /// `len` bytes, at most [`MOST`], which `make` makes piece by piece; it may be asked for the same ones again.

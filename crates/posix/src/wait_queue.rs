@@ -40,6 +40,8 @@ fn bits_of(raised: Readiness) -> u32 {
         (Readiness::CONNECTED, bits::OUT),
         (Readiness::PEER_CLOSED, bits::IN | bits::RDHUP | bits::HUP),
         (Readiness::URGENT, bits::PRI),
+        // Perhaps the error queue has something to say of what was sent.
+        (Readiness::ACKNOWLEDGED, bits::ERR),
         (Readiness::ERROR, bits::ALL),
         (Readiness::CLOSED, bits::ALL),
     ];

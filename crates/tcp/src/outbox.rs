@@ -38,6 +38,8 @@ impl Readiness {
     pub const URGENT: Readiness = Readiness(128);
     /// The peer has acknowledged our FIN, and so all that was ever sent.
     pub const FLUSHED: Readiness = Readiness(512);
+    /// SND.UNA has moved: told once, after [`crate::SocketOption::TellOfAcknowledgement`] has asked for it.
+    pub const ACKNOWLEDGED: Readiness = Readiness(1024);
     /// Something is wrong that may pass: the status says what ([`crate::StatusReport::soft_error`]).
     pub const SOFT_ERROR: Readiness = Readiness(256);
 

@@ -18,7 +18,7 @@ use wire::tcp::TcpFlags;
 
 use crate::config::Config;
 use crate::outbox::{Outbox, Readiness};
-use crate::pcb::{Ack, Doubt, HeaderOut, IDLE_CHECK, Limit, Mode, RetransmitQueue, SendWindow, Timer};
+use crate::pcb::{Ack, Awaited, Doubt, HeaderOut, IDLE_CHECK, Limit, Mode, RetransmitQueue, SendWindow, Timer};
 use crate::tick::Tick;
 
 pub(crate) use recover::{probe_recovery, probe_tail};
@@ -113,12 +113,12 @@ pub(crate) fn send_text(
 /// After a transmission of a sender with limits of its own: update the account, and wake waiting writers.
 #[cold]
 fn shaped(sw: &mut SendWindow, rq: &RetransmitQueue, (from, hold): (SeqNumber, Hold), out: &mut Outbox<'_>, now: Time) {
-    if sw.blocked && sw.is_writable(rq, out.config, out.scarcity) {
-        sw.blocked = false;
+    if sw.awaited.contains(Awaited::ROOM) && sw.is_writable(rq, out.config, out.scarcity) {
+        sw.awaited.remove(Awaited::ROOM);
         out.ready |= Readiness::WRITABLE;
     }
     let (waits, unsent, progress) = (sw.flight() > 0 || rq.len > 0, !sw.nothing_unsent(rq), sw.progress);
-    let (blocked, una, nxt, delivered) = (sw.blocked, sw.una, sw.nxt, sw.delivered_octets());
+    let (blocked, una, nxt, delivered) = (sw.awaited.contains(Awaited::ROOM), sw.una, sw.nxt, sw.delivered_octets());
     let Some(shaping) = sw.shaping.as_mut() else { return };
     if let Some(rate) = &mut shaping.rate {
         if nxt != from {

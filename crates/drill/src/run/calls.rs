@@ -264,7 +264,7 @@ impl Runner {
                 let address = self.address(args.get(1), true)?;
                 Box::new(move |sockets: &Sockets<Real>, expired| sockets.try_connect(fd, address, expired).map(nothing))
             }
-            "close" => immediate(move |sockets| nothing(sockets.close(fd))),
+            "close" => immediate(move |sockets| nothing(sockets.close_at_once(fd))),
             "shutdown" => {
                 let how = self.int_at(args, 1)? as i32;
                 immediate(move |sockets| nothing(sockets.shutdown(fd, how)))

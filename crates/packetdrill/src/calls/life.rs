@@ -63,7 +63,7 @@ pub(crate) unsafe extern "C" fn connect(
 
 /// `close` of one of ours, here and in the kernel.
 pub(crate) fn close_ours(plug: &Plug, fd: c_int) -> c_int {
-    answer(plug.now(move |sockets| sockets.close(fd)).map(|()| 0)) as c_int
+    answer(plug.now(move |sockets| sockets.close_at_once(fd)).map(|()| 0)) as c_int
 }
 
 pub(crate) unsafe extern "C" fn close(userdata: UserData, fd: c_int) -> c_int {

@@ -1,10 +1,10 @@
 //! epoll(7), epoll_ctl(2), poll(2).
 
-use posix::{Errno, Interest};
+use posix::{Errno, Interest, PollFd};
 
 use crate::kernel_and_stacks;
 use crate::system::System;
-use crate::world::{NOW, PATIENCE, World, until};
+use crate::world::{NOW, PATIENCE, World, sleeping, until};
 
 const IN: u32 = libc::EPOLLIN as u32;
 const OUT: u32 = libc::EPOLLOUT as u32;
@@ -24,6 +24,7 @@ kernel_and_stacks! {
     circle = instances_may_not_watch_each_other_in_a_circle;
     listener = a_listener_is_readable_when_a_connection_waits;
     fair = all_ready_descriptors_get_their_turn;
+    reports = an_entry_of_the_error_queue_wakes_who_waits;
 }
 
 fn watch(system: &dyn System, fd: i32, events: u32) -> i32 {
@@ -212,4 +213,27 @@ fn all_ready_descriptors_get_their_turn(world: &World) {
     let mut seen: Vec<u64> = (0..4).map(|_| system.epoll_wait(epoll, 1, NOW).expect("epoll_wait")[0].data).collect();
     seen.sort_unstable();
     assert_eq!(seen, [0, 1, 2, 3]);
+}
+
+/// poll(2): "POLLERR Error condition (only returned in revents; ignored in events)." The kernel's documentation of timestamping
+/// (`SOF_TIMESTAMPING_TX_ACK`): "Request tx timestamps when all data in the send buffer has been acknowledged"; "reading from the
+/// error queue is always a non-blocking operation. To block waiting on a timestamp, use poll or select. poll() will return POLLERR
+/// in pollfd.revents if any data is ready on the error queue."
+fn an_entry_of_the_error_queue_wakes_who_waits(world: &World) {
+    let (server, client) = world.connection();
+    let flags = libc::SOF_TIMESTAMPING_TX_ACK | libc::SOF_TIMESTAMPING_SOFTWARE;
+    world.client.set_timestamping(client, flags).expect("SO_TIMESTAMPING");
+    let edges = watch(&*world.client, client, ET);
+    assert_eq!(look(&*world.client, edges), 0, "nothing was sent");
+    let poller = world.client.clone();
+    let polls = sleeping(move || {
+        let mut entry = [PollFd { fd: client, events: 0, revents: 0 }];
+        (poller.poll(&mut entry, PATIENCE), entry[0].revents)
+    });
+    assert!(!polls.is_finished(), "nothing was sent");
+    world.client.send(client, b"x", 0).expect("send");
+    assert_eq!(polls.join().expect("the thread"), (1, libc::POLLERR));
+    let events = world.client.epoll_wait(edges, 8, PATIENCE).expect("epoll_wait");
+    assert_eq!(events, [Interest { events: libc::EPOLLERR as u32, data: client as u64 }]);
+    assert_eq!(world.server.recv(server, 9, 0), Ok((1, b"x".to_vec())));
 }

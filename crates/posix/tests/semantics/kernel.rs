@@ -1,26 +1,43 @@
 //! The machine's own kernel, by way of rustix.
 
 use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use nix::sys::socket::sockopt::Timestamping;
+use nix::sys::socket::{self, MsgFlags, TimestampingFlag, setsockopt};
 use posix::{Errno, Interest, PollFd, Reported};
 use rustix::event::{self, PollFlags, Timespec, epoll};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, sockopt};
 use rustix::{fs, io, pipe};
 
-use crate::system::{Result, System};
+use crate::system::{Result, System, to_read, to_write};
+
+/// Never closed by being dropped: a thread may be in a call on it when another closes it.
+type File = Arc<ManuallyDrop<OwnedFd>>;
 
 /// Descriptors that the tests opened.
 #[derive(Default)]
 pub(crate) struct Kernel {
-    files: Mutex<BTreeMap<i32, Arc<OwnedFd>>>,
+    files: Mutex<BTreeMap<i32, File>>,
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        let files = std::mem::take(&mut *self.files.lock().unwrap());
+        files.into_keys().for_each(|fd| _ = nix::unistd::close(fd));
+    }
 }
 
 fn errno(error: io::Errno) -> Errno {
     Errno(error.raw_os_error())
+}
+
+fn nix_errno(error: nix::errno::Errno) -> Errno {
+    Errno(error as i32)
 }
 
 fn timespec(time: Duration) -> Timespec {
@@ -31,16 +48,16 @@ impl Kernel {
     fn add(&self, made: io::Result<OwnedFd>) -> Result<i32> {
         let file = made.map_err(errno)?;
         let fd = file.as_raw_fd();
-        self.files.lock().unwrap().insert(fd, Arc::new(file));
+        self.files.lock().unwrap().insert(fd, Arc::new(ManuallyDrop::new(file)));
         Ok(fd)
     }
 
-    fn file(&self, fd: i32) -> Result<Arc<OwnedFd>> {
+    fn file(&self, fd: i32) -> Result<File> {
         self.files.lock().unwrap().get(&fd).cloned().ok_or(Errno::EBADF)
     }
 
     fn with<T>(&self, fd: i32, call: impl FnOnce(&OwnedFd) -> io::Result<T>) -> Result<T> {
-        call(&*self.file(fd)?).map_err(errno)
+        call(&**self.file(fd)?).map_err(errno)
     }
 }
 
@@ -95,7 +112,8 @@ impl System for Kernel {
     }
 
     fn close(&self, fd: i32) -> Result<()> {
-        self.files.lock().unwrap().remove(&fd).map(drop).ok_or(Errno::EBADF)
+        let file = self.files.lock().unwrap().remove(&fd).ok_or(Errno::EBADF)?;
+        nix::unistd::close(file.as_raw_fd()).map_err(nix_errno)
     }
 
     fn dup(&self, fd: i32) -> Result<i32> {
@@ -119,6 +137,19 @@ impl System for Kernel {
         self.with(fd, |file| sockopt::set_socket_timeout(file, sockopt::Timeout::Recv, Some(time)))
     }
 
+    fn set_send_timeout(&self, fd: i32, time: Duration) -> Result<()> {
+        self.with(fd, |file| sockopt::set_socket_timeout(file, sockopt::Timeout::Send, Some(time)))
+    }
+
+    fn set_linger(&self, fd: i32, time: Duration) -> Result<()> {
+        self.with(fd, |file| sockopt::set_socket_linger(file, Some(time)))
+    }
+
+    fn set_timestamping(&self, fd: i32, flags: u32) -> Result<()> {
+        let (file, flags) = (self.file(fd)?, TimestampingFlag::from_bits_retain(flags));
+        setsockopt(&**file, Timestamping, &flags).map_err(nix_errno)
+    }
+
     fn local(&self, fd: i32) -> Result<SocketAddr> {
         self.with(fd, |file| net::getsockname(file)?.try_into())
     }
@@ -132,7 +163,7 @@ impl System for Kernel {
         let mut asked: Vec<_> = files
             .iter()
             .zip(&*fds)
-            .map(|(file, entry)| event::PollFd::new(&**file, PollFlags::from_bits_retain(entry.events as _)))
+            .map(|(file, entry)| event::PollFd::new(&***file, PollFlags::from_bits_retain(entry.events as _)))
             .collect();
         let ready = event::poll(&mut asked, Some(&timespec(timeout))).expect("poll");
         for (entry, asked) in fds.iter_mut().zip(&asked) {
@@ -150,9 +181,9 @@ impl System for Kernel {
         let (data, flags) =
             (epoll::EventData::new_u64(interest.data), epoll::EventFlags::from_bits_retain(interest.events));
         match operation {
-            libc::EPOLL_CTL_ADD => epoll::add(&*epoll, &*file, data, flags),
-            libc::EPOLL_CTL_MOD => epoll::modify(&*epoll, &*file, data, flags),
-            _ => epoll::delete(&*epoll, &*file),
+            libc::EPOLL_CTL_ADD => epoll::add(&**epoll, &**file, data, flags),
+            libc::EPOLL_CTL_MOD => epoll::modify(&**epoll, &**file, data, flags),
+            _ => epoll::delete(&**epoll, &**file),
         }
         .map_err(errno)
     }
@@ -182,5 +213,34 @@ impl System for Kernel {
         let count = self.with(fd, |file| io::read(file, &mut buffer[..]))?;
         buffer.truncate(count);
         Ok(buffer)
+    }
+
+    // rustix leaves out what is beyond the maximum, so it is not asked here.
+    fn readv(&self, fd: i32, buffers: &mut [Vec<u8>]) -> Result<usize> {
+        nix::sys::uio::readv(&**self.file(fd)?, &mut to_read(buffers)).map_err(nix_errno)
+    }
+
+    fn writev(&self, fd: i32, buffers: &[&[u8]]) -> Result<usize> {
+        nix::sys::uio::writev(&**self.file(fd)?, &to_write(buffers)).map_err(nix_errno)
+    }
+
+    fn recvmsg(&self, fd: i32, buffers: &mut [Vec<u8>], flags: i32) -> Result<usize> {
+        let (file, flags) = (self.file(fd)?, MsgFlags::from_bits_retain(flags));
+        let mut buffers = to_read(buffers);
+        let received = socket::recvmsg::<()>(file.as_raw_fd(), &mut buffers, None, flags);
+        received.map(|message| message.bytes).map_err(nix_errno)
+    }
+
+    fn sendmsg(&self, fd: i32, buffers: &[&[u8]], flags: i32) -> Result<usize> {
+        let (file, flags) = (self.file(fd)?, MsgFlags::from_bits_retain(flags | libc::MSG_NOSIGNAL));
+        socket::sendmsg::<()>(file.as_raw_fd(), &to_write(buffers), &[], flags, None).map_err(nix_errno)
+    }
+
+    fn dup2(&self, fd: i32, new: i32) -> Result<()> {
+        let file = self.file(fd)?;
+        let before = self.files.lock().unwrap().remove(&new).ok_or(Errno::EBADF)?;
+        let mut before = ManuallyDrop::into_inner(Arc::into_inner(before).expect("no call is under way on it"));
+        io::dup2(&**file, &mut before).map_err(errno)?;
+        self.add(Ok(before)).map(drop)
     }
 }

@@ -4,12 +4,14 @@
 // The test's own threads and locks are the machine's, as its kernel is.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod closing;
 mod epoll;
 mod kernel;
 mod opening;
 mod receiving;
 mod sharing;
 mod system;
+mod vectors;
 mod world;
 
 /// A test of the body `$body(&World)`: against the kernel, and under every architecture.

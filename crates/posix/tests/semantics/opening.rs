@@ -1,6 +1,8 @@
 //! connect(2), accept(2), listen(2), socket(7): how connections begin, and how errors are told.
 
+use std::net::SocketAddr;
 use std::thread;
+use std::time::Duration;
 
 use posix::Errno;
 
@@ -13,6 +15,7 @@ kernel_and_stacks! {
     blocking_refused = a_blocking_connect_returns_the_refusal;
     shut_listener = accept_on_a_socket_that_no_longer_listens_is_invalid;
     wrong = calls_on_the_wrong_socket_fail_as_the_manual_says;
+    already = an_attempt_under_way_is_not_begun_again;
     names = both_ends_know_both_addresses;
 }
 
@@ -80,6 +83,29 @@ fn calls_on_the_wrong_socket_fail_as_the_manual_says(world: &World) {
     let datagrams = system.socket(libc::SOCK_DGRAM).expect("socket");
     assert_eq!(system.listen(datagrams, 1), Err(Errno::EOPNOTSUPP));
     assert_eq!(system.close(999), Err(Errno::EBADF));
+}
+
+/// connect(2): "EALREADY The socket is nonblocking and a previous connection attempt has not yet been completed." The listener's
+/// queue is full, so the second connection is not completed. A blocking call waits for the attempt that is under way; when its
+/// time is over, "connect(2)" of its own attempt returns EINPROGRESS (socket(7)), and one that found an attempt EALREADY.
+fn an_attempt_under_way_is_not_begun_again(world: &World) {
+    let listener = world.server.socket(libc::SOCK_STREAM).expect("socket");
+    world.server.bind(listener, SocketAddr::new(world.ip, 0)).expect("bind");
+    world.server.listen(listener, 0).expect("listen");
+    let address = world.server.local(listener).expect("getsockname");
+    let fills = world.client.socket(libc::SOCK_STREAM).expect("socket");
+    world.client.connect(fills, address).expect("connect");
+    until(&*world.server, listener, libc::POLLIN);
+    let client = world.client.socket(libc::SOCK_STREAM | libc::SOCK_NONBLOCK).expect("socket");
+    assert_eq!(world.client.connect(client, address), Err(Errno::EINPROGRESS));
+    assert_eq!(world.client.connect(client, address), Err(Errno::EALREADY));
+    assert_eq!(world.client.connect(client, address), Err(Errno::EALREADY));
+    world.client.set_nonblocking(client, false).expect("O_NONBLOCK");
+    world.client.set_send_timeout(client, Duration::from_millis(1)).expect("SO_SNDTIMEO");
+    assert_eq!(world.client.connect(client, address), Err(Errno::EALREADY));
+    let first = world.client.socket(libc::SOCK_STREAM).expect("socket");
+    world.client.set_send_timeout(first, Duration::from_millis(1)).expect("SO_SNDTIMEO");
+    assert_eq!(world.client.connect(first, address), Err(Errno::EINPROGRESS));
 }
 
 /// getsockname(2) "returns the current address to which the socket sockfd is bound", getpeername(2) "the address of the peer

@@ -1,6 +1,7 @@
 //! The system calls that the tests use, as a trait: the kernel of the machine has them, and so has a process' table over the
 //! stack.
 
+use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -29,6 +30,12 @@ pub(crate) trait System: Send + Sync {
     fn error(&self, fd: i32) -> Result<i32>;
     /// `SO_RCVTIMEO`
     fn set_receive_timeout(&self, fd: i32, time: Duration) -> Result<()>;
+    /// `SO_SNDTIMEO`
+    fn set_send_timeout(&self, fd: i32, time: Duration) -> Result<()>;
+    /// `SO_LINGER`, on.
+    fn set_linger(&self, fd: i32, time: Duration) -> Result<()>;
+    /// `SO_TIMESTAMPING`
+    fn set_timestamping(&self, fd: i32, flags: u32) -> Result<()>;
     fn local(&self, fd: i32) -> Result<SocketAddr>;
     fn peer(&self, fd: i32) -> Result<SocketAddr>;
     fn poll(&self, fds: &mut [PollFd], timeout: Duration) -> usize;
@@ -39,6 +46,22 @@ pub(crate) trait System: Send + Sync {
     fn pipe(&self) -> Result<(i32, i32)>;
     fn write(&self, fd: i32, data: &[u8]) -> Result<usize>;
     fn read(&self, fd: i32, max: usize) -> Result<Vec<u8>>;
+    /// Into the buffers; the value of the call.
+    fn readv(&self, fd: i32, buffers: &mut [Vec<u8>]) -> Result<usize>;
+    fn writev(&self, fd: i32, buffers: &[&[u8]]) -> Result<usize>;
+    /// `recvmsg(2)` into the buffers; the value of the call.
+    fn recvmsg(&self, fd: i32, buffers: &mut [Vec<u8>], flags: i32) -> Result<usize>;
+    /// `sendmsg(2)` of the buffers.
+    fn sendmsg(&self, fd: i32, buffers: &[&[u8]], flags: i32) -> Result<usize>;
+    fn dup2(&self, fd: i32, new: i32) -> Result<()>;
+}
+
+pub(crate) fn to_write<'a>(buffers: &[&'a [u8]]) -> Vec<IoSlice<'a>> {
+    buffers.iter().map(|buffer| IoSlice::new(buffer)).collect()
+}
+
+pub(crate) fn to_read(buffers: &mut [Vec<u8>]) -> Vec<IoSliceMut<'_>> {
+    buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect()
 }
 
 impl System for Sockets<Real> {
@@ -105,6 +128,19 @@ impl System for Sockets<Real> {
         self.set_option(fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &OptionValue::Time(time))
     }
 
+    fn set_send_timeout(&self, fd: i32, time: Duration) -> Result<()> {
+        self.set_option(fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO, &OptionValue::Time(time))
+    }
+
+    fn set_linger(&self, fd: i32, time: Duration) -> Result<()> {
+        let value = OptionValue::Linger(true, time.as_secs() as u32);
+        self.set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &value)
+    }
+
+    fn set_timestamping(&self, fd: i32, flags: u32) -> Result<()> {
+        self.set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &OptionValue::Int(flags.into()))
+    }
+
     fn local(&self, fd: i32) -> Result<SocketAddr> {
         self.getsockname(fd)
     }
@@ -142,5 +178,25 @@ impl System for Sockets<Real> {
         let count = self.read(fd, &mut buffer)?;
         buffer.truncate(count);
         Ok(buffer)
+    }
+
+    fn readv(&self, fd: i32, buffers: &mut [Vec<u8>]) -> Result<usize> {
+        self.readv(fd, &mut to_read(buffers))
+    }
+
+    fn writev(&self, fd: i32, buffers: &[&[u8]]) -> Result<usize> {
+        self.writev(fd, &to_write(buffers))
+    }
+
+    fn recvmsg(&self, fd: i32, buffers: &mut [Vec<u8>], flags: i32) -> Result<usize> {
+        self.recvmsg_vectored(fd, &mut to_read(buffers), flags).map(|received| received.count)
+    }
+
+    fn sendmsg(&self, fd: i32, buffers: &[&[u8]], flags: i32) -> Result<usize> {
+        self.sendmsg_vectored(fd, &to_write(buffers), flags, None)
+    }
+
+    fn dup2(&self, fd: i32, new: i32) -> Result<()> {
+        self.dup3(fd, new, 0).map(drop)
     }
 }

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use posix::{LowestFree, PollFd, Sockets};
@@ -118,4 +120,31 @@ pub(crate) fn until(system: &dyn System, fd: i32, events: i16) -> i16 {
     let mut entry = [PollFd { fd, events, revents: 0 }];
     assert_eq!(system.poll(&mut entry, PATIENCE), 1, "descriptor {fd} does not become ready for {events:#x}");
     entry[0].revents
+}
+
+/// A thread that makes `call`, seen to sleep in it; or one that has ended, where the call does not wait. A call may sleep for a moment
+/// for the thread that owns a connection, so it counts as asleep when it has not run between many looks.
+pub(crate) fn sleeping<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    const LOOKS: usize = 200;
+    let (tell, told) = channel();
+    let thread = thread::spawn(move || {
+        tell.send(rustix::thread::gettid()).expect("the test waits for it");
+        call()
+    });
+    let status = format!("/proc/self/task/{}/status", told.recv().expect("the thread's number").as_raw_nonzero());
+    // How often it has gone to sleep, if it sleeps.
+    let sleeps = || {
+        let status = std::fs::read_to_string(&status).unwrap_or_default();
+        let line =
+            |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(|rest| rest.trim().to_owned());
+        line("State:")?.starts_with('S').then(|| line("voluntary_ctxt_switches:"))?
+    };
+    let (mut before, mut looks) = (None, 0);
+    while !thread.is_finished() && looks < LOOKS {
+        let now = sleeps();
+        looks = if now.is_some() && now == before { looks + 1 } else { 0 };
+        before = now;
+        thread::yield_now();
+    }
+    thread
 }

@@ -9,7 +9,7 @@ use crate::access::{PcbAccess, PcbMut};
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::output::{self, Told};
-use crate::pcb::{Ack, HeaderOut, IDLE_CHECK, Push, RetransmitQueue, SendWindow};
+use crate::pcb::{Ack, Awaited, HeaderOut, IDLE_CHECK, Push, RetransmitQueue, SendWindow};
 
 /// Text to send, in order. Room for one inline, which is what nearly every call gives: calls and their answers are moved
 /// several times.
@@ -207,7 +207,7 @@ fn append(
         enqueue(rq, chunk, out, now);
     }
     if !chunks.is_empty() {
-        sw.blocked = true;
+        sw.awaited.insert(Awaited::ROOM);
         // A writer that waits for room needs the accepted text to leave.
         push = Push::Asked;
     }

@@ -11,7 +11,7 @@ use crate::congestion::Kind;
 use crate::error::Error;
 use crate::outbox::{Outbox, Readiness};
 use crate::output;
-use crate::pcb::{Ack, Reading, Settings};
+use crate::pcb::{Ack, Awaited, Reading, Settings};
 use crate::user_timeout;
 
 /// Largest buffer that can be set, in octets: what a window can say (RFC 7323 section 2.3).
@@ -80,6 +80,8 @@ pub enum SocketOption {
     /// Raises [`Readiness::WRITABLE`] when the send buffer next has room, at once if it has some now, although no send was
     /// refused: for a poller that found the connection not writable.
     TellOfRoom,
+    /// Raises [`Readiness::ACKNOWLEDGED`] once, when SND.UNA next moves: for a user that reports what has become of its sends.
+    TellOfAcknowledgement,
 }
 
 impl Event for SetOption {
@@ -165,7 +167,8 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
         SocketOption::TellOfRoom if sw.is_writable(parts.retransmit_queue, out.config, out.scarcity) => {
             out.ready |= Readiness::WRITABLE;
         }
-        SocketOption::TellOfRoom => sw.blocked = true,
+        SocketOption::TellOfRoom => sw.awaited.insert(Awaited::ROOM),
+        SocketOption::TellOfAcknowledgement => sw.awaited.insert(Awaited::ACKNOWLEDGEMENT),
         SocketOption::NotSentLowWater(octets) => {
             let mark = if octets == 0 { out.config.not_sent_low_water } else { octets };
             sw.shaping(out.config).not_sent_low_water = mark;

@@ -37,7 +37,7 @@ pub(crate) use hold::{Hold, Push};
 pub(crate) use loss::{Delivery, Detected, Doubt, Flight, Loss, Sizes};
 pub(crate) use mtu_search::MtuSearch;
 pub(crate) use receive_window::{Ack, Reading, RecvSnapshot, first_window};
-pub(crate) use send_window::{Mode, RECOVERY_PROBES, RECOVERY_SLACK, TIMER_SLACK, TIMESTAMPS_LEN, Timer};
+pub(crate) use send_window::{Awaited, Mode, RECOVERY_PROBES, RECOVERY_SLACK, TIMER_SLACK, TIMESTAMPS_LEN, Timer};
 pub(crate) use settings::Settings;
 pub(crate) use shaping::{Limit, Shaping};
 pub(crate) use sizing::Sizing;

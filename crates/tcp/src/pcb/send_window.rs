@@ -78,6 +78,35 @@ impl Timer {
     }
 }
 
+/// What the user waits to be told of the sending side; a set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Awaited(u8);
+
+impl Awaited {
+    /// Room: a send found none, or not enough.
+    pub(crate) const ROOM: Awaited = Awaited(1);
+    /// The next acknowledgement of something new.
+    pub(crate) const ACKNOWLEDGEMENT: Awaited = Awaited(2);
+
+    #[inline]
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    #[inline]
+    pub(crate) fn contains(self, other: Awaited) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(crate) fn insert(&mut self, other: Awaited) {
+        self.0 |= other.0;
+    }
+
+    pub(crate) fn remove(&mut self, other: Awaited) {
+        self.0 &= !other.0;
+    }
+}
+
 /// See the module documentation.
 #[derive(Debug)]
 pub struct SendWindow {
@@ -119,8 +148,8 @@ pub struct SendWindow {
     pub(crate) fin_sent: bool,
     /// The last transmission stopped at the congestion window.
     pub(crate) cwnd_limited: bool,
-    /// The user found no space and waits for it.
-    pub(crate) blocked: bool,
+    /// What the user waits for.
+    pub(crate) awaited: Awaited,
     /// The send buffer may grow.
     pub(crate) grows: bool,
     /// Size of the send buffer.
@@ -173,7 +202,7 @@ impl SendWindow {
             fin_queued: false,
             fin_sent: false,
             cwnd_limited: false,
-            blocked: false,
+            awaited: Awaited::default(),
             grows: options.send_buffer.is_none(),
             limit: options.send_buffer.unwrap_or(config.send_buffer.initial).clamp(1, 1 << 30),
             data_segments_out: 0,

@@ -10,7 +10,7 @@ use wire::tcp::Header;
 
 use super::disorder::{self, Seen};
 use crate::outbox::{Outbox, Readiness};
-use crate::pcb::{Delivery, Mode, RetransmitQueue, SendWindow, Timer};
+use crate::pcb::{Awaited, Delivery, Mode, RetransmitQueue, SendWindow, Timer};
 use crate::tick::{Tick, since};
 
 /// What the ACK field meant.
@@ -87,8 +87,8 @@ pub(crate) fn process(
             sw.rtt.reset_backoff();
         }
     }
-    if sw.blocked && advance > 0 {
-        make_room(sw, rq, out);
+    if !sw.awaited.is_empty() && advance > 0 {
+        tell(sw, rq, out);
     }
     // A closed window is an answer; any other acknowledgement must make progress, or R2 would never be reached while
     // the peer talks but nothing of ours arrives.
@@ -167,13 +167,19 @@ fn acknowledge(
     }
 }
 
-/// A writer waits, and there is more room than before.
+/// The user waits for what it sent to be acknowledged, or for the room that this makes.
 #[cold]
-fn make_room(sw: &mut SendWindow, rq: &RetransmitQueue, out: &mut Outbox<'_>) {
-    sw.grow(rq, out.config, out.scarcity);
-    if sw.is_writable(rq, out.config, out.scarcity) {
-        sw.blocked = false;
-        out.ready |= Readiness::WRITABLE;
+fn tell(sw: &mut SendWindow, rq: &RetransmitQueue, out: &mut Outbox<'_>) {
+    if sw.awaited.contains(Awaited::ACKNOWLEDGEMENT) {
+        sw.awaited.remove(Awaited::ACKNOWLEDGEMENT);
+        out.ready |= Readiness::ACKNOWLEDGED;
+    }
+    if sw.awaited.contains(Awaited::ROOM) {
+        sw.grow(rq, out.config, out.scarcity);
+        if sw.is_writable(rq, out.config, out.scarcity) {
+            sw.awaited.remove(Awaited::ROOM);
+            out.ready |= Readiness::WRITABLE;
+        }
     }
 }
 
