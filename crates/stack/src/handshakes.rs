@@ -347,7 +347,7 @@ impl<P: Platform> Shared<P> {
     }
 
     fn isn_of(&self, flow: &Flow, now: Time) -> Isn {
-        let (iss, ts_offset) = self.secrets.beginning(&flow.tuple, now);
+        let (iss, ts_offset) = self.secrets.isn().beginning(&flow.tuple, now);
         Isn { iss, ts_offset, flow_hash: Some(flow.hash) }
     }
 }

@@ -439,7 +439,7 @@ impl<P: Platform> Shared<P> {
         interface: Option<usize>,
         now: Time,
     ) -> OpenParams {
-        let (iss, ts_offset) = self.secrets.beginning(&flow.tuple, now);
+        let (iss, ts_offset) = self.secrets.isn().beginning(&flow.tuple, now);
         OpenParams {
             tuple: flow.tuple,
             iss,

@@ -40,10 +40,10 @@ fn spread(values: impl Iterator<Item = u32>) -> f64 {
 fn sequence_numbers_of_neighbouring_tuples_have_nothing_in_common() {
     let secrets = Secrets::from_seed(11);
     let at = Time::from_secs(1000);
-    let isn: Vec<u32> = (0..100_000).map(|n| secrets.initial_sequence_number(&tuple(n), at).0).collect();
+    let isn: Vec<u32> = (0..100_000).map(|n| secrets.isn().beginning(&tuple(n), at).0.0).collect();
     assert!(spread(isn.iter().copied()) < LIMIT);
     assert!(spread(isn.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]))) < LIMIT, "differences of neighbours");
-    let offsets = (0..100_000).map(|n| secrets.timestamp_offset(&tuple(n)));
+    let offsets = (0..100_000).map(|n| secrets.isn().beginning(&tuple(n), at).1);
     assert!(spread(offsets) < LIMIT, "nor do their clocks");
 }
 
@@ -52,7 +52,7 @@ fn sequence_numbers_of_one_tuple_follow_the_clock_and_a_restart_changes_all() {
     let (before, after) = (Secrets::from_seed(11), Secrets::from_seed(12));
     for n in 0..1000 {
         let isn = |secrets: &Secrets, ms| {
-            secrets.initial_sequence_number(&tuple(n), Time::from_secs(5) + Duration::from_millis(ms)).0
+            secrets.isn().beginning(&tuple(n), Time::from_secs(5) + Duration::from_millis(ms)).0.0
         };
         // 250 000 a second: an incarnation never begins below what the last one can have used in a quiet time.
         assert_eq!(isn(&before, 100).wrapping_sub(isn(&before, 0)), 25_000);

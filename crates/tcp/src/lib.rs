@@ -79,7 +79,7 @@ pub use event::{
 };
 pub use handshake::{HalfOpen, Progress, listen, syn_cookie};
 pub use info::TcpInfo;
-pub use isn::Isn;
+pub use isn::{Isn, IsnKey};
 pub use outbox::{Outbox, PathNews, Readiness, TableChange};
 pub use pcb::Pcb;
 pub use pcb::Rate;

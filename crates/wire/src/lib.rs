@@ -27,6 +27,7 @@
 //! | [`tcp`] | header and options | RFC 9293, 7323, 2018 |
 //! | [`checksum`] | one's-complement sums | RFC 1071, 1624 |
 //! | [`rss`] | Toeplitz hash | Microsoft RSS specification |
+//! | [`siphash`] | keyed hash of a four-tuple | Aumasson, Bernstein 2012 |
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -53,6 +54,7 @@ pub mod mld;
 pub mod protocol;
 pub mod rss;
 mod seq;
+pub mod siphash;
 pub mod tcp;
 mod tuple;
 pub mod udp;

@@ -95,11 +95,11 @@ fn approach_wrap(world: &World, cell: &Cell, local: SocketAddr, remote: SocketAd
         Wrap::Nothing => {}
         Wrap::Sequence(before) => {
             // One number every four microseconds (RFC 6528).
-            let ahead = 0u32.wrapping_sub(before).wrapping_sub(secrets.initial_sequence_number(&tuple, now).0);
+            let ahead = 0u32.wrapping_sub(before).wrapping_sub(secrets.isn().beginning(&tuple, now).0.0);
             world.clock.advance(Duration::from_micros(4) * ahead);
         }
         Wrap::Timestamp(before) => {
-            let value = secrets.timestamp_offset(&tuple).wrapping_add(now.as_millis() as u32);
+            let value = secrets.isn().beginning(&tuple, now).1.wrapping_add(now.as_millis() as u32);
             let ahead = 0u32.wrapping_sub(before).wrapping_sub(value);
             world.clock.advance(Duration::from_millis(ahead.into()));
         }
