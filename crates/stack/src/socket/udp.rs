@@ -1,5 +1,5 @@
 //! A datagram socket as its users hold it: its name, its address, its readiness. The PCB with the queue is kept by the place
-//! that is its home ([`Datagrams`](crate::connections::Datagrams)), and reached by calls ([`UdpCall`](crate::call::UdpCall)).
+//! that is its home ([`Datagrams`](crate::connections::Datagrams)), and reached by calls ([`UdpCall`](crate::udp_call::UdpCall)).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
