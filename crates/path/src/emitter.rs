@@ -62,14 +62,15 @@ pub trait Consume<P: Platform, W>: Send {
 
 impl<P: Platform, W> Ports<P, W> {
     /// Notifies the receivers of what was given to devices, and calls `waiting` with the index of each transmit queue in which
-    /// something waits for room: nobody tells when there is some. The caller holds no guard.
+    /// something waits for room, nobody tells when there is some, and with whether something was left for the thread that has
+    /// claimed it. The caller holds no guard.
     #[inline]
-    pub fn notify(&self, dirty: &mut Dirty, mut waiting: impl FnMut(usize)) {
+    pub fn notify(&self, dirty: &mut Dirty, mut waiting: impl FnMut(usize, bool)) {
         while let Some((number, receivers)) = dirty.next_queue() {
             let Some((index, queue)) = self.transmit_queue(number) else { continue };
             queue.notify(receivers);
             if queue.may_wait() {
-                waiting(index);
+                waiting(index, queue.has_mail());
             }
         }
         dirty.finish();

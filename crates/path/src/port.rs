@@ -97,6 +97,21 @@ impl<P: Platform, W> Ports<P, W> {
         self.ports.iter()
     }
 
+    /// The calling thread does all work that concerns the transmit queues from now on, and uses them without locks: see
+    /// [`TransmitQueue::claim`].
+    pub fn claim(&self) {
+        self.queues().for_each(|queue| _ = queue.claim());
+    }
+
+    /// Ends the calling thread's claims, if it has any.
+    pub fn give_up(&self) {
+        self.queues().for_each(TransmitQueue::give_up);
+    }
+
+    fn queues(&self) -> impl Iterator<Item = &TransmitQueue<P, W>> {
+        self.ports.iter().flat_map(|port| &port.queues)
+    }
+
     /// The transmit queue of this number, and its index in its port.
     #[inline]
     pub fn transmit_queue(&self, number: usize) -> Option<(usize, &TransmitQueue<P, W>)> {

@@ -10,8 +10,14 @@
 //! # Order
 //! Frames that one thread gives reach the device in that order, and frames of different threads in the order of the lock.
 //!
+//! # Claims
+//! A thread that does all work of a stack [claims](TransmitQueue::claim) the queue and uses it without a lock from then on.
+//! What another thread sends meanwhile is left for the claimant, which gives it to the device when it looks after the queue
+//! ([`TransmitQueue::drain`]): a message, and no answer.
+//!
 //! # What may never happen
-//! A receiver is woken with the lock held: receivers to wake are left in a [`Dirty`], for [`TransmitQueue::notify`].
+//! A frame that was left for a claimant stays when nobody claims the queue any more. A receiver is woken with the lock held:
+//! receivers to wake are left in a [`Dirty`], for [`TransmitQueue::notify`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +25,7 @@ use std::sync::Arc;
 use dev::{BitSet, Notify, TxQueue};
 use observe::{Counters, DropReason};
 use pktbuf::PktBuf;
-use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
+use sync::{Atomic, ClaimLock, Claimed, Lock, LockClass, LockKind, Ordering, Platform};
 
 use crate::Dirty;
 
@@ -31,7 +37,11 @@ const MOST_WAITING: usize = 4096;
 
 /// See the head of the file. `W` names a sender that waits for room.
 pub struct TransmitQueue<P: Platform, W> {
-    state: Lock<State<W>, P>,
+    state: ClaimLock<State<W>, P>,
+    /// What threads have left for the one that has claimed the queue.
+    mail: Lock<Mail<W>, P>,
+    /// There is some.
+    has_mail: P::AtomicBool,
     /// Frames that may be sent now; a hint, refreshed at each transmission.
     credit: P::AtomicUsize,
     /// Of these, how many senders that ask leave alone.
@@ -49,6 +59,28 @@ struct State<W> {
     waiting: VecDeque<PktBuf>,
     /// Senders that found no credit.
     blocked: VecDeque<W>,
+}
+
+/// What a claimant is to do for others.
+struct Mail<W> {
+    frames: Vec<PktBuf>,
+    blocked: Vec<W>,
+}
+
+impl<W> Default for Mail<W> {
+    fn default() -> Self {
+        Mail { frames: Vec::new(), blocked: Vec::new() }
+    }
+}
+
+impl<W> Mail<W> {
+    fn put(&mut self, frame: PktBuf, counters: &Counters) {
+        if self.frames.len() < MOST_WAITING {
+            self.frames.push(frame);
+        } else {
+            counters.drop(DropReason::TxRingFull);
+        }
+    }
 }
 
 impl<W> State<W> {
@@ -100,7 +132,9 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         let (credit, notifier) = (queue.credit(), queue.notifier());
         let state = State { queue, waiting: VecDeque::new(), blocked: VecDeque::new() };
         TransmitQueue {
-            state: Lock::new(lock, LockClass::DeviceTx, state),
+            state: ClaimLock::new(lock, LockClass::DeviceTx, state),
+            mail: Lock::new(LockKind::Blocking, LockClass::TransmitMail, Mail::default()),
+            has_mail: P::AtomicBool::new(false),
             credit: P::AtomicUsize::new(credit),
             // Nothing has been sent yet: what there is room for now is all that there ever is.
             reserve: RESERVE.min(credit / 4),
@@ -125,28 +159,97 @@ impl<P: Platform, W> TransmitQueue<P, W> {
     /// Gives the device frames, all under one lock.
     #[inline]
     pub fn transmit(&self, frames: impl IntoIterator<Item = PktBuf>, counters: &Counters, dirty: &mut Dirty) {
-        self.with_queue(dirty, |state| {
-            state.waiting.extend(frames);
-            state.drain();
-            if state.waiting.len() > MOST_WAITING {
-                state.shed(counters);
-            }
-        });
+        let Ok(mut state) = self.state.enter() else {
+            return self.leave(dirty, |mail| frames.into_iter().for_each(|frame| mail.put(frame, counters)));
+        };
+        state.waiting.extend(frames);
+        state.drain();
+        if state.waiting.len() > MOST_WAITING {
+            state.shed(counters);
+        }
+        self.given(&mut state, dirty);
     }
 
     /// [`TransmitQueue::transmit`] for one frame.
     #[inline]
     pub fn transmit_one(&self, frame: PktBuf, counters: &Counters, dirty: &mut Dirty) {
-        self.with_queue(dirty, |state| state.transmit(frame, counters));
+        let Ok(mut state) = self.state.enter() else {
+            return self.leave(dirty, |mail| mail.put(frame, counters));
+        };
+        state.transmit(frame, counters);
+        self.given(&mut state, dirty);
     }
 
-    #[inline]
-    fn with_queue(&self, dirty: &mut Dirty, give: impl FnOnce(&mut State<W>)) {
-        let mut state = self.state.lock();
-        let state = &mut *state;
-        give(state);
+    /// The device was given frames.
+    #[inline(always)]
+    fn given(&self, state: &mut State<W>, dirty: &mut Dirty) {
         self.credit.store(state.credit(), Ordering::Relaxed);
         state.queue.take_dirty(dirty.receivers_of(self.number));
+    }
+
+    /// The calling thread does all work that concerns this queue from now on, and uses it without a lock; see the head of the
+    /// file. Whether it does: another thread may have the claim.
+    pub fn claim(&self) -> bool {
+        self.state.claim()
+    }
+
+    /// The calling thread no longer has the queue for itself, if it had. What was left for it meanwhile goes to the device.
+    pub fn give_up(&self) {
+        if self.state.give_up() {
+            // A thread that leaves mail looks for a claim behind its own fence: one of the two sees the other.
+            P::fence(Ordering::SeqCst);
+            if self.take_mail(|_| ()) {
+                self.flush();
+            }
+        }
+    }
+
+    /// Whether the calling thread has claimed the queue.
+    #[inline]
+    pub fn is_mine(&self) -> bool {
+        self.state.is_mine()
+    }
+
+    /// Whether something was left for the thread that has claimed the queue: it is to be woken, if it sleeps.
+    #[inline]
+    pub fn has_mail(&self) -> bool {
+        self.has_mail.load(Ordering::Relaxed)
+    }
+
+    /// Leaves something for the thread that has claimed the queue.
+    #[cold]
+    #[inline(never)]
+    fn leave(&self, dirty: &mut Dirty, put: impl FnOnce(&mut Mail<W>)) {
+        let mut mail = self.mail.lock();
+        put(&mut mail);
+        self.has_mail.store(true, Ordering::Relaxed);
+        drop(mail);
+        P::fence(Ordering::SeqCst);
+        // Nobody has the claim any more: it is taken out again.
+        self.take_mail(|state| state.queue.take_dirty(dirty.receivers_of(self.number)));
+        dirty.mark(self.number);
+    }
+
+    /// Does what was left for a claimant, if the calling thread is that or there is none. Whether it did something; `given` is
+    /// then called with the device's queue still in use.
+    #[cold]
+    #[inline(never)]
+    fn take_mail(&self, given: impl FnOnce(&mut State<W>)) -> bool {
+        if !self.has_mail() {
+            return false;
+        }
+        let Ok(mut state) = self.state.enter() else { return false };
+        let mut mail = self.mail.lock();
+        let Mail { frames, blocked } = std::mem::take(&mut *mail);
+        self.has_mail.store(false, Ordering::Relaxed);
+        drop(mail);
+        state.waiting.extend(frames);
+        state.drain();
+        state.blocked.extend(blocked);
+        self.blocked.store(state.blocked.len(), Ordering::Relaxed);
+        self.credit.store(state.credit(), Ordering::Relaxed);
+        given(&mut state);
+        true
     }
 
     /// Notifies the receivers in `dirty` of what they were sent; also the others, where the device cannot tell them apart. The
@@ -161,14 +264,21 @@ impl<P: Platform, W> TransmitQueue<P, W> {
 
     /// Tells the device that it was given frames.
     pub fn flush(&self) {
-        self.state.lock().queue.flush();
+        // The claimant tells the device by itself, of whatever it does for others.
+        if let Ok(mut state) = self.state.enter() {
+            state.queue.flush();
+        }
     }
 
     /// A sender has found no credit: it will be named by [`TransmitQueue::next_with_room`].
     pub fn wait_for_room(&self, sender: W) {
-        let mut state = self.state.lock();
-        state.blocked.push_back(sender);
-        self.blocked.store(state.blocked.len(), Ordering::Relaxed);
+        match self.state.enter() {
+            Ok(mut state) => {
+                state.blocked.push_back(sender);
+                self.blocked.store(state.blocked.len(), Ordering::Relaxed);
+            }
+            Err(Claimed) => self.leave(&mut Dirty::new(), |mail| mail.blocked.push(sender)),
+        }
     }
 
     /// Whether senders wait for room.
@@ -180,12 +290,12 @@ impl<P: Platform, W> TransmitQueue<P, W> {
     /// Whether senders, or frames, may be waiting for room: nobody tells when there is some, so somebody has to look.
     #[inline]
     pub fn may_wait(&self) -> bool {
-        self.has_blocked() || self.credit.load(Ordering::Relaxed) == 0
+        self.has_blocked() || self.credit.load(Ordering::Relaxed) == 0 || self.has_mail()
     }
 
-    /// Takes the sender that has waited longest, if the device has room again.
+    /// Takes the sender that has waited longest, if the device has room again and no other thread has claimed the queue.
     pub fn next_with_room(&self) -> Option<W> {
-        let mut state = self.state.lock();
+        let mut state = self.state.enter().ok()?;
         state.drain();
         let credit = state.credit();
         self.credit.store(credit, Ordering::Relaxed);
@@ -197,16 +307,18 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         sender
     }
 
-    /// Gives the device what waits for room in it. Whether something did: it is to be flushed.
+    /// Gives the device what waits for room in it, and what was left for the calling thread as the claimant. Whether there was
+    /// something: it is to be flushed.
     pub fn drain(&self) -> bool {
+        let left = self.has_mail() && self.take_mail(|_| ());
         // No credit is left while something waits, so the hint tells without the lock.
         if self.credit.load(Ordering::Relaxed) != 0 {
-            return false;
+            return left;
         }
-        let mut state = self.state.lock();
+        let Ok(mut state) = self.state.enter() else { return left };
         let waited = !state.waiting.is_empty();
         state.drain();
         self.credit.store(state.credit(), Ordering::Relaxed);
-        waited
+        waited | left
     }
 }

@@ -52,7 +52,7 @@ impl Repeater {
             Other.consume(port, &mut bridged, &mut Emitter::new(&self.ports, &self.counters, &mut dirty));
             vector.drain().collect()
         });
-        self.ports.notify(&mut dirty, |_| {});
+        self.ports.notify(&mut dirty, |_, _| {});
         assert!(dirty.is_empty() && bridged.is_empty());
         left
     }

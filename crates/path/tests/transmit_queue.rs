@@ -149,3 +149,100 @@ fn seventy_sleeping_receivers_are_all_woken_by_one_pass() {
         assert_eq!(thread.join().expect("no panic"), (WaitOutcome::Ready, vec![69 - index as u16]));
     }
 }
+
+/// Runs on a thread of its own, and waits for its end.
+fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| scope.spawn(work).join()).expect("no panic")
+}
+
+/// A thread has claimed the queue: it sends without a lock, and what another sends meanwhile is left for it.
+#[test]
+fn what_is_sent_while_another_thread_has_the_queue_waits_for_that_thread() {
+    let mut bench = bench(1, 0);
+    let (counters, mut dirty) = (Counters::new(), Dirty::new());
+    let (queue, far) = (&bench.queues[0], &mut bench.far[0].rx);
+    assert!(queue.claim() && queue.is_mine());
+    queue.transmit_one(frame(1), &counters, &mut dirty);
+    elsewhere(|| {
+        let (counters, mut dirty) = (Counters::new(), Dirty::new());
+        assert!(!queue.is_mine() && !queue.claim(), "one thread at a time has the claim");
+        queue.transmit_one(frame(2), &counters, &mut dirty);
+        queue.transmit([frame(3), frame(4)], &counters, &mut dirty);
+        queue.wait_for_room(7);
+        assert!(!dirty.is_empty(), "whoever notifies finds the mail");
+        assert_eq!((queue.drain(), queue.next_with_room()), (false, None), "neither is this thread's");
+        queue.give_up();
+    });
+    assert!(queue.is_mine(), "only the claimant ends the claim");
+    assert!(queue.has_mail() && queue.may_wait(), "the claimant does not sleep before it has looked");
+    assert_eq!(received(&mut **far), [1]);
+    assert!(queue.drain());
+    assert_eq!(received(&mut **far), [2, 3, 4]);
+    assert_eq!((queue.next_with_room(), queue.has_mail()), (Some(7), false));
+    assert!(!queue.drain(), "once");
+}
+
+#[test]
+fn what_was_left_for_a_thread_that_gives_the_queue_up_is_sent() {
+    let mut bench = bench(1, 0);
+    let (queue, far) = (&bench.queues[0], &mut bench.far[0].rx);
+    assert!(queue.claim());
+    let send = |n| move || queue.transmit_one(frame(n), &Counters::new(), &mut Dirty::new());
+    elsewhere(send(1));
+    assert_eq!(received(&mut **far), []);
+    queue.give_up();
+    assert_eq!(received(&mut **far), [1]);
+    elsewhere(send(2));
+    assert_eq!(received(&mut **far), [2], "any thread sends by the lock again");
+    assert!(elsewhere(|| queue.claim()), "and may claim the queue");
+}
+
+/// Mail is bounded as what waits for room is.
+#[test]
+fn mail_beyond_the_limit_is_dropped_and_counted() {
+    let mut bench = bench(1, 0);
+    let queue = &bench.queues[0];
+    assert!(queue.claim());
+    let dropped = elsewhere(|| {
+        let counters = Counters::new();
+        queue.transmit((0..4096 + 3).map(frame), &counters, &mut Dirty::new());
+        counters.snapshot().dropped(DropReason::TxRingFull)
+    });
+    assert_eq!(dropped, 3);
+    let mut seen = Vec::new();
+    while queue.drain() {
+        seen.extend(received(&mut *bench.far[0].rx));
+    }
+    assert_eq!(seen, (0..4096).collect::<Vec<_>>());
+}
+
+/// Threads send while another claims the queue and gives it up: no frame stays behind, and those of one thread keep their order.
+#[test]
+fn no_frame_stays_with_a_claim_that_ends() {
+    const EACH: u16 = if cfg!(miri) { 5 } else { 400 };
+    let mut bench = bench(1, 0);
+    let (queue, far) = (&bench.queues[0], &mut bench.far[0].rx);
+    let mut seen = Vec::new();
+    std::thread::scope(|scope| {
+        let senders = [0, EACH].map(|from| {
+            scope.spawn(move || {
+                let (counters, mut dirty) = (Counters::new(), Dirty::new());
+                (from..from + EACH).for_each(|n| queue.transmit_one(frame(n), &counters, &mut dirty));
+            })
+        });
+        while !senders.iter().all(|sender| sender.is_finished()) {
+            assert!(queue.claim());
+            queue.drain();
+            queue.give_up();
+            seen.extend(received(&mut **far));
+        }
+    });
+    while queue.drain() {
+        seen.extend(received(&mut **far));
+    }
+    seen.extend(received(&mut **far));
+    let of = |from: u16| seen.iter().copied().filter(move |n| (from..from + EACH).contains(n));
+    for from in [0, EACH] {
+        assert!(of(from).eq(from..from + EACH), "{seen:?}");
+    }
+}

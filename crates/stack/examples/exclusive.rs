@@ -89,7 +89,7 @@ fn main() {
     let mut far = theirs.take_queues();
     let shared = stack.shared().clone();
     let way = if direct {
-        Way::Direct(Box::new(Cell::new(&shared, &connections())))
+        Way::Direct(Box::new(Cell::new(&shared, &connections(), sync::Writers::One)))
     } else {
         let arch =
             select::build(Plan::reference(), &shared, Staffing { cpus: 1, own_threads: false }, Contents::empty());

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use dev::BitSet;
 use path::Dirty;
 use smallvec::SmallVec;
-use sync::Platform;
+use sync::{Platform, Writers};
 
 use crate::shared::Shared;
 use crate::socket::poll::Number;
+use crate::socket::readiness::Audience;
 use crate::socket::{ListenerShared, PollSet, Readiness, ReadyState, TcpSocket, UdpShared};
 
 /// What is left to do when the guard is gone. Make one per guard (or per batch of events under one guard).
@@ -20,7 +21,7 @@ pub struct After<P: Platform> {
     members: SmallVec<[Number; 4]>,
     /// The poll set of the first edge: one reference for a batch of them.
     set: Option<Arc<PollSet<P>>>,
-    /// Sockets whose bits are to be raised.
+    /// Other sockets on which something rose. Their bits are set as well.
     others: SmallVec<[(Risen<P>, Readiness); 1]>,
     /// Transmit queues that were given frames, and the receivers behind them.
     dirty: Dirty,
@@ -55,8 +56,8 @@ impl<P: Platform> Default for After<P> {
 impl<P: Platform> After<P> {
     /// Something rose on a connection.
     #[inline(always)]
-    pub fn wake(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness) {
-        if !bits.is_empty() && !self.noted(&socket.ready, bits) {
+    pub(crate) fn wake(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness, writers: Writers) {
+        if !bits.is_empty() && !self.noted(&socket.ready, bits, writers) {
             self.others.push((Risen::Connection(socket.clone()), bits));
         }
     }
@@ -64,24 +65,34 @@ impl<P: Platform> After<P> {
     /// A connection waits to be accepted.
     pub fn wake_listener(&mut self, listener: &Arc<ListenerShared<P>>) {
         let bits = Readiness::ACCEPTABLE;
-        if !self.noted(&listener.ready, bits) {
+        if !self.noted(&listener.ready, bits, Writers::Many) {
             self.others.push((Risen::Listener(listener.clone()), bits));
         }
     }
 
     /// Something rose on a datagram socket.
-    pub fn wake_datagrams(&mut self, socket: &Arc<UdpShared<P>>, bits: Readiness) {
-        if !self.noted(&socket.ready, bits) {
+    pub(crate) fn wake_datagrams(&mut self, socket: &Arc<UdpShared<P>>, bits: Readiness, writers: Writers) {
+        if !self.noted(&socket.ready, bits, writers) {
             self.others.push((Risen::Datagrams(socket.clone()), bits));
         }
     }
 
-    /// Sets the bits of a socket in the one poll set that most edges of a batch are for, and notes its number. False: that is
-    /// not where it is to be told of, and it has to be raised.
+    /// Sets the bits of a socket, and notes its number in the one poll set that most edges of a batch are for. False: somebody
+    /// else is to be told.
     #[inline]
-    fn noted(&mut self, socket: &ReadyState<P>, bits: Readiness) -> bool {
+    fn noted(&mut self, socket: &ReadyState<P>, bits: Readiness, writers: Writers) -> bool {
+        let (set, number) = match socket.rise(bits, writers) {
+            Audience::Nobody => {
+                sync::walk::note(file!(), "the socket's user finds it ready: nobody sleeps on it");
+                return true;
+            }
+            Audience::Member(set, number) => (set, number),
+            Audience::Others => {
+                self.used = true;
+                return false;
+            }
+        };
         self.used = true;
-        let Some((set, number)) = socket.rise(bits) else { return false };
         match &self.set {
             Some(known) if !Arc::ptr_eq(known, set) => return false,
             Some(_) => {}
@@ -157,9 +168,9 @@ impl<P: Platform> After<P> {
         for (socket, bits) in self.others.drain(..) {
             sync::walk::note(file!(), "no guard is held any more: wakes the socket's user");
             match socket {
-                Risen::Connection(socket) => socket.ready.raise(bits),
-                Risen::Listener(listener) => listener.ready.raise(bits),
-                Risen::Datagrams(socket) => socket.ready.raise(bits),
+                Risen::Connection(socket) => socket.ready.tell(bits),
+                Risen::Listener(listener) => listener.ready.tell(bits),
+                Risen::Datagrams(socket) => socket.ready.tell(bits),
             }
         }
     }

@@ -21,11 +21,15 @@ use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform};
 const AWAKE: u64 = 0;
 /// The thread has ended.
 const GONE: u64 = u64::MAX;
+/// In the place of a runner's index. No thread has it, and it is not what a thread has that has no index yet.
+const NOBODY: usize = usize::MAX - 1;
 
 /// One receive thread.
 struct Nap<P: Platform> {
     /// When it looks again, in nanoseconds; [`AWAKE`], [`GONE`].
     until: P::AtomicU64,
+    /// Index of the kernel's or the platform's thread that does its work; [`NOBODY`] at first.
+    runner: P::AtomicUsize,
     /// Ends its sleep, wherever it sleeps.
     wakers: Lock<Vec<Arc<dyn Wake>>, P>,
 }
@@ -45,6 +49,7 @@ impl<P: Platform> Alarms<P> {
         let nap = |_| {
             CachePadded::new(Nap {
                 until: P::AtomicU64::new(AWAKE),
+                runner: P::AtomicUsize::new(NOBODY),
                 wakers: Lock::new(LockKind::Blocking, LockClass::Control, Vec::new()),
             })
         };
@@ -69,6 +74,21 @@ impl<P: Platform> Alarms<P> {
     #[inline]
     pub fn run_timers(&self) -> bool {
         !self.elsewhere.load(Ordering::Relaxed)
+    }
+
+    /// The calling thread does the work of receive thread `thread` from now on.
+    #[inline]
+    pub fn run_here(&self, thread: usize) {
+        let (runner, me) = (&self.naps[thread].runner, P::thread_index());
+        if runner.load(Ordering::Relaxed) != me {
+            runner.store(me, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the calling thread does the work of a receive thread that is awake: it looks itself before it sleeps.
+    #[inline]
+    fn looks_itself(nap: &Nap<P>) -> bool {
+        nap.runner.load(Ordering::Relaxed) == P::known_thread_index() && nap.until.load(Ordering::Relaxed) == AWAKE
     }
 
     /// Thread `thread` is about to sleep until the time that `earliest` answers, [`Time::MAX`]: until it is woken. The time
@@ -105,6 +125,9 @@ impl<P: Platform> Alarms<P> {
     /// Something that any receive thread can do is due at `nanos`: one that sleeps is woken if nobody looks by then. The
     /// caller has made it visible and holds no guard.
     pub fn due(&self, nanos: u64) {
+        if self.naps.iter().any(|nap| Self::looks_itself(nap)) {
+            return;
+        }
         self.announce();
         let mut sleeper = None;
         for (thread, nap) in self.naps.iter().enumerate() {
@@ -122,6 +145,9 @@ impl<P: Platform> Alarms<P> {
     /// As [`Alarms::due`], for what only thread `thread` can do.
     #[cold]
     pub fn due_at(&self, thread: usize, nanos: u64) {
+        if self.naps.get(thread).is_some_and(|nap| Self::looks_itself(nap)) {
+            return;
+        }
         self.announce();
         if let Some(nap) = self.naps.get(thread)
             && !(AWAKE..=nanos).contains(&nap.until.load(Ordering::Relaxed))
@@ -202,6 +228,27 @@ mod tests {
         sleep(&alarms, 1, Time::MAX);
         alarms.due(100);
         assert_eq!(rung(&bells), [0, 1]);
+    }
+
+    /// A receive thread that makes something due itself needs no call.
+    #[test]
+    fn a_thread_that_is_awake_and_looks_itself_calls_nobody() {
+        let (alarms, bells) = two();
+        alarms.run_here(0);
+        sleep(&alarms, 1, Time::MAX);
+        alarms.due(100);
+        alarms.due_at(0, 100);
+        assert_eq!((rung(&bells), alarms.count.load(Ordering::Relaxed)), ([0, 0], 0));
+        alarms.due_at(1, 100);
+        assert_eq!(rung(&bells), [0, 1], "another can do it, and sleeps");
+        std::thread::scope(|scope| {
+            scope.spawn(|| alarms.run_here(0));
+        });
+        alarms.get_up(1);
+        sleep(&alarms, 0, Time::MAX);
+        sleep(&alarms, 1, Time::MAX);
+        alarms.due(100);
+        assert_eq!(rung(&bells), [1, 1], "the work has moved to a thread that sleeps");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use sync::{Atomic, CachePadded, Guard, Lock, LockClass, LockKind, Ordering, Plat
 
 use crate::after::After;
 use crate::flow::{self, Flow};
+use crate::route_cache::RouteCache;
 use crate::shared::Shared;
 
 /// How often path MTUs are looked through for expired ones. They live for ten minutes.
@@ -122,6 +123,11 @@ impl<P: Platform> Internet<P> {
     pub fn neighbour_count(&self) -> usize {
         self.neighbours.iter().map(|table| table.lock().len()).sum()
     }
+}
+
+/// The length of the header that IP puts in front of a payload to `destination`.
+fn header_len(destination: IpAddr) -> usize {
+    if destination.is_ipv4() { wire::ipv4::HEADER_LEN } else { wire::ipv6::HEADER_LEN }
 }
 
 impl<P: Platform> Shared<P> {
@@ -353,9 +359,28 @@ impl<P: Platform> Shared<P> {
         }
     }
 
-    /// Sends a datagram that a socket made. `hash` is that of its flow.
-    pub fn send_datagram(&self, datagram: udp::Outgoing, hash: u32, counters: &Counters, after: &mut After<P>) {
+    /// Sends a datagram that a socket made. `hash` is that of its flow. `known` is what is remembered of the way to its
+    /// destination: where that is good, no table is looked at; else it is what was found now.
+    pub(crate) fn send_datagram(
+        &self,
+        datagram: udp::Outgoing,
+        known: &mut RouteCache,
+        hash: u32,
+        counters: &Counters,
+        after: &mut After<P>,
+    ) {
+        // Read before the tables: a change in between makes what is found stale at once, not for ever.
+        let generation = self.generation();
         let udp::Outgoing { mut buf, src, dst, tos, ttl } = datagram;
+        if let Some(interface) = known.leaves_by(generation).and_then(|port| self.interface_of(port))
+            && let Some(link) = &known.link
+            && let Some(port) = self.port_of(interface, hash)
+            && buf.len() + header_len(dst) <= self.interfaces[interface].view.get().mtu_for(dst)
+        {
+            ip::output::header(&mut buf, src, dst, wire::protocol::UDP, tos, ttl);
+            link.prepend(&mut buf);
+            return self.ports[port].queue(hash).transmit_one(buf, counters, after.dirty());
+        }
         let Some(route) = self.route(dst) else { return counters.drop(DropReason::NoRoute) };
         match (src, dst) {
             // It will be cut, and then gets its identification from `fragment`.
@@ -368,6 +393,27 @@ impl<P: Platform> Shared<P> {
             _ => ip::output::header(&mut buf, src, dst, wire::protocol::UDP, tos, ttl),
         }
         self.send_along(route, buf, (src, dst), (wire::protocol::UDP, hash), counters, after);
+        *known = self.way(route, dst, (hash, generation), after);
+    }
+
+    /// What a sender may remember of the way to `destination`, which was looked up when the routes were of this generation.
+    fn way(
+        &self,
+        (interface, next_hop): (usize, IpAddr),
+        destination: IpAddr,
+        (hash, generation): (u32, u32),
+        after: &mut After<P>,
+    ) -> RouteCache {
+        let unknown = RouteCache::as_of(generation);
+        let Some(port) = self.port_of(interface, hash).filter(|_| ip::interface::is_unicast(destination)) else {
+            return unknown;
+        };
+        match self.link_header_in_use(interface, next_hop, destination, false, after) {
+            Some((link, false)) => {
+                RouteCache { generation, port: port as u16, link: Some(link), ..RouteCache::default() }
+            }
+            _ => unknown,
+        }
     }
 
     /// For a TCP segment that routers may cut. The parts that a device makes of a super-segment count on from its

@@ -25,7 +25,7 @@ use crate::attempt::{Panic, attempt};
 use crate::call::{Control, Datagram, Ingress, Segment};
 use crate::containment::{Casualty, PANICS_IN_A_ROW};
 use crate::flow::Target;
-use crate::interface::Ports;
+use crate::interface::{Port, Ports};
 use crate::shared::Shared;
 
 /// Batches that a driver takes at most before it sees to deadlines that are over: together what a queue holds by default.
@@ -316,6 +316,7 @@ impl<P: Platform> Driver<P> {
     #[inline]
     fn turn(&mut self, after: &mut After<P>) -> usize {
         self.find_architecture();
+        self.shared.alarms.run_here(self.index);
         let mut taken = self.take(after);
         if taken.full {
             self.catch_up(&mut taken, after);
@@ -423,16 +424,17 @@ impl<P: Platform> Driver<P> {
 
     /// Connections that wait for room in this driver's device queue get their turn, longest waiting first.
     fn serve_waiting(&self, port: usize, now: Time, after: &mut After<P>) {
-        let Some(queue) = self.shared.ports[port].queues().get(self.index) else { return };
-        if queue.drain() {
-            queue.flush();
-        }
-        for _ in 0..ROOM_TURNS {
-            if !queue.has_blocked() {
-                break;
+        for queue in self.looked_after(&self.shared.ports[port]) {
+            if queue.drain() {
+                queue.flush();
             }
-            let Some(target) = queue.next_with_room() else { break };
-            self.arch.post(&mut Ingress::TransmitReady(target), now, after);
+            for _ in 0..ROOM_TURNS {
+                if !queue.has_blocked() {
+                    break;
+                }
+                let Some(target) = queue.next_with_room() else { break };
+                self.arch.post(&mut Ingress::TransmitReady(target), now, after);
+            }
         }
         self.arch.end_of_batch(after);
     }
@@ -493,7 +495,15 @@ impl<P: Platform> Driver<P> {
 
     /// The transmit queues that this driver looks after.
     fn transmit_queues(&self) -> impl Iterator<Item = &TransmitQueue<P, Target>> {
-        self.shared.ports.iter().filter_map(|port| port.queues().get(self.index))
+        self.shared.ports.iter().flat_map(|port| self.looked_after(port))
+    }
+
+    /// Those of one port: the queue of this driver, and all that the calling thread has claimed.
+    #[inline]
+    fn looked_after<'a>(&self, port: &'a Port<P>) -> impl Iterator<Item = &'a TransmitQueue<P, Target>> + use<'a, P> {
+        let own = self.index;
+        let queues = port.queues().iter().enumerate();
+        queues.filter(move |(index, queue)| *index == own || queue.is_mine()).map(|(_, queue)| queue)
     }
 
     /// Whether every device has vanished.

@@ -239,13 +239,17 @@ impl<P: Platform> Shared<P> {
     /// Notifies the receivers of what was given to devices. The caller holds no guard.
     #[inline]
     pub fn notify(&self, dirty: &mut Dirty) {
-        self.ports.notify(dirty, |index| self.look_for_room(index));
+        self.ports.notify(dirty, |index, mail| self.look_for_room(index, mail));
     }
 
-    /// The driver of this index has to look whether there is room in its queue, and may be asleep.
+    /// The driver of this index has to look whether there is room in its queue, and may be asleep. With `mail`, the thread that
+    /// has claimed the queue has to, whichever driver it runs.
     #[cold]
     #[inline(never)]
-    fn look_for_room(&self, index: usize) {
+    fn look_for_room(&self, index: usize, mail: bool) {
+        if mail {
+            self.wake_drivers();
+        }
         self.alarms.due_at(index, (self.clock.now() + ROOM_NAP).as_nanos());
     }
 }

@@ -10,12 +10,14 @@ use std::sync::Arc;
 
 use observe::Counters;
 use smallvec::SmallVec;
-use sync::Platform;
+use sync::{Platform, Writers};
 use udp::UdpPcb;
 use wire::FourTuple;
 
 use crate::flow::UdpName;
+use crate::recent_routes::RecentRoutes;
 use crate::replicas::Spread;
+use crate::shared::Shared;
 use crate::socket::UdpShared;
 
 /// A PCB as a place stores it.
@@ -24,9 +26,24 @@ pub trait Stored {
     fn look<R>(&self, f: impl FnOnce(&UdpPcb) -> R) -> R;
 }
 
-impl Stored for UdpPcb {
+impl Stored for Datagrams {
     fn look<R>(&self, f: impl FnOnce(&UdpPcb) -> R) -> R {
-        f(self)
+        f(&self.pcb)
+    }
+}
+
+/// A PCB, and what is remembered of the ways to its peers.
+pub struct Datagrams {
+    /// The PCB.
+    pub pcb: UdpPcb,
+    /// Of the peers that were sent something last. Whether a way is still good, its generation says.
+    pub routes: RecentRoutes,
+}
+
+impl Datagrams {
+    /// Of a socket that is bound to `local`.
+    pub fn new(local: SocketAddr) -> Datagrams {
+        Datagrams { pcb: UdpPcb::new(local), routes: RecentRoutes::default() }
     }
 }
 
@@ -42,10 +59,16 @@ pub struct Bound<S, P: Platform> {
 pub struct HeldSocket<'a, P: Platform> {
     /// Its PCB.
     pub pcb: &'a mut UdpPcb,
+    /// The ways to its peers.
+    pub routes: &'a mut RecentRoutes,
     /// What its users hold.
     pub socket: &'a Arc<UdpShared<P>>,
     /// Where the calling thread counts.
     pub counters: &'a Counters,
+    /// The stack.
+    pub shared: &'a Shared<P>,
+    /// How its readiness is written.
+    pub writers: Writers,
 }
 
 /// The sockets of one port, in the order in which they were bound: nearly always one.

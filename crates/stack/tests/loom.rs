@@ -5,18 +5,25 @@ mod alarms;
 #[allow(dead_code)] // not every fault can be shown here
 #[path = "../../sync/tests/planted/mod.rs"]
 mod planted;
+#[path = "shuttle/readiness.rs"]
+mod readiness;
 
 use alarms::{Calls, due_while_lying_down};
 use planted::{NoFence, Planted, outcome};
-use sync::Platform;
+use readiness::{ready_while_lying_down, ready_while_registering};
 use sync::loom::Loom;
+use sync::{Platform, Writers};
 
-fn explore<P: Platform>(calls: Calls) -> Result<(), String> {
+fn explore_all(model: impl Fn() + Send + Sync + 'static) -> Result<(), String> {
     outcome(move || {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(2);
-        builder.check(move || due_while_lying_down::<P>(1, calls));
+        builder.check(model);
     })
+}
+
+fn explore<P: Platform>(calls: Calls) -> Result<(), String> {
+    explore_all(move || due_while_lying_down::<P>(1, calls))
 }
 
 #[test]
@@ -34,4 +41,23 @@ fn a_sleeper_or_a_caller_without_a_fence_is_found() {
         let message = explore::<Planted<Loom, NoFence>>(calls).expect_err("loom must find the fault");
         assert!(message.contains("deadlock"), "found, but as: {message}");
     }
+}
+
+#[test]
+fn a_bit_that_rises_wakes_a_sleeper_and_reaches_a_new_poll_set() {
+    for writers in [Writers::One, Writers::Many] {
+        explore_all(move || ready_while_lying_down::<Loom>(writers)).expect("the model holds");
+        explore_all(move || ready_while_registering::<Loom>(writers)).expect("the model holds");
+    }
+}
+
+/// Bits that are set by plain stores rest on the fences of both sides.
+#[test]
+fn a_bit_that_rises_without_a_fence_is_found() {
+    let lying_down = ready_while_lying_down::<Planted<Loom, NoFence>>;
+    let message = explore_all(move || lying_down(Writers::One)).expect_err("loom must find the fault");
+    assert!(message.contains("deadlock"), "found, but as: {message}");
+    let registering = ready_while_registering::<Planted<Loom, NoFence>>;
+    let message = explore_all(move || registering(Writers::One)).expect_err("loom must find the fault");
+    assert!(message.contains("nobody was told"), "found, but as: {message}");
 }

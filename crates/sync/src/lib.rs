@@ -30,6 +30,7 @@
 //! | which lock may be taken under which | [`LockClass`], [`lock_order`] | `lock_class.rs`, `lock_order.rs` |
 
 mod cache_padded;
+mod claim_lock;
 mod condvar;
 mod doorbell;
 mod forward_atomic;
@@ -56,6 +57,7 @@ mod use_count;
 pub mod walk;
 
 pub use cache_padded::CachePadded;
+pub use claim_lock::{ClaimGuard, ClaimLock, Claimed};
 pub use condvar::Condvar;
 pub use doorbell::{Armed, DoorbellLike, Silent};
 pub use index_stack::IndexStack;

@@ -76,6 +76,8 @@ lock_classes! {
     Destinations = "destinations",
     /// A device's transmit queue.
     DeviceTx = "device-tx",
+    /// What threads have left for the one that has claimed a device's transmit queue.
+    TransmitMail = "transmit-mail",
     /// Free places for connections that no cell has.
     ConnSlab = "conn-slab",
     /// A buffer pool.

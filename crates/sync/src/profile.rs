@@ -75,6 +75,11 @@ impl ThreadCounters {
         }
     }
 
+    /// How often the thread has obtained a lock of this class, ever. Exact on the thread itself.
+    pub fn acquisitions(&self, class: LockClass) -> u64 {
+        self.classes[class.index()].acquired.load(Ordering::Relaxed)
+    }
+
     #[inline(always)]
     pub(crate) fn acquired(&self, class: LockClass) {
         self.add(&self.classes[class.index()].acquired, 1);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use sync::{NotOwner, OwnerCell, PerThread, Platform, Real, Writers};
+use sync::{ClaimLock, Claimed, LockClass, LockKind, NotOwner, OwnerCell, PerThread, Platform, Real, Writers};
 
 const COUNT: usize = if cfg!(miri) { 50 } else { 20_000 };
 
@@ -134,4 +134,56 @@ fn six_hundred_live_threads_count_exactly() {
     });
     assert_eq!(counts.iter().map(|count| count.load(Relaxed)).sum::<usize>(), 100 * THREADS);
     assert_eq!(counts.iter().count(), THREADS);
+}
+
+#[test]
+fn a_claimed_value_is_its_claimants_until_that_gives_it_up() {
+    let value: ClaimLock<u32> = ClaimLock::new(LockKind::Blocking, LockClass::Group, 0);
+    *value.enter().expect("nobody's") += 1;
+    assert!(!value.is_mine() && !value.give_up());
+    assert!(value.claim() && value.claim() && value.is_mine());
+    let refused = |value: &ClaimLock<u32>| {
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                assert!(!value.give_up(), "only the claimant ends a claim");
+                (value.enter().err(), value.claim())
+            });
+            other.join().expect("no panic")
+        })
+    };
+    assert_eq!(refused(&value), (Some(Claimed), false));
+    {
+        let mut inside = value.enter().expect("mine");
+        *inside += 1;
+        assert_eq!(value.enter().err(), Some(Claimed), "one reference at a time, also on one thread");
+        assert!(!value.give_up(), "not while it is in use");
+    }
+    assert!(value.give_up());
+    assert_eq!(refused(&value), (None, true), "anybody's, and then the other thread's, which has ended");
+}
+
+/// One thread claims and gives up, the others come by the lock: no increment is lost, whether they are let in or refused.
+#[test]
+fn a_claim_excludes() {
+    const THREADS: usize = 3;
+    let value: ClaimLock<usize> = ClaimLock::new(LockKind::Blocking, LockClass::Group, 0);
+    let entered = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..COUNT {
+                    if let Ok(mut inside) = value.enter() {
+                        *inside += 1;
+                        entered.fetch_add(1, Relaxed);
+                    }
+                }
+            });
+        }
+        for _ in 0..COUNT {
+            assert!(value.claim());
+            *value.enter().expect("mine") += 1;
+            assert!(value.give_up());
+        }
+    });
+    assert_eq!(*value.enter().expect("nobody's"), COUNT + entered.into_inner());
 }

@@ -69,6 +69,12 @@ fn locks_with_weak_release_are_found() {
 }
 
 #[test]
+fn a_claim_excludes() {
+    holds(models::claim::<Loom>);
+    fails(RACE, models::claim::<Weak>);
+}
+
+#[test]
 fn queue_locks_exclude_on_the_waiting_path() {
     holds(|| models::raw_exclusion::<Loom, Mcs<Loom>>(2));
     holds(|| models::raw_exclusion::<Loom, Ticket<Loom>>(2));

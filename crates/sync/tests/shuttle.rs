@@ -40,6 +40,12 @@ fn a_reservation_excludes() {
 }
 
 #[test]
+fn a_claim_excludes() {
+    holds(models::claim::<Shuttle>);
+    fails(models::claim::<Torn>);
+}
+
+#[test]
 fn spin_park() {
     holds(|| models::exclusion::<Shuttle>(LockKind::SpinPark));
     fails(|| models::exclusion::<Torn>(LockKind::SpinPark));

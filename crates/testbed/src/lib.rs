@@ -2,11 +2,12 @@
 //! the host that the test plays to it ([`frames`]), steps that happen to it ([`subject`]), a device that looks at what
 //! crosses it ([`witness`]), one that panics when it is told to ([`planted`]), and how long tests wait ([`limit`]).
 //!
-//! Two stacks on one link are a [`world`].
+//! What a thread spends in locks and read-modify-writes is counted by [`counting`]. Two stacks on one link are a [`world`].
 //!
 //! Nothing here belongs to the product; no crate of it depends on this one but for its tests.
 #![forbid(unsafe_code)]
 
+pub mod counting;
 pub mod frames;
 pub mod limit;
 pub mod node;

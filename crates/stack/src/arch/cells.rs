@@ -315,6 +315,8 @@ impl<P: Platform, E: Exclusion<P>> Architecture<P> for Cells<P, E> {
         for cell in cells {
             contents.messages.append(&mut cell.withdraw());
             cell.seize(hub, |cell| cell.dissolve(&mut contents));
+            // Nothing is left of it that a thread could own.
+            cell.retire(hub);
         }
         Ok(contents)
     }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use observe::Time;
-use sync::{Atomic, Lock, LockClass, Ordering, Platform};
+use sync::{Atomic, Lock, LockClass, Ordering, Platform, Writers};
 
 use super::Architecture;
 use super::cells::{Cells, Exclusion, Hub};
@@ -65,7 +65,7 @@ pub fn new<P: Platform>(
 ) -> Arc<dyn Architecture<P>> {
     let slab = contents.slab.clone();
     Arc::new(Cells::new(shared, groups, false, contents, || Group {
-        cell: Lock::new(shared.lock_kind, LockClass::Group, Cell::new(shared, &slab)),
+        cell: Lock::new(shared.lock_kind, LockClass::Group, Cell::new(shared, &slab, Writers::Many)),
         deadline: P::AtomicU64::new(u64::MAX),
     }))
 }

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use observe::Time;
-use sync::{Atomic, Ordering, OwnerCell, Platform};
+use sync::{Atomic, Ordering, OwnerCell, Platform, Writers};
 
 use super::Architecture;
 use super::cells::{Cells, Exclusion, Hub};
@@ -103,7 +103,7 @@ pub fn new<P: Platform>(
 ) -> Arc<dyn Architecture<P>> {
     let slab = contents.slab.clone();
     Arc::new(Cells::new(shared, cpus, own_threads, contents, || Owner {
-        cell: OwnerCell::new(Cell::new(shared, &slab)),
+        cell: OwnerCell::new(Cell::new(shared, &slab, Writers::Many)),
         mailbox: match kind {
             QueueKind::Mutex => Mailbox::list(),
             QueueKind::Ring => Mailbox::ring(),

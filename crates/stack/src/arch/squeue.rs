@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use observe::Time;
-use sync::{Atomic, Lock, LockClass, Ordering, OwnerCell, Parker, Platform, model_is_over};
+use sync::{Atomic, Lock, LockClass, Ordering, OwnerCell, Parker, Platform, Writers, model_is_over};
 
 use super::Architecture;
 use super::cells::{Cells, Exclusion, Hub};
@@ -124,7 +124,7 @@ pub fn new<P: Platform>(
     Arc::new(Cells::new(shared, cpus, own_threads, contents, || Squeue {
         mode,
         queue: Lock::new(shared.lock_kind, LockClass::Squeue, VecDeque::new()),
-        cell: OwnerCell::new(Cell::new(shared, &slab)),
+        cell: OwnerCell::new(Cell::new(shared, &slab, Writers::Many)),
         worker: Parker::new(),
         deadline: P::AtomicU64::new(u64::MAX),
         stop: P::AtomicBool::new(false),

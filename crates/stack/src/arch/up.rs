@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use observe::Time;
-use sync::{Atomic, Ordering, OwnerCell, Platform, model_is_over};
+use sync::{Atomic, Ordering, OwnerCell, Platform, Writers, model_is_over};
 
 use super::Architecture;
 use super::cells::{Cells, Exclusion, Hub};
@@ -67,7 +67,7 @@ pub fn new<P: Platform>(
 ) -> Arc<dyn Architecture<P>> {
     let slab = contents.slab.clone();
     Arc::new(Cells::new(shared, 1, false, contents, || Up {
-        cell: OwnerCell::new(Cell::new(shared, &slab)),
+        cell: OwnerCell::new(Cell::new(shared, &slab, Writers::One)),
         mailbox: Mailbox::list(),
         turned_away: P::AtomicBool::new(false),
     }))
@@ -91,9 +91,24 @@ impl<P: Platform> Up<P> {
         Some(result)
     }
 
+    /// The thread that polls becomes the owner, of the cell and of what the cell sends by, unless another thread is.
+    #[cold]
+    fn take_over(&self, hub: &Hub<P>) -> bool {
+        if self.cell.bind_here().is_err() {
+            self.turned_away.store(true, Ordering::Relaxed);
+            P::fence(Ordering::SeqCst);
+            if self.cell.bind_here().is_err() {
+                return false;
+            }
+        }
+        hub.shared.ports.claim();
+        true
+    }
+
     /// Gives the cell up. A driver that was turned away meanwhile is woken; mail that came meanwhile, and that perhaps
     /// no other thread will look for, is run first.
     fn let_go(&self, hub: &Hub<P>) {
+        hub.shared.ports.give_up();
         loop {
             let _ = self.cell.release();
             P::fence(Ordering::SeqCst);
@@ -183,12 +198,8 @@ impl<P: Platform> Exclusion<P> for Up<P> {
     }
 
     fn tick(&self, hub: &Hub<P>, now: Time) -> bool {
-        if self.cell.bind_here().is_err() {
-            self.turned_away.store(true, Ordering::Relaxed);
-            P::fence(Ordering::SeqCst);
-            if self.cell.bind_here().is_err() {
-                return false;
-            }
+        if self.cell.owner() != Some(P::thread_index()) && !self.take_over(hub) {
+            return false;
         }
         let ran = self.drain(hub, now);
         if self.deadline() <= now.as_nanos() {

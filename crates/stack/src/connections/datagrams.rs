@@ -15,8 +15,9 @@ use wire::FourTuple;
 
 use crate::after::After;
 use crate::call::Datagram;
-use crate::flow::UdpName;
 use crate::place::Place;
+use crate::route_cache::RouteCache;
+use crate::shared::Shared;
 use crate::socket::Readiness;
 use crate::udp_call::{UdpCall, UdpReply, UdpRequest};
 use crate::udp_table::HeldSocket;
@@ -30,7 +31,7 @@ pub trait Datagrams: Place {
         let taken = self.with_socket_for(&tuple, |held| {
             if let Some(datagram) = arriving.take() {
                 match arrives(datagram, held.pcb, held.counters) {
-                    Ok(()) => after.wake_datagrams(held.socket, Readiness::READABLE),
+                    Ok(()) => after.wake_datagrams(held.socket, Readiness::READABLE, held.writers),
                     Err(reason) => held.counters.drop(reason),
                 }
             }
@@ -59,7 +60,8 @@ pub trait Datagrams: Place {
         };
         self.with_socket_for(&error.tuple, |held| match event.run(held.pcb, &mut udp::Outbox::new(held.counters)) {
             Ok(()) => {
-                after.wake_datagrams(held.socket, Readiness::ERROR | Readiness::READABLE | Readiness::WRITABLE);
+                let bits = Readiness::ERROR | Readiness::READABLE | Readiness::WRITABLE;
+                after.wake_datagrams(held.socket, bits, held.writers);
             }
             Err(reason) => held.counters.drop(reason),
         });
@@ -71,55 +73,13 @@ pub trait Datagrams: Place {
         match request {
             UdpRequest::Bind(socket) => self.bind_socket(socket),
             UdpRequest::Unbind => self.unbind_socket(name),
-            UdpRequest::Send { payload, to } => return UdpReply::Sent(self.send_datagram(name, payload, to, after)),
+            UdpRequest::Send { payload, to } => {
+                let sent = self.with_socket(name, |held| send(held, payload, to, after));
+                return UdpReply::Sent(sent.unwrap_or(Err(udp::SendError::Closed)));
+            }
             other => return self.with_socket(name, |held| settled(other, held)).unwrap_or(UdpReply::Gone),
         }
         UdpReply::Done
-    }
-
-    /// SEND. What the socket makes leaves when it is no longer held: datagrams have no order among threads that send.
-    fn send_datagram(
-        &mut self,
-        name: UdpName,
-        payload: pktbuf::PktBuf,
-        to: Option<SocketAddr>,
-        after: &mut After<Self::Platform>,
-    ) -> Result<usize, udp::SendError> {
-        let connected = || self.with_socket(name, |held| held.pcb.remote).flatten();
-        let destination = to.or_else(connected).ok_or(udp::SendError::NoDestination)?;
-        let source = self.source(destination.ip())?;
-        let (sent, made) = self
-            .with_socket(name, |held| {
-                let mut out = udp::Outbox::new(held.counters);
-                let sent = udp::SendTo { payload, to, source }.run(held.pcb, &mut out);
-                if sent.is_err() && !held.pcb.readiness().contains(udp::Readiness::ERROR) {
-                    // It has been reported. While the socket is held: what comes later raises it again.
-                    held.socket.ready.clear(Readiness::ERROR);
-                }
-                (sent, out.datagrams)
-            })
-            .ok_or(udp::SendError::Closed)?;
-        for datagram in made {
-            let tuple = FourTuple {
-                local_addr: datagram.src,
-                local_port: name.port,
-                remote_addr: datagram.dst,
-                remote_port: destination.port(),
-            };
-            let shared = self.shared();
-            shared.send_datagram(datagram, shared.rss.hash_tcp(&tuple), self.counters(), after);
-        }
-        sent
-    }
-
-    /// The address to send from to `destination`, if anything can be sent there.
-    fn source(&self, destination: IpAddr) -> Result<IpAddr, udp::SendError> {
-        let shared = self.shared();
-        let (interface, _) = shared.route(destination).ok_or(udp::SendError::Unreachable)?;
-        if shared.is_down(interface) {
-            return Err(udp::SendError::NetworkDown);
-        }
-        shared.interfaces[interface].view.get().source_for(destination).ok_or(udp::SendError::Unreachable)
     }
 }
 
@@ -132,18 +92,60 @@ fn arrives(datagram: ip::Datagram, pcb: &mut UdpPcb, counters: &Counters) -> Res
     udp::DatagramArrives(datagram).run(pcb, &mut udp::Outbox::new(counters))
 }
 
+/// SEND. What the socket makes leaves while it is held, as segments do: datagrams of one socket in the order in which they were
+/// made. The way to the peer is looked up once for as long as routes and neighbours stay as they are.
+fn send<P: Platform>(
+    held: HeldSocket<'_, P>,
+    payload: pktbuf::PktBuf,
+    to: Option<SocketAddr>,
+    after: &mut After<P>,
+) -> Result<usize, udp::SendError> {
+    let HeldSocket { pcb, routes, socket, counters, shared, writers } = held;
+    let destination = to.or(pcb.remote).ok_or(udp::SendError::NoDestination)?;
+    let mut route = routes.recall(destination.ip(), shared.generation());
+    let source = source(shared, &route, destination.ip())?;
+    let mut out = udp::Outbox::new(counters);
+    let sent = udp::SendTo { payload, to, source }.run(pcb, &mut out);
+    if sent.is_err() && !pcb.readiness().contains(udp::Readiness::ERROR) {
+        // It has been reported. While the socket is held: what comes later raises it again.
+        socket.ready.clear_as(Readiness::ERROR, writers);
+    }
+    for datagram in out.datagrams {
+        let tuple = FourTuple {
+            local_addr: datagram.src,
+            local_port: socket.name().port,
+            remote_addr: datagram.dst,
+            remote_port: destination.port(),
+        };
+        shared.send_datagram(datagram, &mut route, shared.rss.hash_tcp(&tuple), counters, after);
+    }
+    routes.note(destination.ip(), &route);
+    sent
+}
+
+/// The address to send from to `destination`, if anything can be sent there. `route` is what is remembered of the way.
+fn source<P: Platform>(shared: &Shared<P>, route: &RouteCache, destination: IpAddr) -> Result<IpAddr, udp::SendError> {
+    let known = route.leaves_by(shared.generation()).and_then(|port| shared.interface_of(port));
+    let looked_up = || shared.route(destination).map(|(interface, _)| interface);
+    let interface = known.or_else(looked_up).ok_or(udp::SendError::Unreachable)?;
+    if shared.is_down(interface) {
+        return Err(udp::SendError::NetworkDown);
+    }
+    shared.interfaces[interface].view.get().source_for(destination).ok_or(udp::SendError::Unreachable)
+}
+
 /// A request that concerns the socket and nothing else.
 fn settled<P: Platform>(request: UdpRequest<P>, held: HeldSocket<'_, P>) -> UdpReply {
-    let HeldSocket { pcb, socket, counters } = held;
+    let HeldSocket { pcb, socket, counters, writers, .. } = held;
     let mut out = udp::Outbox::new(counters);
     match request {
         UdpRequest::Receive => {
             let received = udp::ReceiveFrom.run(pcb, &mut out);
             // While the socket is held: what comes later raises it again.
             match received {
-                Err(udp::ReceiveError::WouldBlock) => socket.ready.clear(Readiness::READABLE),
+                Err(udp::ReceiveError::WouldBlock) => socket.ready.clear_as(Readiness::READABLE, writers),
                 Err(udp::ReceiveError::Refused | udp::ReceiveError::Unreachable) => {
-                    socket.ready.clear(Readiness::ERROR);
+                    socket.ready.clear_as(Readiness::ERROR, writers);
                 }
                 _ => {}
             }
@@ -158,7 +160,7 @@ fn settled<P: Platform>(request: UdpRequest<P>, held: HeldSocket<'_, P>) -> UdpR
         UdpRequest::Remote => return UdpReply::Remote(pcb.remote),
         UdpRequest::TakeError => {
             let error = udp::TakeError.run(pcb, &mut out);
-            socket.ready.clear(Readiness::ERROR);
+            socket.ready.clear_as(Readiness::ERROR, writers);
             return UdpReply::Failure(error);
         }
         UdpRequest::Ttl => return UdpReply::Ttl(pcb.ttl),

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use observe::{Counter, Time};
+use sync::Writers;
 use tcp::{Event, PathNews, TableChange};
 
 use crate::after::After;
@@ -54,7 +55,7 @@ pub trait Events: Place {
         let casualty = self.flow(id).map_or(Casualty::Work, |flow| Casualty::Connection(flow.tuple));
         self.shared().failures.note(panic, casualty, self.counters());
         if let Some(socket) = self.condemn(id, now, after) {
-            after.wake(&socket, CONDEMNED);
+            after.wake(&socket, CONDEMNED, Writers::Many);
         }
     }
 

@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use observe::{Counters, DropReason, Time};
-use sync::{CachePadded, Platform};
+use sync::{CachePadded, Platform, Writers};
 use tcp::{Event, Pcb};
-use udp::{Event as _, UdpPcb};
+use udp::Event as _;
 use wire::FourTuple;
 
 use super::connection::{Connection, Connections, OwnedTable};
@@ -29,24 +29,27 @@ use crate::shared::Shared;
 use crate::socket::{Admission, Readiness, TcpSocket, UdpShared};
 use crate::table::index::Absent;
 use crate::timers::Wheel;
-use crate::udp_table::{Bound, HeldSocket, UdpTable};
+use crate::udp_table::{Bound, Datagrams, HeldSocket, UdpTable};
 
 /// A shard of connections with all that serves them.
 pub struct Cell<P: Platform> {
     shared: Arc<Shared<P>>,
     directory: Directory<OwnedTable<P>, P>,
-    datagrams: UdpTable<UdpPcb, P>,
+    datagrams: UdpTable<Datagrams, P>,
     wheel: Wheel,
     /// Memory for the slots that are due, kept from one time to the next.
     due: Vec<u32>,
     counters: Counters,
     /// Where the account of its connections is kept.
     account: Arc<CachePadded<account::Entry<P>>>,
+    /// Whether what is published for other threads takes plain stores.
+    writers: Writers,
 }
 
 impl<P: Platform> Cell<P> {
-    /// An empty cell over the stack's slab.
-    pub fn new(shared: &Arc<Shared<P>>, slab: &Arc<Connections<P>>) -> Self {
+    /// An empty cell over the stack's slab. `writers`: whether one thread has all cells, and no other takes its turn while
+    /// callers use it.
+    pub fn new(shared: &Arc<Shared<P>>, slab: &Arc<Connections<P>>, writers: Writers) -> Self {
         Cell {
             shared: shared.clone(),
             directory: Directory::new(OwnedTable::new(slab, &shared.secrets)),
@@ -55,6 +58,7 @@ impl<P: Platform> Cell<P> {
             due: Vec::new(),
             counters: Counters::new(),
             account: shared.account.open(),
+            writers,
         }
     }
 
@@ -72,11 +76,14 @@ impl<P: Platform> Cell<P> {
     }
 }
 
+/// What surrounds a connection of a cell.
+type Around<'a, P> = (&'a Shared<P>, &'a Counters, &'a account::Entry<P>, Writers);
+
 /// Runs an event on a connection of a cell.
 #[inline(always)]
 fn work<P: Platform, E: Event>(
     connection: &mut Connection<P>,
-    (shared, counters, account): (&Shared<P>, &Counters, &account::Entry<P>),
+    (shared, counters, account, writers): Around<'_, P>,
     event: E,
     now: Time,
     after: &mut After<P>,
@@ -85,7 +92,7 @@ fn work<P: Platform, E: Event>(
     sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
     let reply = event.run(&mut connection.pcb.parts(), &mut out, now);
     shared.emit(&connection.flow, &mut connection.route, &mut out, after);
-    let effects = conclude(shared, &connection.flow, &connection.route, &connection.socket, &out, after);
+    let effects = conclude(shared, &connection.flow, &connection.route, (&connection.socket, writers), &out, after);
     if out.memory != 0 {
         shared.account.take_memory(account, &mut connection.charge, out.memory, out.config);
     }
@@ -138,7 +145,13 @@ impl<P: Platform> Place for Cell<P> {
     fn with_directory<R>(&mut self, f: impl FnOnce(&mut DirectoryOf<Self>, &Site<'_, Self>) -> R) -> R {
         f(
             &mut self.directory,
-            &Site { shared: &self.shared, counters: &self.counters, layout: (), account: &self.account },
+            &Site {
+                shared: &self.shared,
+                counters: &self.counters,
+                layout: (),
+                account: &self.account,
+                writers: self.writers,
+            },
         )
     }
 
@@ -196,7 +209,7 @@ impl<P: Platform> Place for Cell<P> {
         let key = directory.connections.insert(Connection::new(absent, flow, socket, route, pcb));
         let connection = directory.connections.at(key.slot).ok_or(OpenRefused::Fault)?;
         connection.socket.placed(key);
-        let around = (site.shared, site.counters, site.account);
+        let around = (site.shared, site.counters, site.account, site.writers);
         match attempt(|| work(connection, around, tcp::Open(fast_open), now, after)) {
             Ok(((), effects)) => Ok(Opened { id: key.slot, key, route: connection.route, effects }),
             Err(panic) => {
@@ -210,23 +223,25 @@ impl<P: Platform> Place for Cell<P> {
     }
 
     fn with_socket<R>(&mut self, name: UdpName, f: impl FnOnce(HeldSocket<'_, P>) -> R) -> Option<R> {
-        let Bound { socket, pcb } = self.datagrams.find(name)?;
-        Some(f(HeldSocket { pcb, socket, counters: &self.counters }))
+        let Bound { socket, pcb: Datagrams { pcb, routes } } = self.datagrams.find(name)?;
+        let (counters, shared, writers) = (&self.counters, &*self.shared, self.writers);
+        Some(f(HeldSocket { pcb, routes, socket, counters, shared, writers }))
     }
 
     fn with_socket_for<R>(&mut self, tuple: &FourTuple, f: impl FnOnce(HeldSocket<'_, P>) -> R) -> Option<R> {
-        let Bound { socket, pcb } = self.datagrams.best(tuple)?;
-        Some(f(HeldSocket { pcb, socket, counters: &self.counters }))
+        let Bound { socket, pcb: Datagrams { pcb, routes } } = self.datagrams.best(tuple)?;
+        let (counters, shared, writers) = (&self.counters, &*self.shared, self.writers);
+        Some(f(HeldSocket { pcb, routes, socket, counters, shared, writers }))
     }
 
     fn bind_socket(&mut self, socket: Arc<UdpShared<P>>) {
-        let pcb = UdpPcb::new(socket.local());
+        let pcb = Datagrams::new(socket.local());
         self.datagrams.insert(socket, pcb);
     }
 
     fn unbind_socket(&mut self, name: UdpName) {
         if let Some(mut bound) = self.datagrams.remove(name) {
-            udp::Close.run(&mut bound.pcb, &mut udp::Outbox::new(&self.counters));
+            udp::Close.run(&mut bound.pcb.pcb, &mut udp::Outbox::new(&self.counters));
         }
     }
 
@@ -240,7 +255,7 @@ impl<P: Platform> Place for Cell<P> {
         after: &mut After<P>,
     ) -> Option<(E::Reply, Effects)> {
         let connection = self.directory.connections.at(*slot)?;
-        Some(work(connection, (&self.shared, &self.counters, &self.account), event, now, after))
+        Some(work(connection, (&self.shared, &self.counters, &self.account, self.writers), event, now, after))
     }
 
     /// Not in a cell: while one thread holds it, no other changes the table.
@@ -285,7 +300,7 @@ impl<P: Platform> Place for Cell<P> {
     #[inline(always)]
     fn after_call(&mut self, slot: &u32, bit: Readiness, exhausted: bool) {
         if exhausted && let Some(connection) = self.directory.connections.at(*slot) {
-            connection.socket.ready.clear(bit);
+            connection.socket.ready.clear_as(bit, self.writers);
         }
     }
 

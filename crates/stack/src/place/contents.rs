@@ -9,18 +9,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use observe::{CounterSnapshot, Time};
-use sync::Platform;
-use sync::slab::{Detached, Key};
-use udp::UdpPcb;
-
 use super::connection::{Connection, Connections, connections};
 use crate::flow::UdpName;
 use crate::handoff::Message;
 use crate::handshakes;
 use crate::replicas::Replicas;
 use crate::socket::Admission;
-use crate::udp_table::Bound;
+use crate::udp_table::{Bound, Datagrams};
+use observe::{CounterSnapshot, Time};
+use sync::Platform;
+use sync::slab::{Detached, Key};
 
 /// Another thread is using the architecture: its contents stay where they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +35,7 @@ pub struct Contents<P: Platform> {
     pub(super) connections: Vec<Moving<P>>,
     pub(super) half_open: Vec<handshakes::Moving<P>>,
     /// Datagram sockets with what they have queued; those of one port in the order in which they were bound.
-    pub(super) datagrams: Vec<Bound<UdpPcb, P>>,
+    pub(super) datagrams: Vec<Bound<Datagrams, P>>,
     /// What each cell has a replica of.
     pub(super) replicas: Replicas<P>,
     /// Where the wheels stood: the earliest, if there were several.
@@ -57,7 +55,7 @@ pub(super) struct Moving<P: Platform> {
 pub(crate) struct Share<P: Platform> {
     pub(super) connections: Vec<Moving<P>>,
     pub(super) half_open: Vec<handshakes::Moving<P>>,
-    pub(super) datagrams: Vec<Bound<UdpPcb, P>>,
+    pub(super) datagrams: Vec<Bound<Datagrams, P>>,
     pub(super) replicas: Replicas<P>,
     pub(super) turned: Option<Time>,
 }

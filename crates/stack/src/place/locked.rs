@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use observe::{CounterSnapshot, Counters, PerThreadCounters, Time};
-use sync::{Atomic, Guard, Lock, LockClass, Ordering, Platform};
+use sync::{Atomic, Guard, Lock, LockClass, Ordering, Platform, Writers};
 use tcp::{Event, Outbox};
 use udp::{Event as _, UdpPcb};
 use wire::FourTuple;
@@ -43,7 +43,7 @@ use crate::shared::Shared;
 use crate::socket::{Admission, Readiness, TcpSocket, UdpShared};
 use crate::table::index::Absent;
 use crate::timers::{Timer, Wheel};
-use crate::udp_table::{Bound, HeldSocket, Stored, UdpTable};
+use crate::udp_table::{Bound, Datagrams, HeldSocket, Stored, UdpTable};
 
 pub use connection::{Connection, SharedTable};
 
@@ -63,7 +63,7 @@ pub struct Locked<P: Platform> {
     policy: TablePolicy,
     table: Lock<Directory<SharedTable<P>, P>, P>,
     /// Datagram sockets, each with a lock of its own.
-    datagrams: Lock<UdpTable<Arc<Lock<UdpPcb, P>>, P>, P>,
+    datagrams: Lock<UdpTable<Arc<Lock<Datagrams, P>>, P>, P>,
     timers: Lock<Timers, P>,
     /// The wheel's next deadline in nanoseconds, readable without its lock.
     deadline: P::AtomicU64,
@@ -144,7 +144,7 @@ impl<P: Platform> Locked<P> {
         contents.replicas = std::mem::take(&mut directory.replicas);
         drop(directory);
         contents.datagrams.extend(self.datagrams.lock().take().map(|Bound { socket, pcb }| {
-            let empty = UdpPcb::new(socket.local());
+            let empty = Datagrams::new(socket.local());
             Bound { socket, pcb: std::mem::replace(&mut *pcb.lock(), empty) }
         }));
         contents.counted += &self.counters.snapshot();
@@ -212,8 +212,19 @@ impl<P: Platform> Locked<P> {
         Some((found, held))
     }
 
-    fn behind_lock(&self, pcb: UdpPcb) -> Arc<Lock<UdpPcb, P>> {
+    fn behind_lock(&self, pcb: Datagrams) -> Arc<Lock<Datagrams, P>> {
         Arc::new(Lock::new(self.shared.lock_kind, LockClass::SocketBuffer, pcb))
+    }
+
+    /// The lock of the socket is held.
+    fn with_held<R>(
+        &self,
+        socket: &Arc<UdpShared<P>>,
+        Datagrams { pcb, routes }: &mut Datagrams,
+        f: impl FnOnce(HeldSocket<'_, P>) -> R,
+    ) -> R {
+        let (counters, shared) = (self.counters.here(), &*self.shared);
+        f(HeldSocket { pcb, routes, socket, counters, shared, writers: Writers::Many })
     }
 
     fn note_deadline(&self, wheel: &Wheel) {
@@ -263,6 +274,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
             counters: &self.counters,
             layout: self.locks,
             account: self.shared.account.here(),
+            writers: Writers::Many,
         };
         let result = f(&mut directory, &site);
         let deadline = directory.half_open.cached_deadline();
@@ -334,25 +346,23 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
 
     fn with_socket<R>(&mut self, name: UdpName, f: impl FnOnce(HeldSocket<'_, P>) -> R) -> Option<R> {
         let (socket, pcb) = found(self.datagrams.lock().find(name))?;
-        let result = f(HeldSocket { pcb: &mut pcb.lock(), socket: &socket, counters: self.counters() });
-        Some(result)
+        Some(self.with_held(&socket, &mut pcb.lock(), f))
     }
 
     fn with_socket_for<R>(&mut self, tuple: &FourTuple, f: impl FnOnce(HeldSocket<'_, P>) -> R) -> Option<R> {
         let (socket, pcb) = found(self.datagrams.lock().best(tuple))?;
-        let result = f(HeldSocket { pcb: &mut pcb.lock(), socket: &socket, counters: self.counters() });
-        Some(result)
+        Some(self.with_held(&socket, &mut pcb.lock(), f))
     }
 
     fn bind_socket(&mut self, socket: Arc<UdpShared<P>>) {
-        let pcb = self.behind_lock(UdpPcb::new(socket.local()));
+        let pcb = self.behind_lock(Datagrams::new(socket.local()));
         self.datagrams.lock().insert(socket, pcb);
     }
 
     fn unbind_socket(&mut self, name: UdpName) {
         let removed = self.datagrams.lock().remove(name);
         if let Some(bound) = removed {
-            udp::Close.run(&mut bound.pcb.lock(), &mut udp::Outbox::new(self.counters()));
+            udp::Close.run(&mut bound.pcb.lock().pcb, &mut udp::Outbox::new(self.counters()));
         }
     }
 
@@ -374,7 +384,10 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         let reply = pass(&connection.pcb, way, &mut held, event, &mut out, now);
         held.release();
         connection.charge(&self.shared, out.memory, out.standing);
-        Some((reply, conclude(&self.shared, &connection.flow, &route, &connection.socket, &out, after)))
+        Some((
+            reply,
+            conclude(&self.shared, &connection.flow, &route, (&connection.socket, Writers::Many), &out, after),
+        ))
     }
 
     fn appeared(&mut self, arrival: &mut call::Segment, now: Time, after: &mut After<P>) {
@@ -447,14 +460,14 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
 /// A datagram socket that was found, to be used when the table has been let go.
 #[expect(clippy::type_complexity, reason = "both halves of one entry")]
 fn found<P: Platform>(
-    bound: Option<&mut Bound<Arc<Lock<UdpPcb, P>>, P>>,
-) -> Option<(Arc<UdpShared<P>>, Arc<Lock<UdpPcb, P>>)> {
+    bound: Option<&mut Bound<Arc<Lock<Datagrams, P>>, P>>,
+) -> Option<(Arc<UdpShared<P>>, Arc<Lock<Datagrams, P>>)> {
     bound.map(|bound| (bound.socket.clone(), bound.pcb.clone()))
 }
 
-impl<P: Platform> Stored for Arc<Lock<UdpPcb, P>> {
+impl<P: Platform> Stored for Arc<Lock<Datagrams, P>> {
     fn look<R>(&self, f: impl FnOnce(&UdpPcb) -> R) -> R {
-        f(&self.lock())
+        f(&self.lock().pcb)
     }
 }
 

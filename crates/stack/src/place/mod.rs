@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use observe::{CounterSnapshot, Counters, Time};
-use sync::Platform;
+use sync::{Platform, Writers};
 use tcp::{Event, Outbox, PathNews, Pcb, TableChange};
 use wire::FourTuple;
 
@@ -92,6 +92,8 @@ pub struct Site<'a, L: Place> {
     pub layout: L::Layout,
     /// Where the account of its connections is kept.
     pub(crate) account: &'a account::Entry<L::Platform>,
+    /// See [`Cell::new`].
+    pub(crate) writers: Writers,
 }
 
 /// A new connection before it has its place.
@@ -276,11 +278,11 @@ fn conclude<P: Platform>(
     shared: &Shared<P>,
     flow: &Flow,
     route: &RouteCache,
-    socket: &Arc<TcpSocket<P>>,
+    (socket, writers): (&Arc<TcpSocket<P>>, Writers),
     out: &Outbox<'_>,
     after: &mut After<P>,
 ) -> Effects {
-    after.wake(socket, out.ready);
+    after.wake(socket, out.ready, writers);
     if out.progress && shared.internet.has_doubts() {
         shared.path_works(flow.tuple.remote_addr, after);
     }

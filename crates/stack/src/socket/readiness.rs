@@ -5,11 +5,15 @@
 //! that found nothing. So a bit may be set when there is nothing left (the user finds `WouldBlock`), but never clear
 //! while there is something once the event is over: no wake-up is lost. Whoever is to hear of it is told when no guard is
 //! held any more.
+//!
+//! Where one thread has all connections of a stack, the bits that change with each segment are kept in a word of their own,
+//! which only that thread writes: plain stores then. A sleeper pays for that with a heavy fence: it says that it waits, fences,
+//! and looks at the bits; the writer sets the bits, fences lightly, and looks who waits. One of the two sees the other.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sync::{Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform};
+use sync::{Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform, Writers};
 pub use tcp::Readiness;
 
 use super::poll::{Number, PollSet};
@@ -21,7 +25,11 @@ const WAITING: u32 = 1 << 31;
 const POLLED: u32 = 1 << 30;
 /// The registration that counts is not the first but the one behind the lock. Never cleared.
 const MOVED: u32 = 1 << 28;
+/// Bits may be set by plain stores: a sleeper has to fence. Never cleared.
+const PLAIN: u32 = 1 << 29;
 const BITS: u32 = 0xffff;
+/// The bits that change with each segment.
+const HOT: u32 = (Readiness::READABLE.0 | Readiness::WRITABLE.0) as u32;
 
 /// A socket that has a readiness word: a connection, a listener, a datagram socket.
 pub trait Pollable<P: Platform>: Send + Sync + 'static {
@@ -38,6 +46,9 @@ pub trait Pollable<P: Platform>: Send + Sync + 'static {
 /// see what the edge is about, because the clearing is ordered with the event by the guard of the connection.
 pub struct ReadyState<P: Platform> {
     word: P::AtomicU32,
+    /// Of the bits that change with each segment those that one thread has set. Written by one thread at a time, which has
+    /// exclusive use of the connection.
+    own: P::AtomicU32,
     /// Its owner's; see [`ReadyState::with_note`].
     note: u32,
     first: OnceLock<Place<P>>,
@@ -48,6 +59,16 @@ pub struct ReadyState<P: Platform> {
 struct Place<P: Platform> {
     set: Arc<PollSet<P>>,
     number: Number,
+}
+
+/// Who is to be told that something rose; see [`ReadyState::rise`].
+pub(crate) enum Audience<'a, P: Platform> {
+    /// Nobody sleeps or watches.
+    Nobody,
+    /// This number is to be marked in this set.
+    Member(&'a Arc<PollSet<P>>, Number),
+    /// Somebody else: [`ReadyState::tell`].
+    Others,
 }
 
 enum Registration<P: Platform> {
@@ -63,7 +84,7 @@ pub trait Watch: Send + Sync + 'static {
 
 /// Tells a watch. Its panic is its owner's affair and has been reported by the panic hook; it must not keep the news of
 /// other sockets, which stand behind this one, from whom they are for.
-fn tell<P: Platform>(watch: &dyn Watch, raised: Readiness, level: Readiness) {
+fn tell_watch<P: Platform>(watch: &dyn Watch, raised: Readiness, level: Readiness) {
     match attempt(|| watch.ready(raised, level)) {
         Err(panic) if P::EXPLORED => std::panic::resume_unwind(panic),
         _ => {}
@@ -80,7 +101,13 @@ impl<P: Platform> ReadyState<P> {
     /// Nothing is ready. `note` are four octets that its owner keeps here, because they would be lost to alignment, and
     /// there is one of these for each connection.
     pub fn with_note(note: u32) -> Self {
-        ReadyState { word: P::AtomicU32::new(0), note, first: OnceLock::new(), later: OnceBox::new() }
+        ReadyState {
+            word: P::AtomicU32::new(0),
+            own: P::AtomicU32::new(0),
+            note,
+            first: OnceLock::new(),
+            later: OnceBox::new(),
+        }
     }
 
     /// What [`ReadyState::with_note`] was given.
@@ -92,7 +119,22 @@ impl<P: Platform> ReadyState<P> {
     /// The bits that are set now.
     #[inline]
     pub fn get(&self) -> Readiness {
-        level(self.word.load(Ordering::Acquire))
+        self.level(self.word.load(Ordering::Acquire))
+    }
+
+    /// The bits that are set now, of which `word` has some.
+    #[inline]
+    fn level(&self, word: u32) -> Readiness {
+        Readiness(((word & BITS) | self.own.load(Ordering::Acquire)) as u16)
+    }
+
+    /// The same for a thread that has just put a mark into the word that whoever sets bits looks for; `before`: the word as it was.
+    #[inline]
+    fn level_behind(&self, before: u32) -> Readiness {
+        if before & PLAIN != 0 {
+            P::heavy_fence();
+        }
+        self.level(before)
     }
 
     /// Sets what a socket has from the beginning, which nobody waits for: whoever gets it finds it so.
@@ -104,6 +146,24 @@ impl<P: Platform> ReadyState<P> {
     /// Sets `bits`, wakes who sleeps and marks the socket in its poll set. Phase *after*: no guard is held.
     pub fn raise(&self, bits: Readiness) {
         let seen = self.set(bits);
+        self.tell_of(bits, seen);
+    }
+
+    /// As [`ReadyState::raise`], by a thread that with [`Writers::One`] is the only one to set and clear bits.
+    pub fn raise_as(&self, bits: Readiness, writers: Writers) {
+        match self.rise(bits, writers) {
+            Audience::Nobody => {}
+            Audience::Member(set, number) => set.mark_all(&[number]),
+            Audience::Others => self.tell(bits),
+        }
+    }
+
+    /// As [`ReadyState::raise`], of bits that were set before.
+    pub(crate) fn tell(&self, bits: Readiness) {
+        self.tell_of(bits, self.word.load(Ordering::Acquire));
+    }
+
+    fn tell_of(&self, bits: Readiness, seen: u32) {
         if seen & WAITING != 0 {
             self.wake();
         }
@@ -116,16 +176,41 @@ impl<P: Platform> ReadyState<P> {
         }
     }
 
-    /// As [`ReadyState::raise`] for a socket with whom nobody sleeps and that never changed its set: sets `bits`, and leaves it
-    /// to the caller to mark this number in this set, once no guard is held. `None`: the caller has to raise them later.
+    /// Sets `bits` and says who is to be told, once no guard is held. Phase *inside*: with [`Writers::One`] no other thread has
+    /// use of the connection, or of its cell.
     #[inline]
-    pub(crate) fn rise(&self, bits: Readiness) -> Option<(&Arc<PollSet<P>>, Number)> {
-        // A look before the bits are set: a watch is told by who raises, and told once.
-        let before = self.word.load(Ordering::Relaxed);
-        if before & (POLLED | MOVED | WAITING) != POLLED || self.set(bits) & (MOVED | WAITING) != 0 {
-            return None;
+    pub(crate) fn rise(&self, bits: Readiness, writers: Writers) -> Audience<'_, P> {
+        let seen = match writers {
+            Writers::One => self.set_plainly(bits),
+            Writers::Many => self.set(bits),
+        };
+        if seen & (POLLED | WAITING) == 0 {
+            return Audience::Nobody;
         }
-        self.first.get().map(|place| (&place.set, place.number))
+        match self.first.get() {
+            Some(place) if seen & (POLLED | MOVED | WAITING) == POLLED => Audience::Member(&place.set, place.number),
+            _ => Audience::Others,
+        }
+    }
+
+    /// As [`ReadyState::set`], by the only thread that sets bits.
+    #[inline]
+    fn set_plainly(&self, bits: Readiness) -> u32 {
+        let bits = u32::from(bits.0);
+        let (own, hot) = (self.own.load(Ordering::Relaxed), bits & HOT);
+        if own & hot != hot {
+            self.own.store(own | hot, Ordering::Release);
+            P::light_fence();
+        }
+        if bits != hot {
+            self.set(Readiness((bits & !HOT) as u16));
+        }
+        let seen = self.word.load(Ordering::Acquire);
+        if seen & PLAIN != 0 {
+            return seen;
+        }
+        // Once for a socket: whoever marks the word before this is seen here, whoever does so later sees it.
+        self.word.fetch_or(PLAIN, Ordering::AcqRel)
     }
 
     /// Sets `bits`; the word as it was.
@@ -133,6 +218,9 @@ impl<P: Platform> ReadyState<P> {
     fn set(&self, bits: Readiness) -> u32 {
         let bits = u32::from(bits.0);
         let mut seen = self.word.load(Ordering::Acquire);
+        if seen & PLAIN != 0 && (seen | self.own.load(Ordering::Relaxed)) & bits == bits {
+            return seen;
+        }
         while seen & bits != bits {
             match self.word.compare_exchange_weak(seen, seen | bits, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => break,
@@ -160,7 +248,7 @@ impl<P: Platform> ReadyState<P> {
             set.mark_all(&[number]);
         }
         if let Some(watch) = watch {
-            tell::<P>(&*watch, raised, self.get());
+            tell_watch::<P>(&*watch, raised, self.get());
         }
     }
 
@@ -171,7 +259,33 @@ impl<P: Platform> ReadyState<P> {
     /// Clears `bits`; phase *inside*: the caller holds the cell whose PCB has nothing more to offer.
     #[inline]
     pub fn clear(&self, bits: Readiness) {
+        self.clear_own(bits);
         self.word.fetch_and(!u32::from(bits.0), Ordering::AcqRel);
+    }
+
+    /// As [`ReadyState::clear`], by a thread that need not exclude others: a bit that none of them has set costs no
+    /// read-modify-write.
+    #[inline]
+    pub fn clear_as(&self, bits: Readiness, writers: Writers) {
+        match writers {
+            Writers::Many => self.clear(bits),
+            Writers::One => {
+                self.clear_own(bits);
+                if self.word.load(Ordering::Relaxed) & u32::from(bits.0) != 0 {
+                    self.clear(bits);
+                }
+            }
+        }
+    }
+
+    /// What one thread has set. Several threads may come here once the stack was switched to an architecture that has several:
+    /// they only clear, and one of them may bring back what another has just cleared, which is then cleared the next time.
+    #[inline]
+    fn clear_own(&self, bits: Readiness) {
+        let own = self.own.load(Ordering::Relaxed);
+        if own & u32::from(bits.0) != 0 {
+            self.own.store(own & !u32::from(bits.0), Ordering::Release);
+        }
     }
 
     /// Sets `bits` again after a call that cleared them found something. No edge: only who sleeps is told.
@@ -187,15 +301,16 @@ impl<P: Platform> ReadyState<P> {
         let start = timeout.map(|_| P::now());
         loop {
             let word = self.word.load(Ordering::Acquire);
-            if word & u32::from(wanted.0) != 0 {
-                return level(word);
+            let now = self.level(word);
+            if now.intersects(wanted) {
+                return now;
             }
             let left = match (timeout, start) {
                 (Some(timeout), Some(start)) => {
                     let spent = Duration::from_nanos(P::now().saturating_sub(start));
                     match timeout.checked_sub(spent) {
                         Some(left) if !left.is_zero() => Some(left),
-                        _ => return level(word),
+                        _ => return now,
                     }
                 }
                 _ => None,
@@ -204,6 +319,9 @@ impl<P: Platform> ReadyState<P> {
             if word & WAITING == 0
                 && self.word.compare_exchange(word, advertised, Ordering::AcqRel, Ordering::Acquire).is_err()
             {
+                continue;
+            }
+            if self.level_behind(word).intersects(wanted) {
                 continue;
             }
             P::futex_wait(&self.word, advertised, left);
@@ -221,7 +339,7 @@ impl<P: Platform> ReadyState<P> {
             None => self.word.fetch_or(POLLED, Ordering::AcqRel),
             Some(place) => self.replace(Registration::Poll(place)),
         };
-        if old & BITS != 0 {
+        if !self.level_behind(old).is_empty() {
             set.mark_all(&[number]);
         }
     }
@@ -229,8 +347,9 @@ impl<P: Platform> ReadyState<P> {
     /// Makes `watch` hear of every edge; an earlier registration is replaced. Told at once of what is ready already.
     pub fn watch(&self, watch: Arc<dyn Watch>) {
         let old = self.replace(Registration::Watch(watch.clone()));
-        if old & BITS != 0 {
-            tell::<P>(&*watch, level(old), level(old));
+        let level = self.level_behind(old);
+        if !level.is_empty() {
+            tell_watch::<P>(&*watch, level, level);
         }
     }
 
@@ -259,10 +378,6 @@ impl<P: Platform> ReadyState<P> {
             place.set.strike(place.number);
         }
     }
-}
-
-fn level(word: u32) -> Readiness {
-    Readiness((word & BITS) as u16)
 }
 
 #[cfg(test)]

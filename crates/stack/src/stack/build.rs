@@ -131,9 +131,7 @@ impl<P: Platform> Stack<P> {
         let key = devices.first().and_then(|device| device.capabilities().rss_key);
         let rss = wire::rss::Toeplitz::new(&key.unwrap_or(wire::rss::SYMMETRIC_KEY));
         let secrets = config.seed.map_or_else(Secrets::draw::<P>, Secrets::from_seed);
-        // With one thread for everything the queue is that thread's, but for rare calls of others.
-        let tx_lock = if single_thread { LockKind::Reserved } else { LockKind::Blocking };
-        let (ports, sources) = open_ports::<P>(devices, &interfaces, tx_lock)?;
+        let (ports, sources) = open_ports::<P>(devices, &interfaces)?;
         let (mut routes, mut built, mut machines) = (RouteTable::new(), Vec::new(), Vec::new());
         for (index, interface) in interfaces.into_iter().enumerate() {
             let seed = secrets.timing_seed(index);
@@ -173,7 +171,6 @@ impl<P: Platform> Stack<P> {
 fn open_ports<P: Platform>(
     devices: Vec<Box<dyn Device>>,
     interfaces: &[InterfaceOverPorts],
-    tx_lock: LockKind,
 ) -> Result<(Ports<P>, Sources<P>), BuildError> {
     let mut interface_of = vec![None; devices.len()];
     for (index, interface) in interfaces.iter().enumerate() {
@@ -186,8 +183,8 @@ fn open_ports<P: Platform>(
     }
     let (mut ports, mut sources, mut queues): (Vec<Port<P>>, Sources<P>, usize) = (Vec::new(), vec![Vec::new()], 0);
     for (port, (mut device, interface)) in devices.into_iter().zip(interface_of).enumerate() {
-        let (opened, receivers) =
-            Port::open(&mut *device, tx_lock, queues).ok_or_else(|| BuildError::NoQueues(device.name().to_owned()))?;
+        let (opened, receivers) = Port::open(&mut *device, LockKind::Blocking, queues)
+            .ok_or_else(|| BuildError::NoQueues(device.name().to_owned()))?;
         queues += receivers.len();
         for (driver, queue) in receivers.into_iter().enumerate() {
             if sources.len() <= driver {

@@ -26,11 +26,13 @@ mod patient;
 #[allow(dead_code)] // not every fault can be shown here
 #[path = "../../../sync/tests/planted/mod.rs"]
 mod planted;
+mod readiness;
 
 use alarms::Calls;
 use every_arch::every_arch;
 use mistakes::Checked;
 use stack::Plan;
+use sync::Writers;
 
 const RANDOM: usize = 1000;
 const PCT: usize = 300;
@@ -80,7 +82,10 @@ fn several_pollers(plan: Plan) {
 
 #[test]
 fn a_socket_that_gets_ready_wakes_its_user() {
-    holds(models::ready_while_lying_down::<Checked>);
+    for writers in [Writers::One, Writers::Many] {
+        holds(move || readiness::ready_while_lying_down::<Checked>(writers));
+        holds(move || readiness::ready_while_registering::<Checked>(writers));
+    }
 }
 
 #[test]

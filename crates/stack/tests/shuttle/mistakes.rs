@@ -10,9 +10,10 @@ use every_arch::every_arch;
 use stack::Plan;
 
 use super::alarms::{Calls, due_while_lying_down};
-use super::models::{connection, crowd, listener_closes, ready_while_lying_down};
+use super::models::{connection, crowd, listener_closes};
 use super::patient::Patient;
 use super::planted::{Fault, Planted, outcome};
+use super::readiness::ready_while_lying_down;
 
 /// Schedules in which a planted mistake must show: the search ends with the first that does, which is mostly one of the first
 /// ten. They are the same in every run, so that it is no matter of luck.
@@ -110,7 +111,9 @@ fn an_alarm_that_wakes_nobody_is_found() {
 /// And that of the readiness word: a thread sleeps on the word in which it saw nothing, and on no other.
 #[test]
 fn a_user_that_sleeps_without_a_last_look_at_the_socket_is_found() {
-    hangs_with(Mistake::BlindSleep(CALLER), ready_while_lying_down::<Checked>);
+    for writers in [Writers::One, Writers::Many] {
+        hangs_with(Mistake::BlindSleep(CALLER), move || ready_while_lying_down::<Checked>(writers));
+    }
 }
 
 /// `up`: mail that is left for the thread that polls, or for the thread that uses the cell meanwhile, finds a reader; and its

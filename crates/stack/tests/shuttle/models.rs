@@ -5,7 +5,6 @@ use std::sync::Arc;
 use dev::QueuePair;
 use pktbuf::PktBuf;
 use stack::call::{Call, Reply};
-use stack::socket::readiness::ReadyState;
 use stack::socket::{ListenerShared, Readiness, TcpSocket};
 use stack::{Plan, Stack};
 use sync::{Atomic, Ordering, Platform};
@@ -198,17 +197,6 @@ pub fn crowd<P: Platform>(plan: Plan) {
     callers.into_iter().for_each(|caller| P::join(caller).expect("the caller ends well"));
     running.stack.unlisten(&listener);
     running.end();
-}
-
-/// A caller sleeps on a socket's readiness word while another thread raises what it waits for.
-pub fn ready_while_lying_down<P: Platform>() {
-    let word = Arc::new(ReadyState::<P>::default());
-    let waits = word.clone();
-    let caller = P::spawn("caller", None, move || {
-        waits.wait(Readiness::READABLE, None);
-    });
-    word.raise(Readiness::READABLE);
-    P::join(caller).expect("the caller ends well");
 }
 
 /// Two callers write and one of them reads, while text arrives: the wire has the order of the sequence numbers (G7).

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::*;
 use sync::ring::{Mpsc, spsc};
 use sync::slab::Slab;
 use sync::{
-    Armed, Atomic, CellLike, Condvar, IndexStack, Lock, LockClass, LockKind, OwnerCell, Parker, Platform, Qsbr,
-    RawLock, ShareCount, UseCount,
+    Armed, Atomic, CellLike, ClaimLock, Condvar, IndexStack, Lock, LockClass, LockKind, OwnerCell, Parker, Platform,
+    Qsbr, RawLock, ShareCount, UseCount,
 };
 
 fn join<P: Platform>(handle: P::JoinHandle) {
@@ -53,6 +53,24 @@ pub fn reservation<P: Platform>(turns: usize) {
     *lock.lock() += 1;
     join::<P>(thread);
     assert_eq!(*lock.lock(), 2 + turns, "an increment was lost");
+}
+
+/// A thread claims a value, uses it and gives it up, while another comes by the lock.
+pub fn claim<P: Platform>() {
+    let value: Arc<ClaimLock<usize, P>> = Arc::new(ClaimLock::new(LockKind::Blocking, LockClass::Group, 0));
+    let entered = Arc::new(P::AtomicUsize::new(0));
+    let (other, count) = (value.clone(), entered.clone());
+    let thread = P::spawn("other", None, move || {
+        if let Ok(mut inside) = other.enter() {
+            *inside += 1;
+            count.store(1, Relaxed);
+        }
+    });
+    assert!(value.claim());
+    *value.enter().expect("the claimant is let in") += 1;
+    assert!(value.give_up());
+    join::<P>(thread);
+    assert_eq!(*value.enter().expect("nobody's"), 1 + entered.load(Relaxed), "an increment was lost");
 }
 
 /// The waiting path alone: no first try, so that a queue lock queues.

@@ -1,0 +1,131 @@
+//! One thread owns the stack: what arrives, what its user asks for and what is sent for it take no lock of any class and execute no
+//! read-modify-write. Counted by the lock profile and by a platform that counts what its atomics are asked for
+//! ([`testbed::counting`]), over both families.
+//!
+//! Peers are known and connections are open before anything is counted: the first packet to a destination looks up its route and
+//! its neighbour in tables that other threads may use.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use every_arch::every_arch;
+use pktbuf::PktBuf;
+use stack::Plan;
+use stack::call::{Call, Reply};
+use stack::socket::{Readiness, TcpSocket, UdpShared};
+use sync::LockClass;
+use testbed::counting::{Counting, Spent, spent};
+use testbed::frames::{self, Datagram, Ends, ISS, Segment, tcp_of};
+use testbed::node::{Node, Terms, received, send};
+use wire::tcp::TcpFlags;
+
+const PORT: u16 = 80;
+/// What arrives and is answered before it is counted: tables and queues then have the size that they need.
+const WARM: u32 = 4;
+/// What is counted.
+const ROUNDS: u32 = 8;
+
+/// A node whose peer is known.
+fn node(plan: Plan) -> Node<Counting> {
+    let mut node = Node::<Counting>::introduced(Terms::new(plan));
+    node.answers(&frames::neighbour_solicitation());
+    node
+}
+
+/// A connection, and the peer's end of it.
+struct Echo {
+    ends: Ends,
+    socket: Arc<TcpSocket<Counting>>,
+    /// What the peer has sent, and what it acknowledges.
+    sent: u32,
+    acknowledged: u32,
+}
+
+impl Echo {
+    fn open(node: &mut Node<Counting>, ends: Ends) -> Echo {
+        let listener = node.listen(PORT, 8);
+        let answers = node.answers(&Segment::syn(2000, PORT).frame_over(ends));
+        let acknowledged = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
+        let mut segment = Echo::segment(ends, 0, acknowledged, b"");
+        segment.flags = TcpFlags::ACK;
+        node.answers(&segment.frame_over(ends));
+        Echo { ends, socket: listener.accept().expect("a child waits"), sent: 0, acknowledged }
+    }
+
+    fn segment(_: Ends, at: u32, ack: u32, text: &[u8]) -> Segment<'_> {
+        let seq = ISS.wrapping_add(1).wrapping_add(at);
+        Segment { text, ..Segment::ack((2000, PORT), seq, ack) }.and(TcpFlags::PSH)
+    }
+
+    /// A segment arrives; its user, who is told, reads it, finds no more, and writes an answer, which leaves.
+    fn round(&mut self, node: &mut Node<Counting>) -> Spent {
+        node.put(&Self::segment(self.ends, self.sent, self.acknowledged, b"question").frame_over(self.ends));
+        let ((), spent) = spent(|| {
+            assert_eq!(node.driver.poll(), 1);
+            assert!(self.socket.ready.get().contains(Readiness::READABLE));
+            let receive = || node.call(&self.socket, Call::Receive(tcp::Receive { max: 100 }));
+            assert_eq!(received(receive()).expect("data").0, b"question");
+            assert_eq!(received(receive()), None);
+            assert!(!self.socket.ready.get().contains(Readiness::READABLE));
+            assert!(matches!(node.call(&self.socket, send(b"answer")), Reply::Sent(Ok(_))));
+        });
+        self.sent += 8;
+        let frames = node.settle();
+        let answer = frames.iter().filter_map(|frame| tcp_of(frame)).next_back().expect("an answer");
+        assert_eq!(answer.1, b"answer");
+        self.acknowledged = answer.0.seq.0.wrapping_add(6);
+        spent
+    }
+}
+
+/// A datagram arrives; its user, who is told, takes it, finds no more, and answers.
+fn datagram_round(node: &mut Node<Counting>, socket: &UdpShared<Counting>, ends: Ends) -> Spent {
+    node.put(&Datagram::new(2000, PORT, b"question").frame_over(ends));
+    let ((), spent) = spent(|| {
+        assert_eq!(node.driver.poll(), 1);
+        assert!(socket.ready.get().contains(Readiness::READABLE));
+        assert_eq!(&*node.stack.receive_udp(socket).expect("a datagram").buf, b"question");
+        assert_eq!(node.stack.receive_udp(socket).err(), Some(udp::ReceiveError::WouldBlock));
+        assert!(!socket.ready.get().contains(Readiness::READABLE));
+        let answer = PktBuf::from_slice(b"answer").expect("a packet buffer");
+        assert_eq!(node.stack.send_udp(socket, answer, Some(SocketAddr::new(ends.src, 2000))), Ok(6));
+    });
+    let sent = node.settle();
+    assert!(sent.len() == 1 && sent[0].ends_with(b"answer"), "{sent:?}");
+    spent
+}
+
+#[every_arch(only(up))]
+fn the_owners_echo_over_tcp_takes_no_lock_and_no_read_modify_write(plan: Plan) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut node = node(plan);
+        let mut echo = Echo::open(&mut node, ends);
+        (0..WARM).for_each(|_| drop(echo.round(&mut node)));
+        for _ in 0..ROUNDS {
+            assert_eq!(echo.round(&mut node), Spent::NOTHING);
+        }
+    }
+}
+
+#[every_arch(only(up))]
+fn the_owners_echo_over_udp_takes_no_lock_and_no_read_modify_write(plan: Plan) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut node = node(plan);
+        let socket = node.stack.bind_udp(SocketAddr::new(ends.dst, PORT)).expect("the port is free");
+        (0..WARM).for_each(|_| drop(datagram_round(&mut node, &socket, ends)));
+        for _ in 0..ROUNDS {
+            assert_eq!(datagram_round(&mut node, &socket, ends), Spent::NOTHING);
+        }
+    }
+}
+
+/// The counts are no constants: where threads share the stack, the same echo takes locks.
+#[every_arch(except(up))]
+fn others_pay_for_what_they_share(plan: Plan) {
+    let ends = Ends::PEER_TO_STACK;
+    let mut node = node(plan);
+    let mut echo = Echo::open(&mut node, ends);
+    let spent = echo.round(&mut node);
+    assert!(spent.read_modify_writes > 0, "{spent:?}");
+    assert!(spent.locks.iter().any(|(class, _)| *class == LockClass::DeviceTx), "{spent:?}");
+}

@@ -1,0 +1,48 @@
+//! A caller that is about to sleep on a socket's readiness word, or registers with a poll set, while another thread raises what
+//! it waits for.
+//!
+//! Generic over the platform: shuttle runs this here, and loom, which knows weak memory, in `tests/loom.rs`.
+
+use std::sync::Arc;
+
+use stack::socket::readiness::ReadyState;
+use stack::socket::{PollSet, Pollable, Readiness};
+use sync::{Platform, Writers};
+
+/// A sleep here ends by a wake-up and by nothing else, so that one that is lost is a deadlock. The bit is set once before, as by
+/// segments that came earlier, and used up: with [`Writers::One`] it is the second edge that takes plain stores.
+pub fn ready_while_lying_down<P: Platform>(writers: Writers) {
+    let word = Arc::new(ReadyState::<P>::default());
+    word.raise_as(Readiness::READABLE, writers);
+    word.clear_as(Readiness::READABLE, writers);
+    let waits = word.clone();
+    let caller = P::spawn("caller", None, move || {
+        waits.wait(Readiness::READABLE, None);
+    });
+    word.raise_as(Readiness::READABLE, writers);
+    P::join(caller).expect("the caller ends well");
+}
+
+struct Socket<P: Platform>(ReadyState<P>);
+
+impl<P: Platform> Pollable<P> for Socket<P> {
+    fn ready_state(&self) -> &ReadyState<P> {
+        &self.0
+    }
+}
+
+/// The set hears of an edge that comes while the socket registers.
+pub fn ready_while_registering<P: Platform>(writers: Writers) {
+    let socket = Arc::new(Socket(ReadyState::<P>::default()));
+    socket.0.raise_as(Readiness::READABLE, writers);
+    socket.0.clear_as(Readiness::READABLE, writers);
+    let set = PollSet::<P>::new(false).expect("no descriptor is asked for");
+    let (registers, hears) = (socket.clone(), set.clone());
+    let caller = P::spawn("caller", None, move || registers.0.register(&registers, &hears, 1));
+    socket.0.raise_as(Readiness::READABLE, writers);
+    P::join(caller).expect("the caller ends well");
+    let mut events = Vec::new();
+    set.try_wait(&mut events, 8);
+    assert!(events.iter().any(|event| event.ready.contains(Readiness::READABLE)), "nobody was told: {events:?}");
+    set.close();
+}

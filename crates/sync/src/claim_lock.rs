@@ -1,0 +1,151 @@
+//! A value behind a lock, which a thread may claim for itself: from then on that thread uses it without any lock, and the lock
+//! lets nobody in.
+//!
+//! For what belongs to one thread by structure while a stack is used by one thread, and to all threads otherwise: the transmit
+//! queue of a device. It differs from a [`OwnerCell`](crate::OwnerCell) in that it has a state without an owner in which a lock
+//! excludes, and from a lock that is reserved for its main user ([`raw::Reserved`](crate::raw::Reserved)) in that others cannot
+//! end the claim: they are refused, and have to hand their work to the claimant.
+//!
+//! | state | the claimant | any other thread |
+//! |---|---|---|
+//! | nobody's | - | takes the lock |
+//! | claimed | compares its index: two loads, two stores to a line of its own | is refused |
+//!
+//! What may never happen, in any build: two references to the value alive at once. A claim begins under the lock, so nobody is
+//! inside by the lock then, and whoever takes the lock later sees the claim; only the claimant ends it, while it does not use
+//! the value.
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::{Atomic, CellLike, Guard, Lock, LockClass, LockKind, Platform, Real};
+
+/// In the place of a claimant's index. No thread has it, and it is not what a thread has that has no index yet.
+const NOBODY: usize = usize::MAX - 1;
+
+/// See the head of this file.
+pub struct ClaimLock<T, P: Platform = Real> {
+    /// The claimant's index, or [`NOBODY`]. Becomes an index under the lock, and [`NOBODY`] by the claimant.
+    claimant: P::AtomicUsize,
+    /// The claimant is using the value. Read and written by the claimant only.
+    busy: Cell<bool>,
+    lock: Lock<(), P>,
+    value: P::Cell<T>,
+}
+
+// SAFETY: `busy` is touched by the claimant only, and a claim passes from thread to thread with Release and Acquire. The value is
+// touched by the claimant, or under the lock while there is none; a `T: Send` may be used by one thread after another.
+unsafe impl<T: Send, P: Platform> Sync for ClaimLock<T, P> {}
+// SAFETY: as above; moving the lock moves the value.
+unsafe impl<T: Send, P: Platform> Send for ClaimLock<T, P> {}
+
+/// Another thread has claimed the value, or the calling thread is using it already: the work has to be handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claimed;
+
+/// Exclusive use of the value; see [`ClaimLock::enter`].
+pub struct ClaimGuard<'a, T, P: Platform> {
+    of: &'a ClaimLock<T, P>,
+    /// `None`: by the claim.
+    by_lock: Option<Guard<'a, (), P>>,
+    _stays_on_its_thread: PhantomData<*const ()>,
+}
+
+impl<T, P: Platform> Deref for ClaimGuard<'_, T, P> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard's thread is the claimant and has set `busy`, which admits no other use; or it holds the lock and has
+        // seen under it that there is no claimant, and no claim begins while it holds it.
+        self.of.value.with(|value| unsafe { &*value })
+    }
+}
+
+impl<T, P: Platform> DerefMut for ClaimGuard<'_, T, P> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, and `&mut self` makes this borrow the only one.
+        self.of.value.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+impl<T, P: Platform> Drop for ClaimGuard<'_, T, P> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.by_lock.is_none() {
+            self.of.busy.set(false);
+        }
+    }
+}
+
+impl<T, P: Platform> ClaimLock<T, P> {
+    /// Nobody has claimed it.
+    pub fn new(kind: LockKind, class: LockClass, value: T) -> Self {
+        ClaimLock {
+            claimant: P::AtomicUsize::new(NOBODY),
+            busy: Cell::new(false),
+            lock: Lock::new(kind, class, ()),
+            value: P::Cell::new(value),
+        }
+    }
+
+    /// Exclusive use of the value: at once for the claimant, otherwise by the lock.
+    ///
+    /// # Errors
+    /// [`Claimed`]. It stays claimed at least until the claimant runs again.
+    ///
+    /// # Panics
+    /// As [`Lock::lock`].
+    #[inline]
+    pub fn enter(&self) -> Result<ClaimGuard<'_, T, P>, Claimed> {
+        let by_lock = match self.claimant.load(Relaxed) {
+            NOBODY => {
+                let guard = self.lock.lock();
+                if self.claimant.load(Acquire) != NOBODY {
+                    return Err(Claimed);
+                }
+                Some(guard)
+            }
+            claimant if claimant == P::known_thread_index() && !self.busy.replace(true) => None,
+            _ => return Err(Claimed),
+        };
+        Ok(ClaimGuard { of: self, by_lock, _stays_on_its_thread: PhantomData })
+    }
+
+    /// The calling thread is the only one to use the value from now on, until it gives it up. Waits for the lock. Whether it has
+    /// the claim; another thread may have it.
+    pub fn claim(&self) -> bool {
+        let me = P::thread_index();
+        let guard = self.lock.lock();
+        match self.claimant.load(Acquire) {
+            NOBODY => self.claimant.store(me, Release),
+            claimant => return claimant == me,
+        }
+        drop(guard);
+        true
+    }
+
+    /// Ends the calling thread's claim. Whether there was one; not while the thread uses the value.
+    pub fn give_up(&self) -> bool {
+        let mine = self.is_mine() && !self.busy.get();
+        if mine {
+            self.claimant.store(NOBODY, Release);
+        }
+        mine
+    }
+
+    /// Whether the calling thread has the claim.
+    #[inline]
+    pub fn is_mine(&self) -> bool {
+        self.claimant.load(Relaxed) == P::known_thread_index()
+    }
+}
+
+impl<T, P: Platform> fmt::Debug for ClaimLock<T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClaimLock").field("lock", &self.lock).finish_non_exhaustive()
+    }
+}

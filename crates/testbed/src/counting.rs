@@ -1,0 +1,138 @@
+//! The real machine, with a count of the read-modify-writes and of the locks of each thread.
+//!
+//! What the platform's atomics are asked for is counted, whatever the processor makes of it: an exchange, a compare-and-exchange
+//! and a fetch-and-something each are one. Loads, stores and fences are none. Atomics that are not the platform's, such as the
+//! count in an `Arc`, are not seen.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::time::Duration;
+
+use sync::profile::{Table, ThreadCounters};
+use sync::{Atomic, LockClass, Ordering, Platform, Real};
+
+thread_local! {
+    static READ_MODIFY_WRITES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// See the head of the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counting;
+
+/// An atomic word whose read-modify-writes are counted.
+#[derive(Debug, Default)]
+pub struct Counted<A>(A);
+
+fn count() {
+    READ_MODIFY_WRITES.set(READ_MODIFY_WRITES.get() + 1);
+}
+
+impl<T: Copy + PartialEq, A: Atomic<T>> Atomic<T> for Counted<A> {
+    fn new(value: T) -> Self {
+        Counted(A::new(value))
+    }
+    fn load(&self, order: Ordering) -> T {
+        self.0.load(order)
+    }
+    fn store(&self, value: T, order: Ordering) {
+        self.0.store(value, order);
+    }
+    fn swap(&self, value: T, order: Ordering) -> T {
+        count();
+        self.0.swap(value, order)
+    }
+    fn compare_exchange(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T> {
+        count();
+        self.0.compare_exchange(current, new, success, failure)
+    }
+    fn compare_exchange_weak(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T> {
+        count();
+        self.0.compare_exchange_weak(current, new, success, failure)
+    }
+    fn fetch_and(&self, mask: T, order: Ordering) -> T {
+        count();
+        self.0.fetch_and(mask, order)
+    }
+    fn fetch_or(&self, mask: T, order: Ordering) -> T {
+        count();
+        self.0.fetch_or(mask, order)
+    }
+}
+
+/// What one thread did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Read-modify-writes of the platform's atomics.
+    pub read_modify_writes: u64,
+    /// Locks taken, by class.
+    pub locks: Vec<(LockClass, u64)>,
+}
+
+impl Spent {
+    /// Neither a lock nor a read-modify-write.
+    pub const NOTHING: Spent = Spent { read_modify_writes: 0, locks: Vec::new() };
+}
+
+/// What the calling thread spends on `work`.
+pub fn spent<R>(work: impl FnOnce() -> R) -> (R, Spent) {
+    let counters = LOCKS.slot(Counting::thread_index());
+    let taken = || LockClass::ALL.map(|class| counters.acquisitions(class));
+    let (before, locks_before) = (READ_MODIFY_WRITES.get(), taken());
+    let result = work();
+    let read_modify_writes = READ_MODIFY_WRITES.get() - before;
+    let more = LockClass::ALL.into_iter().zip(taken().into_iter().zip(locks_before));
+    let locks = more.filter(|(_, (now, then))| now != then).map(|(class, (now, then))| (class, now - then)).collect();
+    (result, Spent { read_modify_writes, locks })
+}
+
+static LOCKS: Table<Counting> = Table::new();
+
+impl Platform for Counting {
+    type AtomicU32 = Counted<AtomicU32>;
+    type AtomicU64 = Counted<AtomicU64>;
+    type AtomicUsize = Counted<AtomicUsize>;
+    type AtomicBool = Counted<AtomicBool>;
+    type Cell<T> = <Real as Platform>::Cell<T>;
+    type JoinHandle = <Real as Platform>::JoinHandle;
+    type Doorbell = <Real as Platform>::Doorbell;
+
+    fn spawn(name: &str, cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -> Self::JoinHandle {
+        Real::spawn(name, cpu, body)
+    }
+    fn join(handle: Self::JoinHandle) -> std::thread::Result<()> {
+        Real::join(handle)
+    }
+    fn futex_wait(atom: &Self::AtomicU32, expected: u32, timeout: Option<Duration>) {
+        Real::futex_wait(&atom.0, expected, timeout);
+    }
+    fn futex_wake(atom: &Self::AtomicU32, n: u32) {
+        Real::futex_wake(&atom.0, n);
+    }
+    fn relax(spins: u32) {
+        Real::relax(spins);
+    }
+    fn yield_now() {
+        Real::yield_now();
+    }
+    fn now() -> u64 {
+        Real::now()
+    }
+    fn random() -> u64 {
+        Real::random()
+    }
+    fn thread_index() -> usize {
+        Real::thread_index()
+    }
+    fn fence(order: Ordering) {
+        Real::fence(order);
+    }
+    fn light_fence() {
+        Real::light_fence();
+    }
+    fn heavy_fence() {
+        Real::heavy_fence();
+    }
+    fn lock_counters() -> Option<&'static ThreadCounters> {
+        Some(LOCKS.slot(Counting::thread_index()))
+    }
+}
