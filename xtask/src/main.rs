@@ -26,7 +26,7 @@ cargo xtask cycles          modules of tcp, ip and stack import one way, but for
 cargo xtask names           fail where a crate other than stack names an architecture (xtask/names.txt)
 cargo xtask api             the public interface of heddle; fail where it is not as in docs/api.txt
 cargo xtask api --bless     write docs/api.txt as the interface is
-cargo xtask check           formatting, clippy, deps, rules, cycles, names, coverage, api, documentation
+cargo xtask check           formatting, clippy, deps, rules, cycles, names, coverage, api, documentation, features
 cargo xtask ci              everything that `make test` runs: check, tests, models, benches, licences
 cargo xtask ci STEP..       some steps of it
 cargo xtask exclusive       count what the simplest architecture adds to a plain call (needs valgrind)

@@ -19,6 +19,7 @@ pub const ALL: &[&str] = &[
     "coverage",
     "api",
     "docs",
+    "features",
     "test",
     "descriptors",
     "models",
@@ -29,7 +30,8 @@ pub const ALL: &[&str] = &[
 ];
 
 /// The steps that do not run anything of the product.
-pub const CHECK: &[&str] = &["fmt", "clippy", "deps", "rules", "cycles", "names", "coverage", "api", "docs"];
+pub const CHECK: &[&str] =
+    &["fmt", "clippy", "deps", "rules", "cycles", "names", "coverage", "api", "docs", "features"];
 
 /// How a step ended when it did not fail.
 enum Done {
@@ -103,6 +105,7 @@ fn step(name: &str) -> Result<Done, String> {
         "coverage" => coverage::check().map(|()| Done::Passed),
         "api" => api::check().map(|()| Done::Passed),
         "docs" => docs(),
+        "features" => features(),
         "test" => cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]),
         "descriptors" => descriptors(),
         "models" => models(),
@@ -146,6 +149,20 @@ fn docs() -> Result<Done, String> {
     let mut command = command(&["doc", "--locked", "--workspace", "--all-features", "--no-deps", "--lib"]);
     command.env("RUSTDOCFLAGS", "--deny=warnings");
     finish(command)
+}
+
+/// The library with each of its features alone, with none, and its tests with none.
+fn features() -> Result<Done, String> {
+    const LIBRARY: &str = "heddle";
+    let packages = metadata::packages()?;
+    let library = packages.iter().find(|package| package.name == LIBRARY).ok_or("there is no package heddle")?;
+    let alone = ["check", "--locked", "--package", LIBRARY, "--no-default-features"];
+    for feature in library.features.iter().filter(|feature| *feature != "default") {
+        let arguments = [&alone[..], &["--lib", "--features", feature]].concat();
+        cargo(&arguments).map_err(|error| format!("feature {feature} alone: {error}"))?;
+    }
+    cargo(&["test", "--locked", "--package", LIBRARY, "--no-default-features"])?;
+    cargo(&["test", "--locked", "--package", LIBRARY, "--all-features", "--test", "halves"])
 }
 
 /// The tests that count descriptors or set their limit: the arguments of `cargo test` for each.

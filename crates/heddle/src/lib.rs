@@ -22,8 +22,18 @@
 //! ```
 //!
 //! [`TcpListener`], [`TcpStream`] and [`UdpSocket`] are shaped like `std::net`'s: `Read` and `Write`, time-outs,
-//! non-blocking mode. [`Poller`] watches many sockets with one thread and has one pollable file descriptor. The feature
-//! `tokio` adds `AsyncRead` and `AsyncWrite`. Everything may be used from any thread under every architecture.
+//! non-blocking mode. [`Poller`] watches many sockets with one thread and has one pollable file descriptor. Everything may
+//! be used from any thread under every architecture.
+//!
+//! # Features
+//!
+//! | feature | adds | default |
+//! |---|---|---|
+//! | `tap` | `tap`: Linux TAP devices | yes |
+//! | `pcap` | `device::pcap`: recording, reading and playing captures | yes |
+//! | `fault` | `device::fault`: devices that lose, delay, damage and reorder frames | yes |
+//! | `tokio` | `tokio`: sockets for tasks, with tokio's `AsyncRead` and `AsyncWrite` | no |
+//! | `futures-io` | `futures`: the same sockets with the traits of `futures-io` | no |
 
 #![forbid(unsafe_code)]
 
@@ -31,6 +41,8 @@ mod address;
 mod builder;
 mod connect;
 pub mod error;
+#[cfg(feature = "futures-io")]
+pub mod futures;
 mod interface;
 pub mod knob_files;
 mod listener;
@@ -40,6 +52,8 @@ mod poller;
 mod residue;
 mod stream;
 mod stream_options;
+#[cfg(any(feature = "tokio", feature = "futures-io"))]
+mod tasks;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod udp;
@@ -81,6 +95,7 @@ pub mod mem {
 }
 
 /// Linux TAP devices.
+#[cfg(feature = "tap")]
 pub mod tap {
     pub use dev_tap::*;
 }
@@ -102,6 +117,7 @@ pub mod device {
     pub use wire::ethernet::MacAddr;
 
     /// A device around another that loses, delays, damages, doubles and reorders frames by a plan (`docs/faults.md`).
+    #[cfg(feature = "fault")]
     pub mod fault {
         pub use dev::fault::{
             Burst, Clock, Cycle, FaultPlan, Faults, GRAMMAR, ParsePlanError, Pcg, Ppm, Rule, Timing, Trouble, Unplug,
@@ -115,6 +131,7 @@ pub mod device {
     }
 
     /// Captures: recording what crosses a device, reading captures, and playing them into a stack.
+    #[cfg(feature = "pcap")]
     pub mod pcap {
         pub use dev::pcap::{Captured, Direction, Pacing, ReadError, Reader, Replay, ReplayConfig, Writer};
 
@@ -134,6 +151,7 @@ pub mod device {
     }
 
     /// `device` with the faults of `plan`, on the machine's clock.
+    #[cfg(feature = "fault")]
     pub fn with_faults(device: Box<dyn Device>, plan: fault::FaultPlan) -> fault::Fault {
         fault::Fault::new(device, plan, fault::PlatformClock::default())
     }

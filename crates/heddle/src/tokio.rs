@@ -1,13 +1,8 @@
 //! Sockets for tokio: [`TcpStream`], [`TcpListener`] and [`UdpSocket`] whose methods are futures.
 //!
-//! A socket here is a socket of this crate with wakers attached to its readiness: the thread of the stack that raises an
-//! edge wakes the task, and no thread of its own polls or waits. Nothing depends on tokio's I/O driver, so any
-//! executor will do; a `current_thread` runtime without `enable_io` is enough.
-//!
-//! Every operation tries, leaves its waker, and tries again before it says that it must wait: an edge that comes
-//! between the two tries is seen by the second, one that comes later finds the waker. What may never happen: data
-//! taken from the stack by a future that can still be dropped (each operation takes only in the poll that completes
-//! it, so all of them are cancellation-safe).
+//! Methods have tokio's names and signatures; [`Interest`] and [`Ready`] are this crate's own, because tokio has them only with
+//! its I/O driver. Nothing here depends on that driver: any executor will do, and a `current_thread` runtime without `enable_io`
+//! is enough. Each operation is cancellation-safe.
 //!
 //! ```
 //! use heddle::{Interface, Stack, mem, tokio::{TcpListener, TcpStream}};
@@ -30,11 +25,7 @@
 //! # }
 //! ```
 
-mod listener;
-mod stream;
-mod udp;
-mod wakers;
-
-pub use listener::TcpListener;
-pub use stream::TcpStream;
-pub use udp::UdpSocket;
+pub use crate::tasks::{
+    Interest, OwnedReadHalf, OwnedWriteHalf, ReadHalf, Ready, ReuniteError, TcpListener, TcpStream, UdpSocket,
+    WriteHalf,
+};

@@ -171,22 +171,27 @@ impl UdpSocket {
     /// # Errors
     /// As [`UdpSocket::recv_from`].
     pub fn peek_from(&self, out: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let make = || Box::new(Lock::new(LockKind::Blocking, LockClass::UserHandle, VecDeque::new()));
         loop {
-            let mut peeked = self.inner.peeked.get_or_init(make).lock();
-            if peeked.is_empty() {
-                peeked.extend(self.try_receive_new()?);
+            if let Some(seen) = self.try_peek(out)? {
+                return Ok(seen);
             }
-            if let Some(datagram) = peeked.front() {
-                // The queue may have nothing left, but its reader has.
-                self.inner.socket.ready.restore(Readiness::READABLE);
-                let length = datagram.buf.len().min(out.len());
-                out[..length].copy_from_slice(&datagram.buf[..length]);
-                return Ok((length, datagram.source));
-            }
-            drop(peeked);
             self.wait()?;
         }
+    }
+
+    /// As [`UdpSocket::peek_from`]; `None`: there is no datagram now.
+    pub(crate) fn try_peek(&self, out: &mut [u8]) -> io::Result<Option<(usize, SocketAddr)>> {
+        let make = || Box::new(Lock::new(LockKind::Blocking, LockClass::UserHandle, VecDeque::new()));
+        let mut peeked = self.inner.peeked.get_or_init(make).lock();
+        if peeked.is_empty() {
+            peeked.extend(self.try_receive_new()?);
+        }
+        let Some(datagram) = peeked.front() else { return Ok(None) };
+        // The queue may have nothing left, but its reader has.
+        self.inner.socket.ready.restore(Readiness::READABLE);
+        let length = datagram.buf.len().min(out.len());
+        out[..length].copy_from_slice(&datagram.buf[..length]);
+        Ok(Some((length, datagram.source)))
     }
 
     /// As [`UdpSocket::peek_from`], for a connected socket.

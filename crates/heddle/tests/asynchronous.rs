@@ -270,7 +270,8 @@ fn a_task_that_does_not_read_hears_of_a_reset(plan: Plan) {
             server.get_ref().set_linger(Some(Duration::ZERO)).unwrap();
             drop(server);
         };
-        tokio::join!(client.failed(), client.writable(), reset);
+        let ((), writable, _) = tokio::join!(client.failed(), client.writable(), reset);
+        writable.unwrap();
         let error = std::io::Write::write(&mut client.get_ref(), &piece).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     });

@@ -194,11 +194,11 @@ pub trait End: Send + Sync {
 
 impl End for heddle::tokio::TcpStream {
     async fn readable(&self) {
-        heddle::tokio::TcpStream::readable(self).await;
+        let _ = heddle::tokio::TcpStream::readable(self).await;
     }
 
     async fn writable(&self) {
-        heddle::tokio::TcpStream::writable(self).await;
+        let _ = heddle::tokio::TcpStream::writable(self).await;
     }
 
     async fn failed(&self) {

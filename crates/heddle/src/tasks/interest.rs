@@ -1,0 +1,90 @@
+//! What a task waits for, and what it finds: tokio's `Interest` and `Ready`, which tokio has only with its I/O driver.
+
+use std::ops::BitOr;
+
+use stack::socket::Readiness;
+
+const ENDED: u16 = Readiness::ERROR.0 | Readiness::CLOSED.0;
+/// Bits after which a read is worth a try.
+const READABLE: Readiness = Readiness(Readiness::READABLE.0 | Readiness::PEER_CLOSED.0 | ENDED);
+/// Bits after which a write is worth a try.
+pub(super) const WRITABLE: Readiness = Readiness(Readiness::WRITABLE.0 | ENDED);
+
+/// Directions that a task waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interest {
+    read: bool,
+    write: bool,
+}
+
+impl Interest {
+    /// There is data to read, its end, or an error.
+    pub const READABLE: Interest = Interest { read: true, write: false };
+    /// There is room to write, or an error.
+    pub const WRITABLE: Interest = Interest { read: false, write: true };
+
+    /// Whether reading is waited for.
+    pub const fn is_readable(self) -> bool {
+        self.read
+    }
+
+    /// Whether writing is waited for.
+    pub const fn is_writable(self) -> bool {
+        self.write
+    }
+
+    /// Either of both.
+    #[must_use]
+    pub const fn add(self, other: Interest) -> Interest {
+        Interest { read: self.read || other.read, write: self.write || other.write }
+    }
+
+    pub(super) fn bits(self) -> Readiness {
+        let (read, write) = (if self.read { READABLE.0 } else { 0 }, if self.write { WRITABLE.0 } else { 0 });
+        Readiness(read | write)
+    }
+}
+
+impl BitOr for Interest {
+    type Output = Interest;
+
+    fn bitor(self, other: Interest) -> Interest {
+        self.add(other)
+    }
+}
+
+/// What a socket is ready for: a hint, as another task may be faster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready(pub(super) Readiness);
+
+impl Ready {
+    /// A read returns at once, with data, the end or an error.
+    pub fn is_readable(self) -> bool {
+        self.0.intersects(READABLE)
+    }
+
+    /// A write returns at once.
+    pub fn is_writable(self) -> bool {
+        self.0.intersects(WRITABLE)
+    }
+
+    /// The peer sends no more.
+    pub fn is_read_closed(self) -> bool {
+        self.0.intersects(Readiness(Readiness::PEER_CLOSED.0 | Readiness::CLOSED.0))
+    }
+
+    /// Nothing can be sent any more.
+    pub fn is_write_closed(self) -> bool {
+        self.0.intersects(Readiness(ENDED))
+    }
+
+    /// There is an error to report.
+    pub fn is_error(self) -> bool {
+        self.0.intersects(Readiness::ERROR)
+    }
+
+    /// None of it.
+    pub fn is_empty(self) -> bool {
+        !self.is_readable() && !self.is_writable() && !self.is_error()
+    }
+}
