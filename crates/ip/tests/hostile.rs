@@ -15,5 +15,7 @@ mod extensions;
 mod floods;
 #[path = "hostile/fragments.rs"]
 mod fragments;
+#[path = "hostile/input_edges.rs"]
+mod input_edges;
 #[path = "hostile/lengths.rs"]
 mod lengths;
