@@ -169,6 +169,34 @@ fn a_directory_sets_what_it_names() {
     assert!(missing.starts_with("cannot read ") && missing.contains("name a directory"), "{missing}");
 }
 
+/// As on Linux, `connect` does not look at `tcp_mem`: a connection opens and gets the least that it needs.
+#[every_arch]
+fn a_connection_opens_when_memory_is_short(plan: Plan) {
+    use std::io::{Read, Write};
+    let mut world = World::new(plan);
+    let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
+    world.b.set_knob("tcp_mem", "1 1 1").expect("a knob");
+    let mut hog = connect(&mut world, &listener);
+    let (_unread, _) = listener.accept().expect("it is established");
+    let severe = |world: &World| world.b.below().shared().scarcity().is_severe();
+    let mut sent = 0;
+    while !severe(&world) {
+        match hog.write(&[7; 4096]) {
+            Ok(count) => sent += count,
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+        }
+        world.pass(std::time::Duration::from_millis(1));
+        assert!(sent < 16 << 20, "the limit is not felt");
+    }
+    let mut client = connect(&mut world, &listener);
+    assert!(severe(&world), "memory is still short");
+    let (mut server, _) = listener.accept().expect("it is established");
+    client.write_all(b"x").expect("room for the least");
+    world.pass(std::time::Duration::from_millis(5));
+    let mut byte = [0];
+    assert_eq!(server.read(&mut byte).expect("it has come"), 1);
+}
+
 #[every_arch]
 fn a_transfer_goes_through_when_all_memory_is_short(plan: Plan) {
     use std::io::{Read, Write};

@@ -126,9 +126,7 @@ impl<P: Platform> Stack<P> {
         if !self.core.shared.may_be_host(remote.ip()) {
             return Err(ConnectRefused::NotAHost);
         }
-        if self.core.shared.scarcity().is_severe() {
-            return Err(ConnectRefused::NoBuffer);
-        }
+        // Not refused while memory is short (`tcp_mem`): as on Linux a connection of ours opens, and gets the least that it needs.
         // Read before the routes are: what changes in between is then found at the first emission.
         let generation = self.core.shared.generation();
         let leaves_by = self.core.shared.route(remote.ip()).map(|(interface, _)| interface);
