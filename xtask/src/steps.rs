@@ -165,26 +165,38 @@ fn features() -> Result<Done, String> {
     cargo(&["test", "--locked", "--package", LIBRARY, "--all-features", "--test", "halves"])
 }
 
-/// The tests that count descriptors or set their limit: the arguments of `cargo test` for each.
-const COUNTING: [&[&str]; 4] = [
-    &["--package", "heddle-dev-tap", "--tests"],
+/// The packages whose tests open descriptors, count them or set their limit, by the arguments of `cargo test`.
+const OPENING: [&[&str]; 4] = [
+    &["--package", "heddle-dev-tap", "--package", "heddle-posix", "--package", "heddle-lab", "--tests"],
     &["--package", "heddle-cli", "--bin", "heddle"],
-    &["--package", "heddle-cli", "--test", "cli", "limit_of_open_files"],
-    &["--package", "heddle", "--test", "polling"],
+    &["--package", "heddle-cli", "--test", "cli"],
+    &["--package", "heddle", "--test", "polling", "--test", "sockets"],
 ];
 
-/// These tests once more, with what a parent may leave to a program: open descriptors, one of them with a high number, a low
-/// limit, and no standard input.
+/// These tests once more as [`inheriting`] has it.
 fn descriptors() -> Result<Done, String> {
-    const INHERITED: &str = "exec 9</dev/null 200</dev/null; ulimit -n 256; exec 0<&-; exec \"$@\"";
-    for arguments in COUNTING {
-        let plain = command(&[&["test", "--quiet", "--locked"], arguments].concat());
-        let mut shell = Command::new("bash");
-        shell.args(["-c", INHERITED, "bash"]).arg(plain.get_program()).args(plain.get_args());
-        shell.current_dir(metadata::root()).envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        finish(shell)?;
+    for arguments in OPENING {
+        finish(inheriting(&[&["test", "--quiet", "--locked"], arguments].concat()))?;
     }
     Ok(Done::Passed)
+}
+
+/// All tests as [`inheriting`] has it.
+pub fn all_inheriting() -> Result<(), String> {
+    // Built first: the compiler may have its descriptors.
+    cargo(&["test", "--locked", "--workspace", "--no-run"])?;
+    finish(inheriting(&["test", "--quiet", "--locked", "--workspace", "--no-fail-fast"])).map(|_| ())
+}
+
+/// cargo with what a parent may leave to a program: open descriptors, one of them with a high number, a low limit of open files, a
+/// small stack of its first thread, and no standard input.
+fn inheriting(arguments: &[&str]) -> Command {
+    const INHERITED: &str = "exec 9</dev/null 200</dev/null; ulimit -n 256 -s 1024; exec 0<&-; exec \"$@\"";
+    let plain = command(arguments);
+    let mut shell = Command::new("bash");
+    shell.args(["-c", INHERITED, "bash"]).arg(plain.get_program()).args(plain.get_args());
+    shell.current_dir(metadata::root()).envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell
 }
 
 /// What the architecture costs where access is exclusive.
