@@ -124,7 +124,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     args.network.check_headroom()?;
     let runtime = runtime::new()?;
     let (network, server) = match &args.network.dev {
-        DeviceName::Tap(name) => (args.network.on_tap(name)?, None),
+        DeviceName::Tap(name) | DeviceName::Tun(name) => (args.network.on_tap(name)?, None),
         DeviceName::Mem => {
             let (network, peer) = args.network.with_peer(args.url.address.ip())?;
             let serving = runtime.block_on(async { serve::http_peer(&peer, args.url.address.port(), &args.root) })?;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use heddle::config::Profile;
+use heddle::device::Framing;
 use heddle::device::fault::{FaultPlan, GRAMMAR};
 use heddle::device::pcap::{Recording, Tap as Recorder};
 use heddle::device::{Device, with_faults};
@@ -40,8 +41,8 @@ const MOST_MTU: usize = 65_521;
 #[derive(Args)]
 #[command(next_help_heading = "Network")]
 pub struct NetworkArgs {
-    /// Device: `mem` (both ends in this process; no rights needed) or `tap:NAME` (a TAP interface of this machine; as
-    /// root, or made beforehand)
+    /// Device: `mem` (both ends in this process; no rights needed), `tap:NAME` (a TAP interface of this machine; as root, or
+    /// made beforehand) or `tun:NAME` (a TUN interface: bare IP packets, no neighbours)
     #[arg(long, value_name = "DEVICE", default_value = "mem")]
     pub dev: DeviceName,
 
@@ -132,6 +133,8 @@ pub enum DeviceName {
     Mem,
     /// A TAP interface by name.
     Tap(String),
+    /// A TUN interface by name.
+    Tun(String),
 }
 
 impl FromStr for DeviceName {
@@ -141,7 +144,8 @@ impl FromStr for DeviceName {
         match text.split_once(':') {
             None if text == "mem" => Ok(DeviceName::Mem),
             Some(("tap", name)) if !name.is_empty() => Ok(DeviceName::Tap(name.to_owned())),
-            _ => Err("a device is `mem` or `tap:NAME`, as in tap:heddle0".to_owned()),
+            Some(("tun", name)) if !name.is_empty() => Ok(DeviceName::Tun(name.to_owned())),
+            _ => Err("a device is `mem`, `tap:NAME` or `tun:NAME`, as in tap:heddle0".to_owned()),
         }
     }
 }
@@ -188,7 +192,7 @@ impl NetworkArgs {
         headroom::check(stacks * (self.queues() + self.threads()) + runtime::threads())
     }
 
-    /// A stack on a TAP interface.
+    /// A stack on a TAP or TUN interface.
     ///
     /// # Errors
     /// The interface or the recording cannot be opened, or the addresses are missing or wrong.
@@ -199,6 +203,12 @@ impl NetworkArgs {
                  another one: `ip addr add 10.0.0.1/24 dev {name}`)"
             )));
         }
+        let framing = if matches!(self.dev, DeviceName::Tun(_)) { Framing::Packet } else { Framing::Ethernet };
+        if self.slaac && framing == Framing::Packet {
+            return Err(Failure::Usage(format!(
+                "no router is heard on {name}, which carries bare packets: leave --slaac out, and say the address by --addr"
+            )));
+        }
         let offloads = match self.offload {
             Offload::All => Offloads::All,
             Offload::Checksum => Offloads::Checksum,
@@ -206,7 +216,7 @@ impl NetworkArgs {
         };
         // Before the interface is changed: with a small MTU the kernel takes its own IPv6 addresses off it.
         self.check_mtu("--mtu", self.mtu, &self.addr)?;
-        let options = TapOptions { queues: self.queues(), offloads, mtu: self.mtu, ..TapOptions::default() };
+        let options = TapOptions { queues: self.queues(), offloads, mtu: self.mtu, framing, ..TapOptions::default() };
         let tap = Tap::open(name, options).map_err(|error| match error {
             TapError::BadName { .. } | TapError::BadQueueCount { .. } => Failure::usage(error),
             _ => Failure::failed(error),
@@ -424,7 +434,8 @@ mod tests {
     fn devices_are_named() {
         assert_eq!("mem".parse(), Ok(DeviceName::Mem));
         assert_eq!("tap:heddle0".parse(), Ok(DeviceName::Tap("heddle0".to_owned())));
-        for wrong in ["", "tap", "tap:", "mem:1", "eth0"] {
+        assert_eq!("tun:heddle1".parse(), Ok(DeviceName::Tun("heddle1".to_owned())));
+        for wrong in ["", "tap", "tap:", "tun", "tun:", "mem:1", "eth0"] {
             assert!(wrong.parse::<DeviceName>().is_err_and(|message| message.contains("tap:NAME")), "{wrong}");
         }
     }

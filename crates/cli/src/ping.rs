@@ -110,7 +110,7 @@ struct ReplyLine {
 pub fn run(args: Args) -> Result<(), Failure> {
     args.network.check_headroom()?;
     let (network, peer) = match &args.network.dev {
-        DeviceName::Tap(name) => (args.network.on_tap(name)?, None),
+        DeviceName::Tap(name) | DeviceName::Tun(name) => (args.network.on_tap(name)?, None),
         DeviceName::Mem => args.network.with_peer(args.address).map(|(network, peer)| (network, Some(peer)))?,
     };
     if !args.json {

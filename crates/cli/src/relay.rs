@@ -97,7 +97,7 @@ pub struct Relay {
 /// The relay could not start, or its device vanished.
 pub fn run(args: Args) -> Result<(), Failure> {
     let routes = routes(&args)?;
-    let DeviceName::Tap(name) = &args.network.dev else {
+    let (DeviceName::Tap(name) | DeviceName::Tun(name)) = &args.network.dev else {
         return Err(Failure::usage(
             "over mem there is nobody to relay to, for the other end would be in this process: use --dev tap:NAME",
         ));

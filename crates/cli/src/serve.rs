@@ -163,7 +163,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         Service::Discard(args) => (Offer::Simple(simple::Protocol::Discard), args),
         Service::Chargen(args) => (Offer::Simple(simple::Protocol::Chargen), args),
     };
-    let DeviceName::Tap(name) = &args.network.dev else {
+    let (DeviceName::Tap(name) | DeviceName::Tun(name)) = &args.network.dev else {
         return Err(Failure::usage(
             "over mem nobody can reach the service, for the other end would be in this process: use --dev tap:NAME, or \
              try `heddle get http://10.0.0.1/`, which brings its own server",

@@ -1,9 +1,12 @@
-//! A Linux TAP device with several queues and offload headers.
+//! A Linux TAP or TUN device with several queues and offload headers.
 //!
 //! [`Tap`] opens (or makes) an interface of the kernel's network stack and plays the station at the other end of its
 //! cable: what the kernel sends out of the interface is received here, what is transmitted here arrives in the kernel.
 //! Each queue pair is one file descriptor of `/dev/net/tun`; one read or write moves one frame, or with offloads one
 //! super-segment of up to 64 KiB.
+//!
+//! A TUN interface ([`TapOptions::framing`]) carries bare IP packets: there is no cable, no link header and no neighbour. All
+//! else is the same.
 //!
 //! # Queues
 //!
@@ -37,7 +40,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use dev::{Capabilities, Device, QueuePair};
+use dev::{Capabilities, Device, Framing, QueuePair};
 use observe::Counters;
 use wire::ethernet::MacAddr;
 
@@ -74,7 +77,9 @@ pub struct TapOptions {
     pub offloads: Offloads,
     /// MTU to give the interface, in bytes; `None` leaves it as it is (1500 for a new one).
     pub mtu: Option<usize>,
-    /// Address of our end of the cable; `None` derives one from the interface's. It must not be the interface's own.
+    /// What frames begin with: an Ethernet header, which makes the interface a TAP interface, or the IP header: TUN.
+    pub framing: Framing,
+    /// Address of our end of the cable, of a TAP interface; `None` derives one from the interface's. It must not be the interface's own.
     pub mac: Option<MacAddr>,
     /// Bring the interface up if it is down.
     pub bring_up: bool,
@@ -82,7 +87,14 @@ pub struct TapOptions {
 
 impl Default for TapOptions {
     fn default() -> TapOptions {
-        TapOptions { queues: 1, offloads: Offloads::All, mtu: None, mac: None, bring_up: true }
+        TapOptions {
+            queues: 1,
+            offloads: Offloads::All,
+            mtu: None,
+            framing: Framing::Ethernet,
+            mac: None,
+            bring_up: true,
+        }
     }
 }
 
@@ -108,7 +120,11 @@ impl Tap {
             return Err(TapError::BadQueueCount { name: name.to_owned(), queues: options.queues });
         }
         alone(name, 0)?;
-        let flags = sys::IFF_TAP | sys::IFF_NO_PI | sys::IFF_MULTI_QUEUE | sys::IFF_VNET_HDR;
+        let kind = match options.framing {
+            Framing::Ethernet => sys::IFF_TAP,
+            Framing::Packet => sys::IFF_TUN,
+        };
+        let flags = kind | sys::IFF_NO_PI | sys::IFF_MULTI_QUEUE | sys::IFF_VNET_HDR;
         let mut name = name.to_owned();
         let mut fds = Vec::with_capacity(options.queues);
         for queue in 0..options.queues {
@@ -120,15 +136,15 @@ impl Tap {
         Tap::set_up(name, fds, vnet::LEN, options)
     }
 
-    /// Takes descriptors that a process with more rights has opened and attached: one per queue, all of one TAP
-    /// interface, which has no further queue open. `options.queues` is ignored. Without offload headers on the interface (`IFF_VNET_HDR`) there are no
+    /// Takes descriptors that a process with more rights has opened and attached: one per queue, all of one TAP or TUN
+    /// interface, which has no further queue open. `options.queues` and `options.framing` are ignored. Without offload headers on the interface (`IFF_VNET_HDR`) there are no
     /// offloads.
     pub fn from_fds(fds: Vec<OwnedFd>, mut options: TapOptions) -> Result<Tap, TapError> {
         options.queues = fds.len();
         let mut of: Option<(String, u16)> = None;
         for (index, fd) in fds.iter().enumerate() {
             let attached = sys::attached_to(fd.as_fd()).map_err(|_| TapError::NotATap { index })?;
-            if attached.1 & sys::IFF_TAP == 0 || attached.1 & sys::IFF_NO_PI == 0 {
+            if attached.1 & (sys::IFF_TAP | sys::IFF_TUN) == 0 || attached.1 & sys::IFF_NO_PI == 0 {
                 return Err(TapError::NotATap { index });
             }
             match &of {
@@ -141,6 +157,7 @@ impl Tap {
         let Some((name, flags)) = of else {
             return Err(TapError::BadQueueCount { name: "(none)".to_owned(), queues: 0 });
         };
+        options.framing = if flags & sys::IFF_TAP != 0 { Framing::Ethernet } else { Framing::Packet };
         alone(&name, fds.len())?;
         for fd in &fds {
             sys::set_nonblocking(fd.as_fd()).map_err(|source| failed(&name, "setting O_NONBLOCK", source))?;
@@ -167,7 +184,11 @@ impl Tap {
         let segments = offloads & TSO != 0;
         let capabilities = Capabilities {
             mtu,
-            mac: options.mac.unwrap_or(opposite(host_mac)),
+            framing: options.framing,
+            mac: match options.framing {
+                Framing::Ethernet => options.mac.unwrap_or(opposite(host_mac)),
+                Framing::Packet => MacAddr::UNSPECIFIED,
+            },
             queue_pairs: fds.len(),
             tx_checksum: checksum,
             rx_checksum: checksum,
@@ -179,7 +200,7 @@ impl Tap {
         Ok(Tap { name, capabilities, host_mac, fds, bells, header_len, link: Arc::new(Link::new()) })
     }
 
-    /// The interface's own address, the kernel's end of the cable.
+    /// The interface's own address, the kernel's end of the cable; unspecified of a TUN interface.
     pub fn host_mac(&self) -> MacAddr {
         self.host_mac
     }

@@ -13,14 +13,12 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use dev::segment::{NoBuffer, Splitter};
-use dev::{Capabilities, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
+use dev::{Capabilities, Framing, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
 use observe::{Counters, DropReason};
 use pktbuf::{Checksum, PktBuf};
 
 use crate::{sys, vnet};
 
-/// Longest link header: Ethernet with a tag.
-const LINK_HEADER: usize = wire::ethernet::TAGGED_HEADER_LEN;
 /// What [`TxQueue::credit`] says of a queue that takes frames: the kernel does not tell how many.
 const CREDIT: usize = 256;
 
@@ -63,7 +61,8 @@ pub fn pairs(
     header_len: usize,
     link: &Arc<Link>,
 ) -> Vec<QueuePair> {
-    let longest = if capabilities.coalescing { 65_535 } else { capabilities.mtu } + LINK_HEADER;
+    let longest =
+        if capabilities.coalescing { 65_535 } else { capabilities.mtu } + capabilities.framing.longest_header();
     let pair = |(index, (fd, event)): (usize, (OwnedFd, OwnedFd))| {
         let fd = Arc::new(fd);
         let bell = Arc::new(Bell { event, woken: AtomicBool::new(false) });
@@ -72,6 +71,7 @@ pub fn pairs(
             index: index as u16,
             header_len,
             longest,
+            framing: capabilities.framing,
             spare: None,
             datagrams: None,
             bell,
@@ -81,6 +81,7 @@ pub fn pairs(
             fd,
             header_len,
             mtu: capabilities.mtu,
+            framing: capabilities.framing,
             offloads: capabilities.tx_checksum,
             segments: capabilities.segmentation.is_some(),
             blocked: false,
@@ -109,6 +110,7 @@ struct TapRx {
     index: u16,
     header_len: usize,
     longest: usize,
+    framing: Framing,
     /// A buffer in which the next read may put a frame of any length.
     spare: Option<PktBuf>,
     /// A super-segment of UDP datagrams of which some have been handed out.
@@ -149,7 +151,7 @@ impl TapRx {
     /// Takes what was read for a frame; `None` if it is none.
     fn accept(&mut self, mut buffer: PktBuf, header: &[u8; vnet::LEN], len: usize) -> Option<PktBuf> {
         let received = match vnet::decode(header) {
-            Some(received) if len >= self.header_len + wire::ethernet::HEADER_LEN => received,
+            Some(received) if len >= self.header_len + self.framing.least() => received,
             _ => {
                 buffer.truncate(0);
                 self.spare = Some(buffer);
@@ -164,7 +166,7 @@ impl TapRx {
         meta.checksum = received.checksum;
         meta.segment_size = received.segment_size;
         if received.datagrams {
-            match Splitter::new(frame) {
+            match Splitter::framed(self.framing, frame) {
                 Ok(datagrams) => self.datagrams = Some(datagrams),
                 Err(frame) => return Some(frame),
             }
@@ -268,6 +270,7 @@ struct TapTx {
     fd: Arc<OwnedFd>,
     header_len: usize,
     mtu: usize,
+    framing: Framing,
     offloads: bool,
     segments: bool,
     /// The last frame did not fit.
@@ -311,12 +314,12 @@ impl TxQueue for TapTx {
 
     fn transmit(&mut self, mut frame: PktBuf) -> Result<(), PktBuf> {
         let is_super = frame.meta().segment_size != 0;
-        let longest = if is_super && self.segments { 65_535 } else { self.mtu } + LINK_HEADER;
+        let longest = if is_super && self.segments { 65_535 } else { self.mtu } + self.framing.longest_header();
         if frame.len() > longest {
             self.link.counters.drop_many(DropReason::FrameTooLong, 1);
             return Ok(());
         }
-        let Some(header) = vnet::encode(&mut frame, self.offloads && self.header_len != 0) else {
+        let Some(header) = vnet::encode(self.framing, &mut frame, self.offloads && self.header_len != 0) else {
             self.link.counters.drop_many(DropReason::SegmentationFailed, 1);
             return Ok(());
         };
@@ -345,7 +348,8 @@ mod tests {
             fd: Arc::new(nothing()),
             index: 0,
             header_len: vnet::LEN,
-            longest: 65_535 + LINK_HEADER,
+            longest: 65_535 + Framing::Ethernet.longest_header(),
+            framing: Framing::Ethernet,
             spare: None,
             datagrams: None,
             bell: Arc::new(Bell { event: nothing(), woken: AtomicBool::new(false) }),

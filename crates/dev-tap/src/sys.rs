@@ -11,6 +11,8 @@ use std::time::Duration;
 use wire::ethernet::MacAddr;
 
 /// Flags of `TUNSETIFF`.
+pub const IFF_TUN: u16 = 0x0001;
+/// Frames have Ethernet headers.
 pub const IFF_TAP: u16 = 0x0002;
 /// No packet information before each frame.
 pub const IFF_NO_PI: u16 = 0x1000;

@@ -5,6 +5,7 @@
 //! checksum field was never finished because nothing can have corrupted the frame. They are handed on as `Partial`, so
 //! that a receiver need not look, and a stack that forwards them finds what is left to do.
 
+use dev::Framing;
 use dev::layout::{self, Layout, TCP};
 use pktbuf::{Checksum, PktBuf};
 use wire::checksum;
@@ -52,17 +53,17 @@ pub fn decode(header: &[u8; LEN]) -> Option<Received> {
 /// Writes the header for a frame to be transmitted, from its meta data. With `offloads` the kernel finishes partial
 /// checksums and cuts super-segments up; without, the checksum is completed here. `None`: the frame is a super-segment
 /// that cannot be described.
-pub fn encode(frame: &mut PktBuf, offloads: bool) -> Option<[u8; LEN]> {
+pub fn encode(framing: Framing, frame: &mut PktBuf, offloads: bool) -> Option<[u8; LEN]> {
     let mut header = [0; LEN];
     let segment_size = usize::from(frame.meta().segment_size);
     let layout = match (frame.meta().checksum, segment_size) {
         // The common frame without work left to do is not even looked at.
         (Checksum::None | Checksum::Verified, 0) => return Some(header),
-        _ => Layout::of(frame),
+        _ => Layout::framed(framing, frame),
     };
     let is_super = layout.is_some_and(|layout| segment_size != 0 && layout.end - layout.data > segment_size);
     if !offloads {
-        layout::complete_checksum(frame);
+        layout::complete_checksum_framed(framing, frame);
         return (!is_super).then_some(header);
     }
     if is_super {
@@ -136,14 +137,14 @@ mod tests {
     #[test]
     fn a_frame_without_work_has_an_empty_header() {
         let mut frame = PktBuf::from_slice(&[0; 60]).expect("a buffer");
-        assert_eq!(encode(&mut frame, true), Some([0; LEN]));
+        assert_eq!(encode(Framing::Ethernet, &mut frame, true), Some([0; LEN]));
     }
 
     #[test]
     fn a_partial_checksum_of_an_unknown_protocol_is_described_by_the_meta_data() {
         let mut frame = PktBuf::from_slice(&[0; 60]).expect("a buffer");
         frame.meta_mut().checksum = Checksum::Partial { start: 34, offset: 2 };
-        let header = encode(&mut frame, true).expect("a header");
+        let header = encode(Framing::Ethernet, &mut frame, true).expect("a header");
         assert_eq!(header[0], NEEDS_CSUM);
         assert_eq!(header[6..10], [34u16.to_ne_bytes(), 2u16.to_ne_bytes()].concat());
     }

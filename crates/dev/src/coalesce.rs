@@ -12,7 +12,7 @@
 //! `Partial`: its receiver need not look, and whoever passes it on finds what is left to do.
 
 use pktbuf::{Checksum, PktBuf};
-use wire::checksum;
+use wire::{Framing, checksum};
 
 use crate::layout::{Layout, TCP};
 
@@ -39,6 +39,11 @@ struct Run {
 /// Merges what can be merged among `batch[from..]`; the batch gets shorter. Returns how many frames were merged away.
 /// A buffer that cannot be had leaves frames unmerged.
 pub fn coalesce(batch: &mut Vec<PktBuf>, from: usize) -> usize {
+    coalesce_framed(Framing::Ethernet, batch, from)
+}
+
+/// As [`coalesce`], of frames that begin as this says.
+pub fn coalesce_framed(framing: Framing, batch: &mut Vec<PktBuf>, from: usize) -> usize {
     if batch.len() < from + 2 {
         return 0;
     }
@@ -46,7 +51,7 @@ pub fn coalesce(batch: &mut Vec<PktBuf>, from: usize) -> usize {
     let mut oldest = 0;
     let mut kept = from;
     for at in from..batch.len() {
-        let layout = Layout::of(&batch[at]).filter(|layout| layout.protocol == TCP);
+        let layout = Layout::framed(framing, &batch[at]).filter(|layout| layout.protocol == TCP);
         let run = layout.and_then(|layout| runs.iter().position(|run| same_flow(batch, run.as_ref(), at, &layout)));
         let mergeable = layout.filter(|layout| mergeable(&batch[at], layout));
         if let (Some(slot), Some(layout)) = (run, &mergeable)

@@ -7,7 +7,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use pktbuf::{Checksum, PktBuf};
-use wire::{FourTuple, Headers, checksum};
+use wire::{FourTuple, Framing, Headers, checksum};
 
 /// Length of an Ethernet header without tag.
 pub const ETHERNET_HEADER: usize = wire::ethernet::HEADER_LEN;
@@ -38,7 +38,13 @@ impl Layout {
     /// extension headers, lengths that do not fit the frame.
     #[inline]
     pub fn of(frame: &[u8]) -> Option<Layout> {
-        let headers = Headers::of_frame(frame);
+        Layout::framed(Framing::Ethernet, frame)
+    }
+
+    /// As [`of`](Layout::of), of a frame that begins as this says.
+    #[inline]
+    pub fn framed(framing: Framing, frame: &[u8]) -> Option<Layout> {
+        let headers = Headers::of(framing, frame);
         headers.has_flow().then(|| Layout {
             l3: headers.network(),
             l4: headers.transport(),
@@ -106,8 +112,13 @@ impl Layout {
 /// Where the frame is plain TCP or UDP its own headers say where to sum, so Ethernet padding is left out; `start` and
 /// `offset` are believed for everything else.
 pub fn complete_checksum(frame: &mut PktBuf) {
+    complete_checksum_framed(Framing::Ethernet, frame);
+}
+
+/// As [`complete_checksum`], of a frame that begins as this says.
+pub fn complete_checksum_framed(framing: Framing, frame: &mut PktBuf) {
     let Checksum::Partial { start, offset } = frame.meta().checksum else { return };
-    let (start, field, end) = match Layout::of(frame) {
+    let (start, field, end) = match Layout::framed(framing, frame) {
         Some(layout) => (layout.l4, layout.checksum_field(), layout.end),
         None => (usize::from(start), usize::from(start) + usize::from(offset), frame.len()),
     };

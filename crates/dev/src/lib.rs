@@ -13,7 +13,7 @@
 //!
 //! # What a frame carries
 //!
-//! The buffer starts at the Ethernet header. Its [`pktbuf::Meta`] says what the device still has to do
+//! The buffer starts at the Ethernet header, or at the IP header ([`Capabilities::framing`]). Its [`pktbuf::Meta`] says what the device still has to do
 //! (`Checksum::Partial`, `segment_size`) or has already done (`Checksum::Verified`, `segment_size` of a coalesced
 //! super-segment, `flow_hash`, `queue`). A frame that never crossed a wire may be *received* as `Partial`: nothing can
 //! have corrupted it, so its receiver takes it as verified. `Checksum::Partial { start, offset }` on a transmitted frame counts `start`
@@ -51,13 +51,17 @@ pub mod rss;
 pub mod segment;
 
 pub use crate::bit_set::BitSet;
+pub use wire::Framing;
 
 /// What a device can do, fixed for as long as it is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Largest payload of an Ethernet frame, in bytes (the link header not counted). At least 68 (RFC 791).
+    /// Largest packet in a frame, in bytes (the link header not counted). At least 68 (RFC 791).
     pub mtu: usize,
-    /// The address of this end of the link.
+    /// What frames begin with: an Ethernet header, or, where the link has none, the IP header. In the second case the link has
+    /// no addresses either.
+    pub framing: Framing,
+    /// The address of this end of the link; unspecified where the link has none.
     pub mac: MacAddr,
     /// Number of queue pairs, at least 1.
     pub queue_pairs: usize,

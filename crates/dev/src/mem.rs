@@ -8,6 +8,8 @@
 //! must refuse it drops with a reason, counted at the sending port: frames longer than the MTU, frames too short for a
 //! link header, frames for a port that is gone.
 //!
+//! With [`Framing::Packet`] the link has no header and no addresses: frames are bare IP packets, as a TUN device has them.
+//!
 //! Super-segments (`segment_size` set) are taken when the configuration says `segmentation`. They cross whole; a
 //! coalescing receiver gets them whole, any other receives the frames that a segmenting interface would have put on
 //! the wire, made at the moment it takes them. Checksum offload is as cheap as on real hardware: a frame marked
@@ -20,6 +22,7 @@ use std::time::Duration;
 use observe::{Counters, DropReason};
 use pktbuf::{Checksum, Meta, PktBuf};
 use sync::Platform;
+use wire::Framing;
 use wire::ethernet::MacAddr;
 use wire::rss::SYMMETRIC_KEY;
 
@@ -47,6 +50,8 @@ pub struct MemConfig {
     pub coalescing: bool,
     /// Transmitted `Partial` checksums need not be completed; they arrive as they are.
     pub checksum_offload: bool,
+    /// What frames begin with. Ports of bare packets have no addresses.
+    pub framing: Framing,
     /// Address of the first port.
     pub mac_a: MacAddr,
     /// Address of the second port.
@@ -64,6 +69,7 @@ impl Default for MemConfig {
             segmentation: None,
             coalescing: false,
             checksum_offload: false,
+            framing: Framing::Ethernet,
             // Locally administered, unicast.
             mac_a: MacAddr([0x02, 0x68, 0x65, 0x64, 0x00, 0x0a]),
             mac_b: MacAddr([0x02, 0x68, 0x65, 0x64, 0x00, 0x0b]),
@@ -82,8 +88,10 @@ impl MemConfig {
     }
 
     pub(crate) fn capabilities(&self, mac: MacAddr) -> Capabilities {
+        let mac = if self.framing == Framing::Packet { MacAddr::UNSPECIFIED } else { mac };
         Capabilities {
             mtu: self.mtu,
+            framing: self.framing,
             mac,
             queue_pairs: self.queues,
             tx_checksum: self.checksum_offload,
@@ -111,8 +119,9 @@ pub struct MemDevice {
 /// If a value of the configuration is outside its range.
 pub fn pair<P: Platform>(config: MemConfig) -> (MemDevice, MemDevice) {
     config.check();
-    let (to_b, at_b) = direction::<P>(&config, Rss::new(&config.rss_key, config.queues));
-    let (to_a, at_a) = direction::<P>(&config, Rss::new(&config.rss_key, config.queues));
+    let rss = || Rss::new(&config.rss_key, config.queues).framed(config.framing);
+    let (to_b, at_b) = direction::<P>(&config, rss());
+    let (to_a, at_a) = direction::<P>(&config, rss());
     let port = |name, mac, tx: Sending<P>, rx: Vec<MemRx<P>>| {
         let queues = tx.queues.into_iter().zip(rx);
         MemDevice {
@@ -141,6 +150,7 @@ pub(crate) fn direction<P: Platform>(config: &MemConfig, rss: Rss) -> (Sending<P
         rss: rss.clone(),
         limits: Limits {
             mtu: config.mtu,
+            framing: config.framing,
             segmentation: config.segmentation,
             checksum_offload: config.checksum_offload,
             split: !config.coalescing,
@@ -150,6 +160,7 @@ pub(crate) fn direction<P: Platform>(config: &MemConfig, rss: Rss) -> (Sending<P
     let rx = receivers.into_iter().map(|link| MemRx {
         link,
         coalescing: config.coalescing,
+        framing: config.framing,
         verified: config.checksum_offload,
         splitting: None,
         counters: counters.clone(),
@@ -178,6 +189,7 @@ impl Device for MemDevice {
 /// What a transmit queue lets through.
 struct Limits {
     mtu: usize,
+    framing: Framing,
     segmentation: Option<usize>,
     checksum_offload: bool,
     /// Super-segments will be split at the other end.
@@ -191,20 +203,21 @@ impl Limits {
         let len = frame.len();
         let Meta { segment_size, checksum, .. } = *frame.meta();
         // Most frames are none of these: too short, too long for one without a tag, with anything left to do.
-        let fits = (layout::ETHERNET_HEADER..=self.mtu + layout::ETHERNET_HEADER).contains(&len);
+        let fits = (self.framing.least()..=self.mtu + self.framing.header_len()).contains(&len);
         if fits && segment_size == 0 && checksum == Checksum::None { Ok(()) } else { self.admit_rarer(frame) }
     }
 
     #[inline(never)]
     fn admit_rarer(&self, frame: &mut PktBuf) -> Result<(), DropReason> {
         let len = frame.len();
-        if len < layout::ETHERNET_HEADER {
+        if len < self.framing.least() {
             return Err(DropReason::FrameTooShort);
         }
-        let link_header = if frame[12..14] == [0x81, 0x00] { 18 } else { layout::ETHERNET_HEADER };
+        let tagged = self.framing == Framing::Ethernet && frame[12..14] == [0x81, 0x00];
+        let link_header = if tagged { self.framing.longest_header() } else { self.framing.header_len() };
         let segment_size = usize::from(frame.meta().segment_size);
         if segment_size != 0 {
-            let layout = Layout::of(frame).ok_or(DropReason::SegmentationFailed)?;
+            let layout = Layout::framed(self.framing, frame).ok_or(DropReason::SegmentationFailed)?;
             if layout.end - layout.data > segment_size {
                 return self.admit_super_segment(frame, &layout, link_header, segment_size);
             }
@@ -238,7 +251,7 @@ impl Limits {
 
     fn settle_checksum(&self, frame: &mut PktBuf) {
         match (frame.meta().checksum, self.checksum_offload) {
-            (Checksum::Partial { .. }, false) => layout::complete_checksum(frame),
+            (Checksum::Partial { .. }, false) => layout::complete_checksum_framed(self.framing, frame),
             // The receiver of a link without offload has to look for itself.
             (Checksum::Verified, false) => frame.meta_mut().checksum = Checksum::None,
             (Checksum::Partial { .. } | Checksum::Verified, true) | (Checksum::None, _) => {}
@@ -295,6 +308,7 @@ impl<P: Platform> TxQueue for MemTx<P> {
 pub(crate) struct MemRx<P: Platform> {
     link: LinkRx<P>,
     coalescing: bool,
+    framing: Framing,
     verified: bool,
     /// A super-segment of which some pieces have been handed out.
     splitting: Option<Splitter>,
@@ -315,7 +329,7 @@ impl<P: Platform> MemRx<P> {
             if self.coalescing || frame.meta().segment_size == 0 {
                 return Some(frame);
             }
-            match Splitter::new(frame) {
+            match Splitter::framed(self.framing, frame) {
                 Ok(splitter) => self.splitting = Some(splitter),
                 Err(frame) => return Some(frame),
             }
@@ -357,7 +371,7 @@ impl<P: Platform> RxQueue for MemRx<P> {
         }
         self.end_batch();
         if self.coalescing {
-            coalesce::coalesce(batch, from);
+            coalesce::coalesce_framed(self.framing, batch, from);
         }
         batch.len() - from
     }

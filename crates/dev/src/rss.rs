@@ -7,14 +7,15 @@
 //! fragments, so that all pieces of a datagram meet.
 
 use pktbuf::PktBuf;
-use wire::Headers;
 use wire::rss::Toeplitz;
+use wire::{Framing, Headers};
 
 /// Chooses receive queues for frames.
 pub struct Rss {
     toeplitz: Toeplitz,
     queues: u32,
     reversed: bool,
+    framing: Framing,
 }
 
 impl Rss {
@@ -25,12 +26,18 @@ impl Rss {
     /// If `queues` is 0.
     pub fn new(key: &[u8; 40], queues: usize) -> Rss {
         assert!(queues > 0, "a device has at least one queue pair");
-        Rss { toeplitz: Toeplitz::new(key), queues: queues as u32, reversed: false }
+        Rss { toeplitz: Toeplitz::new(key), queues: queues as u32, reversed: false, framing: Framing::Ethernet }
     }
 
     /// The same, hashing every frame as its sender sees the connection: the queue on which the *answers* arrive.
     pub fn reversed(mut self) -> Rss {
         self.reversed = true;
+        self
+    }
+
+    /// The same for frames that begin as this says; with an Ethernet header, if nothing is said.
+    pub fn framed(mut self, framing: Framing) -> Rss {
+        self.framing = framing;
         self
     }
 
@@ -48,7 +55,7 @@ impl Rss {
 
     /// The hash computed from the frame's bytes.
     pub fn hash_bytes(&self, frame: &[u8]) -> Option<u32> {
-        let mut tuple = Headers::of_frame(frame).receiver_tuple(frame)?;
+        let mut tuple = Headers::of(self.framing, frame).receiver_tuple(frame)?;
         if self.reversed {
             tuple = tuple.reversed();
         }

@@ -9,6 +9,7 @@
 //! is allocated that is not handed over.
 
 use pktbuf::{Checksum, PktBuf};
+use wire::Framing;
 use wire::checksum::{self, Sum};
 
 use crate::layout::{Layout, TCP, UDP};
@@ -35,8 +36,13 @@ impl Splitter {
     /// Prepares to cut `frame` into pieces of `frame.meta().segment_size` bytes of data. A frame that is no TCP or UDP
     /// frame, or has no segment size, comes back as it is.
     pub fn new(frame: PktBuf) -> Result<Splitter, PktBuf> {
+        Splitter::framed(Framing::Ethernet, frame)
+    }
+
+    /// As [`new`](Splitter::new), for a frame that begins as this says.
+    pub fn framed(framing: Framing, frame: PktBuf) -> Result<Splitter, PktBuf> {
         let segment_size = usize::from(frame.meta().segment_size);
-        match Layout::of(&frame) {
+        match Layout::framed(framing, &frame) {
             Some(layout) if segment_size > 0 => {
                 Ok(Splitter { next: layout.data, frame, layout, segment_size, index: 0 })
             }

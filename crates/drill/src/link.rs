@@ -54,6 +54,7 @@ const LARGEST: usize = 65_535;
 pub(crate) fn link(mtu: usize, mac: MacAddr, super_segments: bool) -> (Link, FarEnd) {
     let (to_stack, from_stack) = (Frames::default(), Frames::default());
     let capabilities = Capabilities {
+        framing: dev::Framing::Ethernet,
         mtu,
         mac,
         queue_pairs: 1,

@@ -50,6 +50,7 @@ fn pair() -> (ChannelDevice, ChannelDevice) {
         let rx = Incoming { own: own.clone(), receiver, pending: VecDeque::new(), woken: false };
         ChannelDevice {
             capabilities: Capabilities {
+                framing: heddle::device::Framing::Ethernet,
                 mtu: 1500,
                 mac: MacAddr([2, 0, 0, 0, 0, number]),
                 queue_pairs: 1,

@@ -27,6 +27,9 @@ pub enum BuildError {
     NoQueues(String),
     /// An interface was laid over a device, by number, that there is not or that another interface has.
     Device(usize),
+    /// An interface was laid over devices of which some carry Ethernet frames and some bare packets; this one, by number, is
+    /// unlike the first.
+    Framing(usize),
     /// An address cannot stand on an interface.
     Address(IpAddr, AddressError),
     /// A lock that must never wait was asked for, and this architecture shares its locks between threads.
@@ -51,6 +54,7 @@ impl BuildError {
             stack::BuildError::NoInterface => BuildError::NoInterface,
             stack::BuildError::NoQueues(device) => BuildError::NoQueues(device),
             stack::BuildError::Port(device) => BuildError::Device(device),
+            stack::BuildError::Framing(device) => BuildError::Framing(device),
             stack::BuildError::Address(address, error) => BuildError::Address(address, error),
             stack::BuildError::NullLock(plan) => BuildError::NullLock(plan),
         }
@@ -68,6 +72,10 @@ impl fmt::Display for BuildError {
             BuildError::Device(device) => {
                 write!(f, "device {device} is not there to be used: give each interface devices of its own")
             }
+            BuildError::Framing(device) => write!(
+                f,
+                "device {device} cannot share an interface with the others: all carry Ethernet frames, or all bare packets"
+            ),
             BuildError::Address(address, error) => write!(f, "address {address} cannot be used: {error}"),
             BuildError::NullLock(plan) => write!(
                 f,

@@ -94,7 +94,7 @@ pub mod mem {
     }
 }
 
-/// Linux TAP devices.
+/// Linux TAP and TUN devices.
 #[cfg(feature = "tap")]
 pub mod tap {
     pub use dev_tap::*;
@@ -111,7 +111,7 @@ pub mod status {
 /// The device traits with every type in their signatures, and devices around devices. `examples/channel_device.rs` is a
 /// device of one's own.
 pub mod device {
-    pub use dev::{BitSet, Capabilities, Device, Notify, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
+    pub use dev::{BitSet, Capabilities, Device, Framing, Notify, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
     pub use observe::{Counters, DropReason, Time};
     pub use pktbuf::{Checksum, Meta, PktBuf, RegionId, SharedBuf};
     pub use wire::ethernet::MacAddr;

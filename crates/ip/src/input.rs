@@ -268,9 +268,18 @@ pub fn packet(packet: PktBuf, interface: &InterfaceView, counters: &Counters) ->
 /// are the host's and not the interface's (RFC 1122 section 3.3.4.2, the weak model, which Linux and FreeBSD follow). What
 /// concerns a link, neighbours, routers and groups, is of no concern to another.
 pub fn for_another(packet: PktBuf, owner: &InterfaceView, counters: &Counters) -> Input {
-    match self::packet(packet, owner, counters) {
+    match without_link(packet, owner, counters) {
+        Input::Elsewhere { .. } => Input::Drop(DropReason::NotForUs),
+        other => other,
+    }
+}
+
+/// Takes a packet that begins at its network header, from a link that has no headers and no addresses: what concerns a link,
+/// neighbours, routers and groups, means nothing there.
+pub fn without_link(packet: PktBuf, interface: &InterfaceView, counters: &Counters) -> Input {
+    match self::packet(packet, interface, counters) {
         Input::Icmp(message) if icmp::concerns_link(&message) => Input::Drop(DropReason::NotForUs),
-        Input::Igmp(_) | Input::Elsewhere { .. } => Input::Drop(DropReason::NotForUs),
+        Input::Igmp(_) => Input::Drop(DropReason::NotForUs),
         other => other,
     }
 }

@@ -9,6 +9,7 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use smallvec::SmallVec;
+use wire::Framing;
 use wire::ethernet::MacAddr;
 
 /// To whom a destination address belongs, seen from one interface.
@@ -78,6 +79,9 @@ struct V6 {
 pub struct InterfaceView {
     /// Small number naming the interface in routes and neighbour entries.
     pub index: u16,
+    /// Whether its link has headers and addresses. Without them there are no neighbours: every packet goes to whatever is at
+    /// the other end.
+    pub framing: Framing,
     /// Link address; the source of every frame sent.
     pub mac: MacAddr,
     /// Largest IP packet the link carries, in bytes, link header not included.
@@ -99,7 +103,17 @@ impl InterfaceView {
         let mut v6 = SmallVec::new();
         v6.push(V6 { address: link_local, prefix_len: 64, deprecated: false });
         let (v4, groups) = (SmallVec::new(), SmallVec::new());
-        Self { index, mac, mtu, mtu_v6: mtu, loopback: false, v4, v6, groups, link_local }
+        let framing = Framing::Ethernet;
+        Self { index, framing, mac, mtu, mtu_v6: mtu, loopback: false, v4, v6, groups, link_local }
+    }
+
+    /// An interface to a link without headers and addresses, with no address of its own either: where neither end can be asked
+    /// for its link-local address, none is made up that the other end might have as well.
+    pub fn without_link(index: u16, mtu: usize) -> Self {
+        let mut view = Self::new(index, MacAddr::UNSPECIFIED, mtu);
+        view.framing = Framing::Packet;
+        view.v6.clear();
+        view
     }
 
     /// The same interface with one more address: [`InterfaceView::add_address`] in chained form.

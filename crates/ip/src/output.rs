@@ -22,9 +22,15 @@ use wire::{ipv4, ipv6, protocol};
 /// Time to live and hop limit of everything that is not confined to the link (RFC 1700).
 pub const DEFAULT_TTL: u8 = 64;
 
-/// The link header of a resolved path. Frequent senders keep it: 14 bytes copied in front of a packet.
+/// The link header of a resolved path. Frequent senders keep it: 14 bytes copied in front of a packet, or nothing where the
+/// link has no headers.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct LinkHeader([u8; ethernet::HEADER_LEN]);
+pub enum LinkHeader {
+    /// An Ethernet header.
+    Ethernet([u8; ethernet::HEADER_LEN]),
+    /// None.
+    None,
+}
 
 impl LinkHeader {
     /// The header from `src` to `dst` for packets of `destination`'s family.
@@ -36,13 +42,15 @@ impl LinkHeader {
     pub(crate) fn with_type(src: MacAddr, dst: MacAddr, ethertype: EtherType) -> Self {
         let mut bytes = [0; ethernet::HEADER_LEN];
         ethernet::Header { dst, src, ethertype }.emit(&mut bytes);
-        Self(bytes)
+        Self::Ethernet(bytes)
     }
 
-    /// The neighbour whose link address the header carries.
+    /// The neighbour whose link address the header carries; unspecified without a header.
     pub fn destination(&self) -> MacAddr {
-        let [a, b, c, d, e, f, ..] = self.0;
-        MacAddr([a, b, c, d, e, f])
+        match self {
+            Self::Ethernet([a, b, c, d, e, f, ..]) => MacAddr([*a, *b, *c, *d, *e, *f]),
+            Self::None => MacAddr::UNSPECIFIED,
+        }
     }
 
     /// Puts the header in front of `packet`, which is then a frame.
@@ -51,7 +59,9 @@ impl LinkHeader {
     /// When the packet has less than 14 bytes of headroom.
     #[inline]
     pub fn prepend(&self, packet: &mut PktBuf) {
-        *front(packet) = self.0;
+        if let Self::Ethernet(header) = self {
+            *front(packet) = *header;
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use ip::{InterfaceView, Redirect, RedirectTable};
 use observe::{Counter, Counters, DropReason, Time};
 use smallvec::SmallVec;
 use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Platform, TooManyVersions};
+use wire::Framing;
 use wire::icmpv6::RouterAdvert;
 
 use crate::after::After;
@@ -183,7 +184,9 @@ impl<P: Platform> Shared<P> {
         if let Some(timing) = changes.timing {
             self.internet.set_timing(interface, timing);
         }
-        for frame in changes.frames {
+        // Nobody is told of groups where the link has no headers: there is no neighbour to tell.
+        let told = self.interfaces[interface].view.get().framing == Framing::Ethernet;
+        for frame in changes.frames.into_iter().filter(|_| told) {
             self.send_frames(interface, 0, &mut smallvec::smallvec![frame], counters, after);
         }
         if !changes.events.is_empty() {

@@ -15,6 +15,7 @@ use observe::{Counter, Counters, DropReason, Time};
 use pktbuf::PktBuf;
 use smallvec::{SmallVec, smallvec};
 use sync::{Atomic, CachePadded, Guard, Lock, LockClass, LockKind, Ordering, Platform};
+use wire::Framing;
 
 use crate::after::After;
 use crate::flow::{self, Flow};
@@ -134,6 +135,9 @@ impl<P: Platform> Shared<P> {
     /// The link header for `next_hop`, if its link address is known and fresh.
     pub fn link_header(&self, interface: usize, next_hop: IpAddr, destination: IpAddr) -> Option<LinkHeader> {
         let view = self.interfaces[interface].view.get();
+        if view.framing == Framing::Packet {
+            return Some(LinkHeader::None);
+        }
         let mac = self.internet.neighbours(interface).lookup(next_hop)?;
         Some(LinkHeader::new(view.mac, mac, destination))
     }
@@ -149,6 +153,9 @@ impl<P: Platform> Shared<P> {
         after: &mut After<P>,
     ) -> Option<(LinkHeader, bool)> {
         let view = self.interfaces[interface].view.get();
+        if view.framing == Framing::Packet {
+            return Some((LinkHeader::None, false));
+        }
         let now = self.batch_now();
         let mut neighbours = self.internet.neighbours(interface);
         let mac = neighbours.lookup(next_hop)?;
@@ -204,6 +211,9 @@ impl<P: Platform> Shared<P> {
     ) -> SmallVec<[PktBuf; 8]> {
         let now = self.clock.now();
         let view = self.interfaces[interface].view.get();
+        if view.framing == Framing::Packet {
+            return smallvec![packet];
+        }
         let mut neighbours = self.internet.neighbours(interface);
         let resolution = neighbours.resolve(now, view, next_hop, packet, counters);
         self.internet.note(neighbours.next_deadline(), after);

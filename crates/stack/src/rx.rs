@@ -352,9 +352,9 @@ impl<P: Platform> Driver<P> {
         for index in 0..self.sources.len() {
             let mut vector = std::mem::take(&mut self.vector);
             let Source { port, interface, framing, inspected, queue } = &mut self.sources[index];
-            let interface = *interface;
+            let (interface, framing) = (*interface, *framing);
             self.at = index;
-            let count = vector.receive(queue.as_mut(), *framing, self.keeps_batches);
+            let count = vector.receive(queue.as_mut(), framing, self.keeps_batches);
             taken.frames += count;
             if count != 0 {
                 self.counters.add(Counter::FramesIn, count as u64);
@@ -367,7 +367,7 @@ impl<P: Platform> Driver<P> {
             if let Some(interface) = interface {
                 self.unserved = vector.len() as u64;
                 for frame in vector.drain() {
-                    self.frame(interface, frame, now, after);
+                    self.ingress(interface, frame.ingress(framing), now, after);
                     self.unserved -= 1;
                 }
             } else {
@@ -509,6 +509,22 @@ impl<P: Platform> Driver<P> {
     /// Whether every device has vanished.
     pub fn gone(&self) -> bool {
         self.has_devices && self.sources.iter().all(|source| source.queue.gone())
+    }
+
+    #[inline]
+    fn ingress(&mut self, interface: usize, ingress: path::Ingress, now: Time, after: &mut After<P>) {
+        match ingress {
+            path::Ingress::Frame(frame) => self.frame(interface, frame, now, after),
+            path::Ingress::Packet(packet) => self.packet(interface, packet, now, after),
+        }
+    }
+
+    /// A packet from a link without headers.
+    #[inline(never)]
+    fn packet(&mut self, interface: usize, packet: Frame, now: Time, after: &mut After<P>) {
+        let view = self.shared.interfaces[interface].view.get();
+        let input = ip::input::without_link(packet.buffer, view, &self.counters);
+        self.input(interface, (input, packet.followed), now, after);
     }
 
     #[inline]

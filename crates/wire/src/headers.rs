@@ -24,6 +24,35 @@ pub enum Framing {
     Packet,
 }
 
+impl Framing {
+    /// Bytes of the link header, without a tag.
+    #[inline]
+    pub const fn header_len(self) -> usize {
+        match self {
+            Framing::Ethernet => ethernet::HEADER_LEN,
+            Framing::Packet => 0,
+        }
+    }
+
+    /// Bytes of the longest link header: with a tag.
+    #[inline]
+    pub const fn longest_header(self) -> usize {
+        match self {
+            Framing::Ethernet => ethernet::TAGGED_HEADER_LEN,
+            Framing::Packet => 0,
+        }
+    }
+
+    /// Bytes that the shortest frame has: a link header, or the shortest packet.
+    #[inline]
+    pub const fn least(self) -> usize {
+        match self {
+            Framing::Ethernet => ethernet::HEADER_LEN,
+            Framing::Packet => ipv4::HEADER_LEN,
+        }
+    }
+}
+
 /// See the head of the file. One word, so that it is carried in a register.
 ///
 /// | bits | |

@@ -15,6 +15,7 @@ mod programs;
 mod relaying;
 mod service;
 mod serving;
+mod tun;
 mod wire_image;
 
 use std::io::{Read, Write};

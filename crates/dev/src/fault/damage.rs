@@ -2,10 +2,10 @@
 //! checks it as it would check what came from a wire.
 
 use pktbuf::{Checksum, PktBuf};
-use wire::checksum;
+use wire::{Framing, Headers, checksum};
 
 use super::random::Pcg;
-use crate::layout::{self, ETHERNET_HEADER, Layout};
+use crate::layout::{self, Layout};
 
 /// How often [`forge`] looks for two words that differ before it takes the text to be uniform.
 const FORGE_TRIES: usize = 32;
@@ -13,8 +13,8 @@ const FORGE_TRIES: usize = 32;
 const MOST_PADDING: usize = 46;
 
 /// Makes the frame's checksum what it would be on a wire, and the receiver check it.
-fn distrust(frame: &mut PktBuf) {
-    layout::complete_checksum(frame);
+fn distrust(framing: Framing, frame: &mut PktBuf) {
+    layout::complete_checksum_framed(framing, frame);
     let meta = frame.meta_mut();
     meta.checksum = Checksum::None;
     meta.flow_hash = None;
@@ -22,21 +22,22 @@ fn distrust(frame: &mut PktBuf) {
 
 /// Octets behind the link header of an IP packet; none of anything else. What is spared, link headers and ARP, relies
 /// on the link's own check sequence: Ethernet hands out no frame in which it is wrong.
-fn behind_link_header(frame: &PktBuf) -> usize {
-    let is_ip = frame.len() > ETHERNET_HEADER && [[0x08, 0x00], [0x86, 0xdd]].contains(&[frame[12], frame[13]]);
-    if is_ip { frame.len() - ETHERNET_HEADER } else { 0 }
+fn behind_link_header(framing: Framing, frame: &PktBuf) -> usize {
+    let headers = Headers::of(framing, frame);
+    let is_ip = (headers.is_v4() || headers.is_v6()) && !headers.is_tagged();
+    if is_ip { frame.len() - framing.header_len() } else { 0 }
 }
 
 /// Flips `bits` different bits behind the link header. False: there is nothing to flip.
-pub fn corrupt(frame: &mut PktBuf, rng: &mut Pcg, bits: u32) -> bool {
-    distrust(frame);
-    let all = behind_link_header(frame) as u32 * 8;
+pub fn corrupt(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg, bits: u32) -> bool {
+    distrust(framing, frame);
+    let all = behind_link_header(framing, frame) as u32 * 8;
     let mut flipped: Vec<u32> = Vec::with_capacity(bits as usize);
     while flipped.len() < bits.min(all) as usize {
         let bit = rng.below(all);
         // Flipping a bit twice would leave the frame as it was.
         if !flipped.contains(&bit) {
-            frame[ETHERNET_HEADER + bit as usize / 8] ^= 1 << (bit % 8);
+            frame[framing.header_len() + bit as usize / 8] ^= 1 << (bit % 8);
             flipped.push(bit);
         }
     }
@@ -44,14 +45,14 @@ pub fn corrupt(frame: &mut PktBuf, rng: &mut Pcg, bits: u32) -> bool {
 }
 
 /// Replaces `octets` octets in a row behind the link header by random ones that differ. False: there are none.
-pub fn scramble(frame: &mut PktBuf, rng: &mut Pcg, octets: u32) -> bool {
-    distrust(frame);
-    let all = behind_link_header(frame) as u32;
+pub fn scramble(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg, octets: u32) -> bool {
+    distrust(framing, frame);
+    let all = behind_link_header(framing, frame) as u32;
     let octets = octets.min(all);
     if octets == 0 {
         return false;
     }
-    let start = ETHERNET_HEADER + rng.below(all - octets + 1) as usize;
+    let start = framing.header_len() + rng.below(all - octets + 1) as usize;
     for octet in &mut frame[start..start + octets as usize] {
         *octet ^= 1 + rng.below(255) as u8;
     }
@@ -60,9 +61,9 @@ pub fn scramble(frame: &mut PktBuf, rng: &mut Pcg, octets: u32) -> bool {
 
 /// Lets two different 16-bit words of the text change places: the Internet checksum does not see it. False: the frame
 /// has no text, or all its words are alike.
-pub fn forge(frame: &mut PktBuf, rng: &mut Pcg) -> bool {
-    let Some(layout) = Layout::of(frame) else { return false };
-    distrust(frame);
+pub fn forge(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg) -> bool {
+    let Some(layout) = Layout::framed(framing, frame) else { return false };
+    distrust(framing, frame);
     // Words as the checksum counts them, from the transport header on.
     let first = (layout.data - layout.l4).div_ceil(2);
     let words = ((layout.end - layout.l4) / 2).saturating_sub(first) as u32;
@@ -81,15 +82,15 @@ pub fn forge(frame: &mut PktBuf, rng: &mut Pcg) -> bool {
 }
 
 /// Cuts the frame anywhere behind its first octet.
-pub fn truncate(frame: &mut PktBuf, rng: &mut Pcg) {
-    distrust(frame);
+pub fn truncate(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg) {
+    distrust(framing, frame);
     let len = 1 + rng.below(frame.len().saturating_sub(1) as u32);
     frame.truncate(len as usize);
 }
 
 /// Puts random octets behind the frame, which may become `longest` octets long. False: there was no room.
-pub fn pad(frame: &mut PktBuf, rng: &mut Pcg, longest: usize) -> bool {
-    distrust(frame);
+pub fn pad(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg, longest: usize) -> bool {
+    distrust(framing, frame);
     let room = longest.saturating_sub(frame.len()).min(MOST_PADDING).min(frame.tailroom());
     let len = (1 + rng.below(MOST_PADDING as u32) as usize).min(room);
     let mut padding = [0; MOST_PADDING];
@@ -99,8 +100,8 @@ pub fn pad(frame: &mut PktBuf, rng: &mut Pcg, longest: usize) -> bool {
 
 /// Marks the packet as having met congestion, if its sender says that it understands that (RFC 3168 section 5: ECT(0)
 /// or ECT(1) becomes CE). False: it does not.
-pub fn mark(frame: &mut PktBuf) -> bool {
-    let Some(Layout { l3, l4, v6, .. }) = Layout::of(frame) else { return false };
+pub fn mark(framing: Framing, frame: &mut PktBuf) -> bool {
+    let Some(Layout { l3, l4, v6, .. }) = Layout::framed(framing, frame) else { return false };
     // IPv6 has the class in the low half of the first octet and the high half of the second.
     let shift = if v6 { 4 } else { 0 };
     let field = (frame[l3 + 1] >> shift) & 0b11;

@@ -39,9 +39,8 @@ pub use self::random::Pcg;
 pub use self::text::{GRAMMAR, ParsePlanError};
 
 use self::path::{Pace, Path, Surroundings};
-use crate::layout::ETHERNET_HEADER;
 use crate::segment::{NoBuffer, Splitter};
-use crate::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
+use crate::{Capabilities, Device, Framing, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
 
 /// Where a device takes the time from.
 pub trait Clock: Send + Sync {
@@ -116,7 +115,8 @@ impl<P: Platform> Fault<P> {
         let around = Surroundings {
             pace: paces[number % 2].clone(),
             made,
-            longest: self.capabilities.mtu + ETHERNET_HEADER,
+            framing: self.capabilities.framing,
+            longest: self.capabilities.mtu + self.capabilities.framing.header_len(),
             full: if number.is_multiple_of(2) { DropReason::RxRingFull } else { DropReason::TxRingFull },
             counters: self.counters.clone(),
         };
@@ -153,6 +153,7 @@ impl<P: Platform> Fault<P> {
             trouble: trouble.clone(),
             made,
             unplug: trouble.unplug,
+            framing: self.capabilities.framing,
             wakes: Pcg::new(self.plan.seed, (index as u64) << 16 | WAKES),
             deaf_until: None,
         };
@@ -327,6 +328,7 @@ impl<P: Platform> TxQueue for FaultTx<P> {
 struct FaultRx<P: Platform> {
     rx: Box<dyn RxQueue>,
     path: Path<P>,
+    framing: Framing,
     shared: Arc<Shared<P>>,
     clock: Arc<dyn Clock>,
     holds: bool,
@@ -347,7 +349,7 @@ impl<P: Platform> FaultRx<P> {
         if frame.meta().segment_size == 0 {
             return self.path.admit(frame, now);
         }
-        match Splitter::new(frame) {
+        match Splitter::framed(self.framing, frame) {
             Err(frame) => self.path.admit(frame, now),
             Ok(mut pieces) => {
                 while let Some(piece) = pieces.next_piece() {

@@ -12,11 +12,11 @@ use std::time::Duration;
 use observe::{Counter, Counters, DropReason, Time};
 use pktbuf::PktBuf;
 use sync::{Atomic, Platform};
+use wire::Framing;
 
 use super::damage;
 use super::plan::{Burst, Faults, Rule, Timing};
 use super::random::Pcg;
-use crate::layout::ETHERNET_HEADER;
 
 /// A frame held back for others to overtake goes on after this time even if there are none; otherwise the last frames
 /// of a conversation would be lost rather than late.
@@ -144,6 +144,8 @@ pub struct Surroundings<P: Platform> {
     pub pace: Arc<Pace<P>>,
     /// When the device was made: cycles are counted from then.
     pub made: Time,
+    /// What the device's frames begin with.
+    pub framing: Framing,
     /// The longest frame that the device takes, with its link header.
     pub longest: usize,
     /// The reason of drops at the plan's limit.
@@ -204,39 +206,42 @@ impl<P: Platform> Path<P> {
     }
 
     fn meet(&mut self, index: usize, frame: &mut PktBuf, now: Time) -> Fate {
+        let framing = self.around.framing;
         let link = &mut self.chain[index];
         let lost = |lost| if lost { Fate::Lost } else { Fate::GoesOn };
         let (counter, counted) = match link.rule {
             Rule::Loss(chance) => return lost(link.rng.chance(chance)),
             Rule::Burst(burst) => return lost(link.is_lost_in_burst(&burst)),
-            Rule::Mtu(mtu) => return lost(frame.len() > mtu + ETHERNET_HEADER),
+            Rule::Mtu(mtu) => return lost(frame.len() > mtu + framing.header_len()),
             Rule::Flap(cycle) => return lost(cycle.bad_for(now - self.around.made).is_some()),
             Rule::Duplicate(chance) => {
                 let doubled = link.rng.chance(chance);
                 self.around.counters.add(Counter::FaultsDuplicated, doubled.into());
                 return if doubled { Fate::Doubled } else { Fate::GoesOn };
             }
-            Rule::Corrupt { chance, bits } => {
-                (Counter::FaultsCorrupted, link.rng.chance(chance) && damage::corrupt(frame, &mut link.rng, bits))
-            }
-            Rule::Scramble { chance, octets } => {
-                (Counter::FaultsCorrupted, link.rng.chance(chance) && damage::scramble(frame, &mut link.rng, octets))
-            }
+            Rule::Corrupt { chance, bits } => (
+                Counter::FaultsCorrupted,
+                link.rng.chance(chance) && damage::corrupt(framing, frame, &mut link.rng, bits),
+            ),
+            Rule::Scramble { chance, octets } => (
+                Counter::FaultsCorrupted,
+                link.rng.chance(chance) && damage::scramble(framing, frame, &mut link.rng, octets),
+            ),
             Rule::Forge(chance) => {
-                (Counter::FaultsForged, link.rng.chance(chance) && damage::forge(frame, &mut link.rng))
+                (Counter::FaultsForged, link.rng.chance(chance) && damage::forge(framing, frame, &mut link.rng))
             }
             Rule::Truncate(chance) => {
                 let cut = link.rng.chance(chance);
                 if cut {
-                    damage::truncate(frame, &mut link.rng);
+                    damage::truncate(framing, frame, &mut link.rng);
                 }
                 (Counter::FaultsTruncated, cut)
             }
             Rule::Pad(chance) => {
                 let longest = self.around.longest;
-                (Counter::FaultsPadded, link.rng.chance(chance) && damage::pad(frame, &mut link.rng, longest))
+                (Counter::FaultsPadded, link.rng.chance(chance) && damage::pad(framing, frame, &mut link.rng, longest))
             }
-            Rule::Mark(chance) => (Counter::FaultsMarked, link.rng.chance(chance) && damage::mark(frame)),
+            Rule::Mark(chance) => (Counter::FaultsMarked, link.rng.chance(chance) && damage::mark(framing, frame)),
         };
         self.around.counters.add(counter, counted.into());
         Fate::GoesOn

@@ -107,6 +107,7 @@ impl Replay {
         };
         let queues = queues.into_iter().map(pair).collect();
         let capabilities = Capabilities {
+            framing: crate::Framing::Ethernet,
             mtu: config.mtu,
             mac: config.mac,
             queue_pairs: config.queues,

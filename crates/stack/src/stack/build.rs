@@ -63,6 +63,8 @@ pub enum BuildError {
     NoQueues(String),
     /// An interface names a device, by its place in the list, that there is not or that another interface has.
     Port(usize),
+    /// The frames of a device, by its place in the list, begin in another way than those of the other devices of its interface.
+    Framing(usize),
     /// An address cannot stand on an interface.
     Address(IpAddr, ip::interface::AddressError),
     /// A lock that must never wait was asked for where threads share it.
@@ -79,6 +81,10 @@ impl fmt::Display for BuildError {
             BuildError::Port(port) => {
                 write!(f, "device {port} is not there to be used: name each device of the list once, counted from 0")
             }
+            BuildError::Framing(port) => write!(
+                f,
+                "device {port} cannot share an interface with the others: all carry Ethernet frames, or all bare packets"
+            ),
             BuildError::Address(address, error) => write!(f, "address {address} cannot be used: {error}"),
             BuildError::NullLock(plan) => write!(
                 f,
@@ -185,23 +191,28 @@ fn open_ports<P: Platform>(
     for (port, (mut device, interface)) in devices.into_iter().zip(interface_of).enumerate() {
         let (opened, receivers) = Port::open(&mut *device, LockKind::Blocking, queues)
             .ok_or_else(|| BuildError::NoQueues(device.name().to_owned()))?;
+        let framing = opened.capabilities().framing;
         queues += receivers.len();
         for (driver, queue) in receivers.into_iter().enumerate() {
             if sources.len() <= driver {
                 sources.push(Vec::new());
             }
-            sources[driver].push(Source { port, interface, framing: Framing::Ethernet, inspected: None, queue });
+            sources[driver].push(Source { port, interface, framing, inspected: None, queue });
         }
         ports.push(opened);
     }
     Ok((Ports::new(ports), sources))
 }
 
-/// What an interface over these ports knows of its link: the hardware address and the MTU.
-fn link_of<P: Platform>(ports: &Ports<P>, numbers: &[usize]) -> (MacAddr, usize) {
+/// What an interface over these ports knows of its link: what frames begin with, the hardware address and the MTU.
+fn link_of<P: Platform>(ports: &Ports<P>, numbers: &[usize]) -> Result<(Framing, MacAddr, usize), BuildError> {
     let capabilities = || numbers.iter().map(|port| ports[*port].capabilities());
     let mac = capabilities().next().map_or(MacAddr::UNSPECIFIED, |first| first.mac);
-    (mac, capabilities().map(|capabilities| capabilities.mtu).min().unwrap_or(MTU_WITHOUT_PORT))
+    let framing = capabilities().next().map_or(Framing::Ethernet, |first| first.framing);
+    if let Some(other) = numbers.iter().find(|port| ports[**port].capabilities().framing != framing) {
+        return Err(BuildError::Framing(*other));
+    }
+    Ok((framing, mac, capabilities().map(|capabilities| capabilities.mtu).min().unwrap_or(MTU_WITHOUT_PORT)))
 }
 
 fn build_interface<P: Platform>(
@@ -211,12 +222,16 @@ fn build_interface<P: Platform>(
     routes: &mut RouteTable,
 ) -> Result<(Interface<P>, (Addressing, Autoconf)), BuildError> {
     let InterfaceOverPorts { ports: numbers, addresses, gateways, addressing } = config;
-    let (mac, mtu) = link_of(ports, &numbers);
-    let mut view = InterfaceView::new(index as u16, mac, mtu);
+    let (framing, mac, mtu) = link_of(ports, &numbers)?;
+    let mut view = match framing {
+        Framing::Ethernet => InterfaceView::new(index as u16, mac, mtu),
+        Framing::Packet => InterfaceView::without_link(index as u16, mtu),
+    };
     for (address, prefix) in &addresses {
         view.add_address(*address, *prefix).map_err(|error| BuildError::Address(*address, error))?;
     }
-    let autoconf = if addressing.is_checked() {
+    // Without a link there is nobody who could have the same address, and no router that could be heard.
+    let autoconf = if addressing.is_checked() && framing == Framing::Ethernet {
         let settings = ip::autoconf::Settings {
             addresses,
             from_routers: addressing.from_routers,
