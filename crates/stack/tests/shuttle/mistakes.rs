@@ -8,6 +8,7 @@ use std::cell::Cell;
 
 use every_arch::every_arch;
 use stack::Plan;
+use sync::Writers;
 
 use super::alarms::{Calls, due_while_lying_down};
 use super::models::{connection, crowd, listener_closes};
