@@ -5,66 +5,24 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use pktbuf::{PktBuf, PlatformHeap, balance, in_use};
-use sync::lock_order::Held;
 use sync::profile::{Table, ThreadCounters};
 use sync::shuttle::Shuttle;
-use sync::{LockClass, LockKind, Platform, Silent};
+use sync::{LockClass, LockKind, Platform};
+use testbed::over::{Manner, Over};
 
 /// Shuttle's platform with a lock profile.
+type Profiled = Over<Shuttle, Profile>;
+
 #[derive(Clone, Copy, Debug, Default)]
-struct Profiled;
+struct Profile;
 
 static PROFILE: Table<Profiled> = Table::new();
 
-impl Platform for Profiled {
-    const EXPLORED: bool = true;
-
-    type AtomicU32 = <Shuttle as Platform>::AtomicU32;
-    type AtomicU64 = <Shuttle as Platform>::AtomicU64;
-    type AtomicUsize = <Shuttle as Platform>::AtomicUsize;
-    type AtomicBool = <Shuttle as Platform>::AtomicBool;
-    type Cell<T> = <Shuttle as Platform>::Cell<T>;
-    type JoinHandle = <Shuttle as Platform>::JoinHandle;
-    type Doorbell = Silent<Self>;
-
-    fn spawn(name: &str, cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -> Self::JoinHandle {
-        Shuttle::spawn(name, cpu, body)
-    }
-    fn join(handle: Self::JoinHandle) -> std::thread::Result<()> {
-        Shuttle::join(handle)
-    }
-    fn futex_wait(atom: &Self::AtomicU32, expected: u32, timeout: Option<Duration>) {
-        Shuttle::futex_wait(atom, expected, timeout);
-    }
-    fn futex_wake(atom: &Self::AtomicU32, n: u32) {
-        Shuttle::futex_wake(atom, n);
-    }
-    fn relax(spins: u32) {
-        Shuttle::relax(spins);
-    }
-    fn yield_now() {
-        Shuttle::yield_now();
-    }
-    fn now() -> u64 {
-        Shuttle::now()
-    }
-    fn random() -> u64 {
-        Shuttle::random()
-    }
-    fn thread_index() -> usize {
-        Shuttle::thread_index()
-    }
-    fn fence(order: std::sync::atomic::Ordering) {
-        Shuttle::fence(order);
-    }
+impl Manner for Profile {
     fn lock_counters() -> Option<&'static ThreadCounters> {
-        Some(PROFILE.slot(Self::thread_index()))
-    }
-    fn with_held(look: impl FnOnce(&Held)) {
-        Shuttle::with_held(look);
+        Some(PROFILE.slot(Profiled::thread_index()))
     }
 }
 

@@ -1,0 +1,77 @@
+//! A platform that differs from another in its manner: how it sleeps, and where it counts locks.
+//!
+//! The model checkers' platforms are fixed; a test that needs one of them without time-outs, or with a lock profile, says so in a
+//! [`Manner`].
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use sync::lock_order::Held;
+use sync::profile::ThreadCounters;
+use sync::{Ordering, Platform, Silent};
+
+/// In what a platform differs from the one below.
+pub trait Manner: Copy + Clone + Default + std::fmt::Debug + Send + Sync + 'static {
+    /// A thread that sleeps is woken by another thread or never. On shuttle's own platform a sleep with a time limit may end at
+    /// once, which is one of the things that can happen; but then a thread whose wake-up was lost polls its way out, and the
+    /// loss does not show.
+    const WITHOUT_TIMEOUTS: bool = false;
+
+    /// Where the calling thread counts locks.
+    fn lock_counters() -> Option<&'static ThreadCounters> {
+        None
+    }
+}
+
+/// The platform `P` in the manner `M`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Over<P, M>(PhantomData<(P, M)>);
+
+impl<P: Platform, M: Manner> Platform for Over<P, M> {
+    const EXPLORED: bool = P::EXPLORED;
+
+    type AtomicU32 = P::AtomicU32;
+    type AtomicU64 = P::AtomicU64;
+    type AtomicUsize = P::AtomicUsize;
+    type AtomicBool = P::AtomicBool;
+    type Cell<T> = P::Cell<T>;
+    type JoinHandle = P::JoinHandle;
+    type Doorbell = Silent<Self>;
+
+    fn spawn(name: &str, cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -> Self::JoinHandle {
+        P::spawn(name, cpu, body)
+    }
+    fn join(handle: Self::JoinHandle) -> std::thread::Result<()> {
+        P::join(handle)
+    }
+    fn futex_wait(atom: &Self::AtomicU32, expected: u32, timeout: Option<Duration>) {
+        P::futex_wait(atom, expected, timeout.filter(|_| !M::WITHOUT_TIMEOUTS));
+    }
+    fn futex_wake(atom: &Self::AtomicU32, n: u32) {
+        P::futex_wake(atom, n);
+    }
+    fn relax(spins: u32) {
+        P::relax(spins);
+    }
+    fn yield_now() {
+        P::yield_now();
+    }
+    fn now() -> u64 {
+        P::now()
+    }
+    fn random() -> u64 {
+        P::random()
+    }
+    fn thread_index() -> usize {
+        P::thread_index()
+    }
+    fn fence(order: Ordering) {
+        P::fence(order);
+    }
+    fn lock_counters() -> Option<&'static ThreadCounters> {
+        M::lock_counters()
+    }
+    fn with_held(look: impl FnOnce(&Held)) {
+        P::with_held(look);
+    }
+}
